@@ -38,14 +38,14 @@ class Replicas(Mapping[str, str]):
         sites: Iterable[str] | None = None,
         shares: Shares | None = None,
     ) -> None:
-        self._sites = _chosen(sites)
+        self._sites = _choose_sites(sites)
         self._faults = check_faults(faults or {})
         self._fault_sets = {site: FaultSet(site, self._faults.get(site)) for site in self._sites}
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
         self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
-        self._world = self._made(day, scale)
+        self._world = self._make_world(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -62,12 +62,12 @@ class Replicas(Mapping[str, str]):
     def start(self) -> "Replicas":
         """Starts every site that is not to be down; returns when each accepts connections."""
         self._thread.start()
-        self._wait(self._apply())
+        self._wait_for(self._apply())
         return self
 
     def stop(self) -> None:
         """Stops all sites; their ports are free afterwards."""
-        self._wait(self._halt(list(self._running)))
+        self._wait_for(self._halt_sites(list(self._running)))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -89,23 +89,25 @@ class Replicas(Mapping[str, str]):
                 site: FaultSet(site, self._faults.get(site)) for site in self._sites
             }
         self._size |= size
-        self._world = self._made(day or self._world.day, scale or self._world.scale, bool(size))
-        self._wait(self._apply())
+        self._world = self._make_world(
+            day or self._world.day, scale or self._world.scale, bool(size)
+        )
+        self._wait_for(self._apply())
 
     @property
     def world(self) -> World | FullWorld:
         return self._world
 
-    def stats(self, site: str | None = None) -> dict[str, int]:
+    def count_by_kind(self, site: str | None = None) -> dict[str, int]:
         """Requests answered since the start: per path's kind, of one site or of all."""
         counts = [self._counts[site]] if site else list(self._counts.values())
         return dict(sum(counts, Counter()))
 
-    def requests(self, site: str | None = None) -> int:
+    def count_requests(self, site: str | None = None) -> int:
         """Number of requests answered since the start, without `/_stats`."""
-        return sum(self.stats(site).values())
+        return sum(self.count_by_kind(site).values())
 
-    def _made(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
+    def _make_world(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
         """The world of a day and scale; a full one keeps its records from day to day."""
         files_url = self["files"] if "files" in self._sites else ""
         if scale != "full":
@@ -115,29 +117,33 @@ class Replicas(Mapping[str, str]):
             return replace(held, day=day)
         return make_full_world(day, files_url=files_url, **self._size)
 
-    def _app(self, site: str) -> Any:
+    def _make_app(self, site: str) -> Any:
         replica = REPLICAS[site](lambda: self._world, lambda: self._fault_sets[site])
-        routes = [Route("/_stats", self._stats_route(site)), *replica.list_all_routes()]
+        routes = [Route("/_stats", self._make_stats_route(site)), *replica.list_all_routes()]
         return _Counting(Starlette(routes=routes), self._counts[site])
 
-    def _stats_route(self, site: str) -> Callable[[Request], Any]:
+    def _make_stats_route(self, site: str) -> Callable[[Request], Any]:
         async def stats(_: Request) -> JSONResponse:
             return JSONResponse(
-                {"site": site, "total": self.requests(site), "by_kind": self.stats(site)}
+                {
+                    "site": site,
+                    "total": self.count_requests(site),
+                    "by_kind": self.count_by_kind(site),
+                }
             )
 
         return stats
 
     async def _apply(self) -> None:
         down = {site for site, fault_set in self._fault_sets.items() if fault_set.is_on("down")}
-        await self._halt([site for site in self._running if site in down])
+        await self._halt_sites([site for site in self._running if site in down])
         for site in self._sites:
             if site not in down and site not in self._running:
-                await self._launch(site)
+                await self._launch_site(site)
 
-    async def _launch(self, site: str) -> None:
+    async def _launch_site(self, site: str) -> None:
         config = uvicorn.Config(
-            self._app(site), log_level="error", lifespan="off", timeout_graceful_shutdown=1
+            self._make_app(site), log_level="error", lifespan="off", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
         task = self._loop.create_task(server.serve([bind(site, self._ports[site])]))
@@ -147,13 +153,13 @@ class Replicas(Mapping[str, str]):
             await asyncio.sleep(0.005)
         self._running[site] = (server, task)
 
-    async def _halt(self, sites: list[str]) -> None:
+    async def _halt_sites(self, sites: list[str]) -> None:
         for site in sites:
             self._running[site][0].should_exit = True
         for site in sites:
             await self._running.pop(site)[1]
 
-    def _wait(self, work: Any) -> None:
+    def _wait_for(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
 
@@ -170,7 +176,7 @@ class _Counting:
         await self.app(scope, receive, send)
 
 
-def _chosen(sites: Iterable[str] | None) -> tuple[str, ...]:
+def _choose_sites(sites: Iterable[str] | None) -> tuple[str, ...]:
     wanted = SITES if sites is None else tuple(sites)
     unknown = [site for site in wanted if site not in SITES]
     if unknown:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.offline.language.grounding import absent
+from assets.synthesis.offline.language.grounding import find_absent
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role
@@ -30,4 +30,4 @@ def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0)
 
 
 def grounded(of: dict, text: str, values: dict, borrowed: list[str] | tuple = ()) -> bool:
-    return not [name for name in absent(of, text, values) if name not in borrowed]
+    return not [name for name in find_absent(of, text, values) if name not in borrowed]

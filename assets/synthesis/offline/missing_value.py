@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
-from assets.synthesis.offline.language.grounding import absent, plainly
+from assets.synthesis.offline.language.grounding import find_absent, say_plainly
 from assets.synthesis.offline.language.phrasing import Filled, join_list, say_value
 from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE, make_request
@@ -29,7 +29,7 @@ def answer_vague(meta: Mapping[str, Json], seed: int) -> Json:
         item = Filled(slot, draw_in_scenario(slot, root, rng, list(made["values"].values()), world))
         values = {**made["values"], name: item.value}
         # Drawn until the text really lacks it: a city may stand in the tool's own words.
-        if name in absent(contract, made["instruction"], values):
+        if name in find_absent(contract, made["instruction"], values):
             break
     return {
         "instruction": made["instruction"],
@@ -64,10 +64,10 @@ def _make_answer(
         text = join_list([say_value(v, rng, False) for v in value], rng)
     else:
         text = "" if isinstance(value, (bool, dict, list)) else say_value(value, rng, False)
-    plain = plainly(item)
+    plain = say_plainly(item)
     if not text:
         return f"{plain[0].upper()}{plain[1:]}."
     answer = rng.choice(read_phrases()["answers"]).replace("{v}", text)
-    if item.slot.name in absent(contract, f"{asked}\n{answer}", values):
+    if item.slot.name in find_absent(contract, f"{asked}\n{answer}", values):
         return f"{plain[0].upper()}{plain[1:]}."
     return answer

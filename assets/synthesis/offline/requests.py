@@ -12,7 +12,7 @@ from assets.synthesis.common.contract_reading import (
 )
 from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.language.frames import make_sentence
-from assets.synthesis.offline.language.grounding import absent, completed
+from assets.synthesis.offline.language.grounding import append_lost_values, find_absent
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from assets.synthesis.verify.checks.parroting import find_parroting
@@ -87,8 +87,8 @@ def make_request(
     filled = fill_parameters(contract, style, rng, environment, without)
     text = make_sentence(contract, read_purpose(contract), filled, style, rng, profile, far)
     values = {item.slot.name: item.value for item in filled}
-    lost = absent(contract, text, values)
-    return {"instruction": completed(text, filled, lost), "values": values}
+    lost = find_absent(contract, text, values)
+    return {"instruction": append_lost_values(text, filled, lost), "values": values}
 
 
 def fill_parameters(

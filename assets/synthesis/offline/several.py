@@ -7,7 +7,11 @@ from typing import Any
 from assets.synthesis.common.contract_reading import Slot, read_purpose, read_slots
 from assets.synthesis.offline.language.clauses import make_clause
 from assets.synthesis.offline.language.frames import make_sentence
-from assets.synthesis.offline.language.grounding import absent, completed, ended
+from assets.synthesis.offline.language.grounding import (
+    append_lost_values,
+    end_sentence,
+    find_absent,
+)
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.requests import LANGUAGE, fill_parameters, make_request
 from assets.synthesis.offline.tool_results import make_result
@@ -47,7 +51,7 @@ def _call_beside(
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
         part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
-        said = ended(part["instruction"])
+        said = end_sentence(part["instruction"])
         text = f"{text} {_join_sentence(said, _ALSO, rng)}" if text else said[0].upper() + said[1:]
         calls.append({"tool": number, "arguments": part["values"]})
     return {"instruction": text, "calls": calls}
@@ -63,16 +67,16 @@ def _call_twice(
         first = fill_parameters(contract, "detailed", rng, world)
     values = {item.slot.name: item.value for item in first}
     other = _draw_another(contract, first, rng, world)
-    text = ended(
+    text = end_sentence(
         make_sentence(contract, read_purpose(contract), first, "direct", rng, meta.get("profile"))
     )
-    text = completed(text, first, absent(contract, text, values))
+    text = append_lost_values(text, first, find_absent(contract, text, values))
     differing = [item for item in other if item.value != values.get(item.slot.name)]
     if differing:
         said = ", ".join(make_clause(item, rng, False) for item in differing)
         again = f"{text} {rng.choice(_AGAIN).replace('{c}', said)}"
         second = {item.slot.name: item.value for item in other}
-        again = completed(again, other, absent(contract, again, second))
+        again = append_lost_values(again, other, find_absent(contract, again, second))
     else:
         again, second = f"{text} Do it twice, please.", dict(values)
     calls = [{"tool": 1, "arguments": values}, {"tool": 1, "arguments": second}]
@@ -113,7 +117,7 @@ def _call_in_sequence(
         without = [found[0]] if found else []
         profile = meta.get("profile") if number == 1 else None
         part = make_request(contract, "direct", rng, profile, world, without)
-        said = ended(part["instruction"])
+        said = end_sentence(part["instruction"])
         text = f"{text} {_join_sentence(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
         arguments = dict(part["values"])
         if found:

@@ -36,24 +36,29 @@ class Link:
     finds: bool
 
 
-def link(contract: Contract) -> Link:
+def make_link(contract: Contract) -> Link:
     name = str(contract.get("name") or "")
-    takes = tuple(frozenset(split_identifier(one)) - _EMPTY for one in takers(contract)[:_MOST])
+    takes = tuple(
+        frozenset(split_identifier(one)) - _EMPTY for one in list_takers(contract)[:_MOST]
+    )
     return Link(
-        name, takes, frozenset(_makes(contract)), bool(_FINDS & set(split_identifier(name)[:2]))
+        name,
+        takes,
+        frozenset(_collect_made_words(contract)),
+        bool(_FINDS & set(split_identifier(name)[:2])),
     )
 
 
-def chained(one: Link, other: Link) -> tuple[bool, float]:
+def chain_links(one: Link, other: Link) -> tuple[bool, float]:
     """(whether `one` goes first, how well the two join): the better of both orders."""
-    forth, back = _joint(one, other), _joint(other, one)
+    forth, back = _score_joint(one, other), _score_joint(other, one)
     if forth == back:
         # Neither order is better: the name decides, so that both tools agree on it.
         return one.name <= other.name, forth
     return forth > back, max(forth, back)
 
 
-def takers(contract: Contract) -> list[str]:
+def list_takers(contract: Contract) -> list[str]:
     """Parameters that one plain value fills and that offer no choice, required ones first."""
     schema, needed = get_input_schema(contract), get_required(contract)
     properties = get_properties(contract)
@@ -67,21 +72,21 @@ def _is_plain(schema: Contract) -> bool:
     return guess_json_type(schema) in ("string", "integer", "number")
 
 
-def _joint(first: Link, second: Link) -> float:
+def _score_joint(first: Link, second: Link) -> float:
     """How well a parameter of `second` is filled out of the result of `first`; -1: not at all."""
     if not second.takes:
         return -1.0
-    return max(_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
+    return max(_count_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
 
 
-def _overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
+def _count_overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
     """Share of a parameter's words that the first tool speaks of; loose words count half."""
     shared = wanted & made
     loose = len(shared & _LOOSE)
     return (len(shared) - 0.5 * loose) / max(1, len(wanted))
 
 
-def _makes(contract: Contract) -> set[str]:
+def _collect_made_words(contract: Contract) -> set[str]:
     said = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
     output = contract.get("outputSchema")
     fields = output.get("properties") if isinstance(output, Mapping) else None

@@ -24,7 +24,7 @@ from assets.synthesis.common.tables import (
     make_unit_key,
 )
 from assets.synthesis.prompts import read_prompt
-from assets.synthesis.writing.partners import Partners, distinct, fraction
+from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
@@ -87,7 +87,7 @@ def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list
 
 def draws_task(row: Row, task: str, share: float) -> bool:
     """Whether a tool gets a task: a frozen hash, so that a new tool moves no other's tasks."""
-    return fraction("task", row["server_id"], row["tool"], task) < share
+    return hash_fraction("task", row["server_id"], row["tool"], task) < share
 
 
 def _make_unit(
@@ -95,26 +95,26 @@ def _make_unit(
 ) -> Unit | None:
     if task != SINGLE and not draws_task(row, task, getattr(policy.tasks, task)):
         return None
-    if not book.readable(row):
+    if not book.is_readable(row):
         # One unit stands for it, whose rows say that its contract cannot be read.
         return Unit(task, (row,)) if task == SINGLE else None
     match task:
         case "single":
-            rivals = book.known(near(row))[: policy.distractors] if policy.checks else ()
+            rivals = book.select_known(near(row))[: policy.distractors] if policy.checks else ()
             return Unit(task, (row,), tuple(rivals))
         case "lookalike" | "no_tool":
-            named = distinct(row, book.known(near(row)))[: policy.distractors]
+            named = select_distinct(row, book.select_known(near(row)))[: policy.distractors]
             return Unit(task, (row,), tuple(named)) if named or task == NO_TOOL else None
         case "parallel":
-            partners = book.beside(row)
-            return Unit(task, (row, *partners)) if partners or book.takes(row) else None
+            partners = book.choose_beside(row)
+            return Unit(task, (row, *partners)) if partners or book.has_parameters(row) else None
         case "sequential":
-            partner = book.chain(row)
+            partner = book.choose_chain(row)
             return Unit(task, (row, partner)) if partner is not None else None
         case "missing_parameter" | "clarification":
-            return Unit(task, (row,)) if book.asks(row) else None
+            return Unit(task, (row,)) if book.has_required(row) else None
         case _:
-            return Unit(task, (row,)) if book.takes(row) else None
+            return Unit(task, (row,)) if book.has_parameters(row) else None
 
 
 def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:

@@ -92,10 +92,10 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
 
     # Day two, next night: only list pages, and the pages of what changed.
     world.switch(day=2)
-    before = world.requests("mcpso")
+    before = world.count_requests("mcpso")
     again = crawl(at("mcpso"), ledger=ledger, night="2")
     assert again.listings == result.listings
-    assert world.requests("mcpso") - before == again.requests == 5
+    assert world.count_requests("mcpso") - before == again.requests == 5
 
 
 def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
@@ -109,12 +109,12 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
             if stage.endswith("records") and done == 2:
                 raise Cut
 
-    before = world.stats("mcpso").get("servers", 0)
+    before = world.count_by_kind("mcpso").get("servers", 0)
     with pytest.raises(Cut):
         crawl(at("mcpso", concurrency=1), ledger=ledger, night="1", progress=CutAtTwo())
     result = crawl(at("mcpso"), ledger=ledger, night="1")
     # Each page is asked for twice in all: once for its source, once by the browser.
-    assert world.stats("mcpso")["servers"] - before == 2 * len(result.listings)
+    assert world.count_by_kind("mcpso")["servers"] - before == 2 * len(result.listings)
     assert set(ledger.counts()) == {("page", "done"), ("render", "done")}
 
 

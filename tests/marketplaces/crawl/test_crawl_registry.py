@@ -59,9 +59,9 @@ def test_the_same_night_asks_for_no_page_twice_and_the_next_night_asks_again(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     first = crawl(at("registry"), ledger=ledger, night="1")
-    before = world.requests("registry")
+    before = world.count_requests("registry")
     again = crawl(at("registry"), ledger=ledger, night="1")
-    assert (again.requests, world.requests("registry")) == (0, before)
+    assert (again.requests, world.count_requests("registry")) == (0, before)
     assert again.listings == first.listings
     tomorrow = crawl(at("registry"), ledger=ledger, night="2")
     assert tomorrow.requests == tomorrow.pages

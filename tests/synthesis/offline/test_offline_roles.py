@@ -9,7 +9,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
 from assets.synthesis.offline.choice import choose_tool
-from assets.synthesis.offline.language.grounding import absent
+from assets.synthesis.offline.language.grounding import find_absent
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.verify.checks.parroting import find_parroting
 from assets.synthesis.verify.verify import verify
@@ -156,7 +156,7 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
 def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
     for slot in (slot for slot in read_slots(of) if slot.required):
         made = ask("generator", Vague, {"contract": of, "parameter": slot.name}, seed)
-        assert slot.name in absent(of, made.instruction, made.values), made
+        assert slot.name in find_absent(of, made.instruction, made.values), made
         assert grounded(of, f"{made.instruction}\n{made.answer}", made.values), made
         assert made.question.endswith("?")
         assert validate_call(of, made.values) == []

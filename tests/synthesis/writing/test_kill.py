@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.writing.compose import compose_rows
-from assets.synthesis.writing.partners import required
+from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import ALL, snapshot_rows
@@ -64,7 +64,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         units = market()
         # A request a tool, and for each of its two: a call, and before it a revision where the
         # tool requires a value that no request states.
-        needed = sum(3 + 2 * bool(required(unit.own["contract"])) for unit in units)
+        needed = sum(3 + 2 * bool(list_required(unit.own["contract"])) for unit in units)
         assert 20 <= before < needed, "the run was killed in its middle"
 
         llm = client(tmp_path, endpoint.url)

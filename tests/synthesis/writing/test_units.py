@@ -13,7 +13,7 @@ from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGL
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.prompts import Prompt, read_prompt
 from assets.synthesis.writing import row_builder, units
-from assets.synthesis.writing.partners import fraction
+from assets.synthesis.writing.partners import hash_fraction
 from assets.synthesis.writing.units import Unit, draws_task, list_steps, plan_units
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, snapshot_rows
@@ -61,7 +61,7 @@ def near_among(rows: Sequence[Row]) -> Any:
     """A likeness of two tools that no third tool changes; some tools are like nobody."""
 
     def near(row: Mapping[str, Any]) -> list[Row]:
-        alike = {key(one): fraction("alike", *sorted((key(row), key(one)))) for one in rows
+        alike = {key(one): hash_fraction("alike", *sorted((key(row), key(one)))) for one in rows
                  if key(one) != key(row)}  # fmt: skip
         found = [one for one in rows if alike.get(key(one), 0.0) > 0.6]
         return sorted(found, key=lambda one: -alike[key(one)])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
-from assets.contracts.scan.text.lookalike import latin, skeleton
+from assets.contracts.scan.text.lookalike import fold_latin, fold_skeleton
 
 _SOURCE = "Invariant Labs 2025, tool shadowing; MCP specification, tool names are unique"
 
@@ -28,7 +28,7 @@ def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
             yield index, build_hit(SAME, 0, len(name))
             continue
         seen[name] = index
-        shape = skeleton(name)
+        shape = fold_skeleton(name)
         first = shapes.setdefault(shape, index) if shape else index
         if first != index:
             severity = _choose_severity(names[first], name)
@@ -38,7 +38,10 @@ def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
 
 def _choose_severity(one: str, other: str) -> str:
     """Letters of another script deceive; case, separators or digits are mostly poor taste."""
-    if latin(one.casefold()) == latin(other.casefold()) and one.casefold() != other.casefold():
+    if (
+        fold_latin(one.casefold()) == fold_latin(other.casefold())
+        and one.casefold() != other.casefold()
+    ):
         return HIGH
     plain = ["".join(char for char in name.casefold() if char.isalnum()) for name in (one, other)]
     return LOW if plain[0] == plain[1] else MEDIUM

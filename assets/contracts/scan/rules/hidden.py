@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import regex
 
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
-from assets.contracts.scan.text.lookalike import disguised
+from assets.contracts.scan.text.lookalike import is_disguised
 
 _TR36 = "Unicode TR 36 and UTS 39; Boucher and Anderson 2021, Trojan Source"
 
@@ -145,6 +145,6 @@ def _find_selectors(text: str) -> Iterator[Hit]:
 
 def _find_letters(text: str, role: str) -> Iterator[Hit]:
     for found in _WORD.finditer(text):
-        if disguised(found[0], wholly=role == "name"):
+        if is_disguised(found[0], wholly=role == "name"):
             yield build_hit(HOMOGLYPH, *found.span(), severity=HIGH if role == "name" else "")
             break

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
-from assets.contracts.scan.text.lookalike import latin
+from assets.contracts.scan.text.lookalike import fold_latin
 
 SENTENCE, _PARAGRAPH = 4, 8  # how many words of distance an end of sentence or paragraph adds
 _WORD_CAP = 64
@@ -98,7 +98,7 @@ def list_readings(word: str) -> tuple[str, ...]:
     """What a folded word may stand for: itself, with Latin look-alikes, with letters for digits."""
     out = [word]
     if not word.isascii():
-        out.append(latin(word))
+        out.append(fold_latin(word))
     if not word.isalpha() and not word.isdigit():
         out.append(word.translate(_LEET))
     return tuple(dict.fromkeys(out))

@@ -13,7 +13,7 @@ Json = Any
 _UNGROUNDED = {"missing_required_value", "ungrounded_value"}
 
 
-def absent(contract: Mapping[str, Json], text: str, values: Mapping[str, Json]) -> list[str]:
+def find_absent(contract: Mapping[str, Json], text: str, values: Mapping[str, Json]) -> list[str]:
     """The arguments whose value the rules do not find in the text, in order."""
     found = verify(contract, text, dict(values)).findings
     paths = {f.path for f in found if f.kind in _UNGROUNDED}
@@ -23,16 +23,16 @@ def absent(contract: Mapping[str, Json], text: str, values: Mapping[str, Json]) 
     ]  # fmt: skip
 
 
-def completed(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
+def append_lost_values(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
     """The text with the lost values said after it, each by its label."""
-    said = [plainly(item) for item in filled if item.slot.name in lost]
+    said = [say_plainly(item) for item in filled if item.slot.name in lost]
     if not said:
         return text
     listed = "; ".join(said)
-    return f"{ended(text)} {listed[0].upper()}{listed[1:]}."
+    return f"{end_sentence(text)} {listed[0].upper()}{listed[1:]}."
 
 
-def plainly(item: Filled) -> str:
+def say_plainly(item: Filled) -> str:
     """A value by its label, nothing left out: `the title is 'Spring sale'`."""
     value = item.value
     if isinstance(value, bool):
@@ -47,12 +47,12 @@ def plainly(item: Filled) -> str:
     )
 
 
-def ended(text: str) -> str:
+def end_sentence(text: str) -> str:
     """The text with a full stop, where it has no other end."""
     text = text.rstrip()
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def filled_from(contract: Mapping[str, Json], values: Mapping[str, Json]) -> list[Filled]:
+def fill_slots(contract: Mapping[str, Json], values: Mapping[str, Json]) -> list[Filled]:
     """The values with their slots, in the contract's order; names it does not declare are left."""
     return [Filled(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values]

@@ -13,7 +13,12 @@ from typing import Any
 
 from assets.synthesis.common.contract_reading import get_input_schema, read_slots
 from assets.synthesis.offline.language.clauses import make_clause
-from assets.synthesis.offline.language.grounding import absent, completed, ended, filled_from
+from assets.synthesis.offline.language.grounding import (
+    append_lost_values,
+    end_sentence,
+    fill_slots,
+    find_absent,
+)
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from warehouse.storage.digest import digest
@@ -45,11 +50,11 @@ def revise_request(meta: Mapping[str, Json], seed: int) -> Json:
             taken = list(values.values())
             values[slot.name] = draw_in_scenario(slot, root, rng, taken, meta.get("environment"))
     named = {re.split(r"[.\[]", str(path), maxsplit=1)[0] for path in meta.get("absent") or ()}
-    lacking = named | set(absent(contract, text, values))
-    filled = filled_from(contract, values)
+    lacking = named | set(find_absent(contract, text, values))
+    filled = fill_slots(contract, values)
     # A drawn or named value that the text does hold needs no second mention.
     said = _weave_clauses(text, [f for f in filled if f.slot.name in lacking], rng)
-    said = completed(said, filled, absent(contract, said, values))
+    said = append_lost_values(said, filled, find_absent(contract, said, values))
     return {"instruction": said if len(said) <= _LONGEST else text[:_LONGEST], "values": values}
 
 
@@ -63,7 +68,7 @@ def _weave_clauses(text: str, items: list[Filled], rng: random.Random) -> str:
     end = re.search(r"[.?!]\s*$", text)
     body, mark = (text[: end.start()], text[end.start()]) if end else (text.rstrip(), ".")
     if re.search(r"[.?!]\s", body) or len(joined) > 120:
-        return f"{ended(text)} {joined[0].upper()}{joined[1:]}."
+        return f"{end_sentence(text)} {joined[0].upper()}{joined[1:]}."
     return f"{body}, {joined}{mark}"
 
 
@@ -80,7 +85,7 @@ def evolve_request(meta: Mapping[str, Json], seed: int) -> Json:
     if len(text) + len(added) + 2 > _LONGEST:
         return {"instruction": text, "values": values}
     text = text[:1].upper() + text[1:] if kind == "context" else text
-    said = f"{added} {text}" if kind == "context" else f"{ended(text)} {added}"
+    said = f"{added} {text}" if kind == "context" else f"{end_sentence(text)} {added}"
     return {"instruction": said, "values": values}
 
 

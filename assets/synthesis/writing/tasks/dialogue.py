@@ -12,7 +12,7 @@ from assets.synthesis.writing.messages import (
     make_result_message,
     make_user_message,
 )
-from assets.synthesis.writing.partners import required
+from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import make_rng
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.tasks.single import (
@@ -90,7 +90,7 @@ async def write_vague(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) 
 async def _ask_vague(writing: Writing) -> Reply[Vague]:
     unit = writing.unit
     contract, world = writing.read_contract(unit.own), writing.draw_world()
-    names = required(contract)
+    names = list_required(contract)
     if not names:
         found = "the contract requires no value"
         raise StepFailed("missing", "nothing_missing", found, "plan it for another tool")

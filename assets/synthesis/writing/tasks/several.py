@@ -21,7 +21,7 @@ from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.single import ask_call_of, format_order
 from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
-from assets.synthesis.writing.tool_chains import chained, link
+from assets.synthesis.writing.tool_chains import chain_links, make_link
 from assets.synthesis.writing.units import Row, Unit
 from warehouse.llm.client import LLM
 
@@ -61,8 +61,8 @@ def _order_rows(writing: Writing) -> list[Row]:
     rows = list(writing.unit.rows)
     if writing.unit.task == PARALLEL or len(rows) < 2:
         return rows
-    first, second = (link(writing.read_contract(row)) for row in rows)
-    return rows if chained(first, second)[0] else rows[::-1]
+    first, second = (make_link(writing.read_contract(row)) for row in rows)
+    return rows if chain_links(first, second)[0] else rows[::-1]
 
 
 async def _write_request(

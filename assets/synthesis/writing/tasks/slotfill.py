@@ -6,7 +6,7 @@ from typing import Any
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
 from assets.synthesis.verify.verify import find_ungrounded, find_worst_grade
-from assets.synthesis.writing.partners import required
+from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import DIRECTIONS, draw_directions, is_evolved
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
@@ -119,7 +119,7 @@ def find_absent(contract: Contract, text: str, values: Mapping[str, Json]) -> li
     """
     return [
         name
-        for name in required(contract)
+        for name in list_required(contract)
         if name not in values or find_unsaid(contract, text, {name: values[name]})
     ]
 

@@ -16,6 +16,7 @@ _MOST_IN_VAIN, _VAIN_START = 2_000_000, 1000
 # answer takes milliseconds, and everybody else waits meanwhile.
 REPAIR_S = 0.5
 _OBJECT = re.compile(r'\{\s*"')
+_CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,12 @@ def read_json(text: str) -> tuple[Any, int]:
 
 
 def repair_json(text: str) -> list[Any]:
-    """The values that json-repair makes of a broken text, within REPAIR_S; [] where it cannot."""
+    """The values that json-repair makes of a broken text, within REPAIR_S; [] where it cannot, or
+    where it would make the text "NaN" of a number that JSON does not have."""
     import json_repair
 
+    if _CONSTANT.search(text):
+        return []
     try:
         with _limit_time(REPAIR_S):
             value = json_repair.loads(text, skip_json_loads=True)

@@ -33,6 +33,7 @@ from training.releases.champion import (
 from training.releases.gate import as_rows, check_gates
 from training.releases.release import list_releases, make_release, read_served, serve_version
 from training.runtime.model_store import get_model_folder, save_model
+from warehouse.home import claim_home
 from warehouse.storage.lance import LanceStore
 
 GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
@@ -70,6 +71,7 @@ def crown(home: Path) -> None:
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two nights: the base retriever over four tools, a trained one over five."""
     home = tmp_path_factory.mktemp("nights")
+    claim_home(home)
     publish(home, WORLD, "c1")
     crown(home)
     publish(home, GROWN, "c2")
@@ -102,13 +104,15 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(ask) for _ in range(2)]
-        assert router.settle(60).index.version == new
-        for arguments, wanted in ((("--json",), old), (("--undo",), new)):
-            code, out, err = run("release", "rollback", *arguments)
-            assert code == 0, err
-            assert json.loads(out)["version"] == wanted == read_served_version(home)
-            assert router.settle(60).index.version == wanted
-        done.set()
+        try:
+            assert router.settle(60).index.version == new
+            for arguments, wanted in ((("--json",), old), (("--undo",), new)):
+                code, out, err = run("release", "rollback", *arguments)
+                assert code == 0, err
+                assert json.loads(out)["version"] == wanted == read_served_version(home)
+                assert router.settle(60).index.version == wanted
+        finally:
+            done.set()  # the pool waits for its threads, so a failure would hang it
         seen = {each for one in running for each in one.result()}
     assert seen == {(old, embedders[old], 4), (new, embedders[new], 5)}
 

@@ -51,7 +51,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         code = (
             "import sys; from pathlib import Path;"
             "from tests.synthesis.writing import test_kill as t;"
-            "t.compose(t.market(), t.client(Path(sys.argv[1]), sys.argv[2]), t.POLICY)"
+            "t.compose_rows(t.market(), t.client(Path(sys.argv[1]), sys.argv[2]), t.POLICY)"
         )
         victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), endpoint.url])
         deadline = time.monotonic() + 60
@@ -69,7 +69,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
 
         llm = client(tmp_path, endpoint.url)
         rows = compose_rows(units, llm, POLICY)
-        unknown = llm._ledger.unknown()
+        unknown = llm._calls._ledger.unknown()
         total = len(endpoint.requests)
     assert {row["status"] for row in rows} == {"ok"}
     # Every role may have its requests in flight when it dies.

@@ -21,7 +21,7 @@ import json, socket, sys, threading
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
-from tests.support.untrusted_server import CONVERSATION, POLICY, launch, names
+from tests.support.untrusted_server import CONVERSATION, POLICY, tool_names, write_launch
 from assets.servers.probe.probe import probe
 
 called = []
@@ -55,8 +55,8 @@ found += attempt("dns", lambda: ask("10.9.8.7")) + attempt("dns_link_local",
 serve([tool("control")] + found)
 '''
 policy = replace(POLICY, network=sys.argv[3])
-result = probe(launch(Path(sys.argv[2]), source), policy, CONVERSATION)
-said = {"names": names(result), "kind": result.error_kind, "called": sorted(set(called))}
+result = probe(write_launch(Path(sys.argv[2]), source), policy, CONVERSATION)
+said = {"names": tool_names(result), "kind": result.error_kind, "called": sorted(set(called))}
 print(json.dumps(said))
 """
 

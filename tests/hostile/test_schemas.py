@@ -54,9 +54,9 @@ CALLS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from assets.contracts.history.snapshot import contracts_of
-from assets.contracts.validate import schema_problem, validate_call
+from assets.contracts.validate import find_schema_problem, validate_call
 for body in contracts_of(json.loads(sys.stdin.read())):
-    problem = schema_problem(body["inputSchema"])
+    problem = find_schema_problem(body["inputSchema"])
     flaws = validate_call(body, {"a": "a" * 5000 + "!", "b": [1] * 50, "c": {"c": {"c": 1}}})
     print(json.dumps([body["name"], bool(problem), len(flaws)]), flush=True)
 """

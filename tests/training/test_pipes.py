@@ -25,7 +25,7 @@ from orchestration.pipes import (
 SCRIPT = """
 import sys
 from training.runtime.model_store import TrainingFailed
-from training.runtime.script_frame import run
+from training.runtime.script_frame import run_script
 
 def train(job, report):
     if job.base == "bad":
@@ -38,7 +38,7 @@ def train(job, report):
     return {"name": job.name, "losses": [1 / step for step in range(1, 1001)], "settings": {}}
 
 if __name__ == "__main__":
-    sys.exit(run("caller", train))
+    sys.exit(run_script("caller", train))
 """
 
 

@@ -42,10 +42,10 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None
 
 _MADE_ELSEWHERE = """
 import random
-from assets.synthesis.offline.values.invent import invent
+from assets.synthesis.offline.values.invent import invent_value
 sorts = "person company city address username email ip timezone currency language job isbn iban"
 rng = random.Random(5)
-print([invent(sort, rng) for sort in sorts.split() for _ in range(25)])
+print([invent_value(sort, rng) for sort in sorts.split() for _ in range(25)])
 """
 
 

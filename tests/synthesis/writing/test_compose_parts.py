@@ -50,8 +50,8 @@ def test_a_world_is_whole_and_the_same_every_night(tool: Json, language: str, se
 
 _WORLDS_ELSEWHERE = """
 import json, random
-from assets.synthesis.writing.scenario import _LOCALES, environment
-print(json.dumps([environment({"name": "a"}, code, random.Random(5)) for code in _LOCALES]))
+from assets.synthesis.writing.scenario import _LOCALES, make_environment
+print(json.dumps([make_environment({"name": "a"}, code, random.Random(5)) for code in _LOCALES]))
 """
 
 

@@ -69,7 +69,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
 
         llm = client(tmp_path, endpoint.url)
         rows = compose_rows(units, llm, POLICY)
-        unknown = llm._calls._ledger.unknown()
+        unknown = llm._calls._ledger.list_unknown()
         total = len(endpoint.requests)
     assert {row["status"] for row in rows} == {"ok"}
     # Every role may have its requests in flight when it dies.

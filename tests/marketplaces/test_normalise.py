@@ -1,4 +1,4 @@
-"""What strangers wrote is fit to store and show; a launch fact is never changed quietly."""
+"""What third parties wrote is fit to store and show; a launch fact is never changed quietly."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A file of servers, and its index by the real encoder."""
-    folder = tmp_path_factory.mktemp("byhand")
+    folder = tmp_path_factory.mktemp("adhoc")
     servers = written(folder / "servers.jsonl", CLOCK, MAIL)
     code, out, err = run("index", servers, "--out", folder / "index")
     assert code == 0, err

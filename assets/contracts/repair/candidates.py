@@ -119,13 +119,13 @@ def _propose_names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Ite
     declared = find_declared(schema, flaw.at[:-1])
     free = [name for name in declared if name not in around]
     known = set(declared)
-    strangers = [str(name) for name in around if name not in known]
-    wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else strangers
+    unknown = [str(name) for name in around if name not in known]
+    wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else unknown
     for alike in (find_same_name, find_nearest):
         for name in wrong:
             meant = alike(name, free)
             # Of two that both mean it, neither is sure.
-            if meant is None or any(alike(one, [meant]) for one in strangers if one != name):
+            if meant is None or any(alike(one, [meant]) for one in unknown if one != name):
                 continue
             place = format_place(flaw.at[:-1])
             told = f"{place}: {name!r} became {meant!r}"

@@ -1,4 +1,4 @@
-"""Strangers' schemas may cause so much work and no more; steps are counted, nothing is timed."""
+"""Third-party schemas may cause so much work and no more; steps are counted, nothing is timed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From the client to a stranger's process in the real sandbox and back."""
+"""From the client to an untrusted server's process in the real sandbox and back."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 
 
 class Sandboxed(World):
-    """A world whose one tool is a stranger's process."""
+    """A world whose one tool is an untrusted server's process."""
 
     def __init__(self, place: Path, bench: Bench, source: str) -> None:
         super().__init__(place, MetaPolicy(consent="always", timeout_s=20))

@@ -1,4 +1,4 @@
-"""Strangers' words: bounded, visible, and never out of their marks."""
+"""Third-party text: bounded, visible, and never out of their marks."""
 
 import json
 from typing import Any

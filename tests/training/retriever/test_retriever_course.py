@@ -159,7 +159,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
     monkeypatch.setattr(Passes, "add_gradients", backward)
     with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
-    less = replace(SETTINGS, hold_tokens=64)  # the mend that is named goes on from there
+    less = replace(SETTINGS, hold_tokens=64)  # the fix that is named goes on from there
     told: list[int] = []
     starved = job(tmp_path, base, train_rows, less)
     assert starved.name == asked.name

@@ -1,4 +1,4 @@
-"""A model's card: what the hub reads, figures with intervals, strangers' text that stays text."""
+"""A model's card: what the hub reads, figures with intervals, third-party text that stays text."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ SUMMARY = {
 
 
 def made(home: Path, name: str = "m1", **facts: Any) -> str:
-    """A model, its training set and manifest; one licence and one server are a stranger's."""
+    """A model, its training set and manifest; one licence and one server are a third party's."""
     tables = Warehouse(home=home, state=home / "state").tables
     rows = [
         {"pair_id": f"p{at}", "server_id": server, "split": split, "license": licence,

@@ -1,4 +1,4 @@
-"""The neighbours of a tool: most alike first, twins and unrelated tools left out, always in one order."""
+"""The neighbours of a tool: most alike first, twins and others left out, in one order."""
 
 import random
 

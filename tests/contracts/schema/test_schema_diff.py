@@ -258,7 +258,7 @@ def test_real_schemas_set_against_each_other() -> None:
         rng = Random(seed)
         old = {**rng.choice(schemas)}
         other = rng.choice(schemas)
-        # Two unrelated schemas never agree, so the next version borrows a property or two of the other.
+        # Unrelated schemas never agree, so the next version borrows a property or two of the other.
         borrowed = {
             n: other["properties"][m]
             for n, m in zip(old["properties"], other["properties"], strict=False)

@@ -31,7 +31,7 @@ require("readline").createInterface({ input: process.stdin }).on("line", (line) 
 
 @pytest.fixture
 def ask(tmp_path):
-    """Asks an untrusted server twice, in the sandbox: returns (behaviours, how often it was launched)."""
+    """Probes a server twice, in the sandbox: returns (behaviours, how often it was launched)."""
     require_sandbox()
 
     def asked(one: Launch, policy: SandboxPolicy = POLICY):

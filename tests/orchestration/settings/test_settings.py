@@ -68,8 +68,9 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
     names = (*list_installed(), "acme")
     for module in ("orchestration.settings.marketplaces", "orchestration.resources"):
-        name = "installed" if module.endswith("marketplaces") else "MARKETPLACES"
-        monkeypatch.setattr(f"{module}.{name}", (lambda: names) if name == "installed" else names)
+        name = "list_installed" if module.endswith("marketplaces") else "MARKETPLACES"
+        value = (lambda: names) if name == "list_installed" else names
+        monkeypatch.setattr(f"{module}.{name}", value)
     list_known_names.cache_clear()
     try:
         monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__BASE_URL", "https://acme.example")

@@ -155,7 +155,7 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
         return edited if asked == name else read_prompt(asked)
 
     for module in (units, row_builder):
-        patch.setattr(module, "prompt", changed)
+        patch.setattr(module, "read_prompt", changed)
 
 
 @pytest.mark.parametrize("name", EDITABLE)

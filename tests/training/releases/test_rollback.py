@@ -42,7 +42,7 @@ def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(three_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of those. Their encoders are stand-ins, so whether one opens is asked of the real
     thing in `tests/serving/ranking/test_hot_reload_releases.py`."""
-    monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
+    monkeypatch.setattr(training.releases.rollback, "find_index_flaw", lambda home, version: None)
     return shutil.copytree(three_runs, tmp_path, symlinks=True, dirs_exist_ok=True)
 
 
@@ -175,7 +175,7 @@ def test_an_index_that_does_not_open_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        training.releases.rollback, "openable", lambda home, version: "view-full is torn"
+        training.releases.rollback, "find_index_flaw", lambda home, version: "view-full is torn"
     )
     before = read_pointers(home)
     with pytest.raises(ReleaseError, match="view-full is torn"):
@@ -222,7 +222,7 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     with pytest.raises((KeyboardInterrupt, OSError)):
         roll_back_release(home)
     monkeypatch.undo()
-    monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
+    monkeypatch.setattr(training.releases.rollback, "find_index_flaw", lambda home, version: None)
     # Whoever reads in between sees all of it or nothing, and serving one release or the other.
     seen = served_models(home)
     assert seen == (("m2",) * 3 if step == 1 else ("m1",) * 3)

@@ -225,9 +225,10 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = (
         "import json, sys; from pathlib import Path; from training.sets.candidates import *\n"
-        "home = Path(sys.argv[1]); pool = pool_for(load_pool(home, 'set-1'), 'unseen_server')\n"
+        "home = Path(sys.argv[1])\n"
+        "pool = select_split_pool(load_pool(home, 'set-1'), 'unseen_server')\n"
         "rows = json.loads((home / 'rows.json').read_text())\n"
-        "print(json.dumps([[c['name'] for c in candidates(r, pool, 10, distractors=d)]\n"
+        "print(json.dumps([[c['name'] for c in draw_candidates(r, pool, 10, distractors=d)]\n"
         "                  for r in rows for d in DISTRACTORS]))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

@@ -40,7 +40,9 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     from training.evaluation.predictors import adapter as module
 
     generated = module.generate_completions
-    monkeypatch.setattr(module, "generate", lambda *a, **k: generated(*a, **{**k, "max_new": 3}))
+    monkeypatch.setattr(
+        module, "generate_completions", lambda *a, **k: generated(*a, **{**k, "max_new": 3})
+    )
     mine = kept_caller(home, "a" * 64, adapter, str(base))
     lost = kept_caller(home, "b" * 64, adapter, "/no/such/base")
     plan = type(PLAN)(candidates=(4,), per_split=3, perturbations=1, irrelevance=1, phantom=1)

@@ -1,5 +1,7 @@
 """Probing a scripted remote server under tight limits."""
 
+import mcp.client.session  # noqa: F401  before any clock runs: seconds on a busy machine
+
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.probe import RemotePolicy, probe_remote
 from tests.support.http_mcp import Call, serve_script

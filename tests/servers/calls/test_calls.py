@@ -175,7 +175,13 @@ def do(m, x):
 calls(do, lambda: [tool('do', inputSchema=SCHEMA, description='poison')] if state else TOOLS)
 """
     async with bench.world(source) as world:
-        first, second = await world.call(), await world.call()
+        first = second = await world.call()
+        # The notification follows the answer, so a call that overtakes it may still be sent.
+        for _ in range(50):
+            second = await world.call()
+            if second.error_kind:
+                break
+            await asyncio.sleep(0.05)
     assert (first.status, second.error_kind) == ("ok", "contract_changed")
 
 

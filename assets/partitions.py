@@ -1,4 +1,4 @@
-"""The partition key of everything that is read from a marketplace, and its night.
+"""The partition key of everything that is read from a marketplace, and the end of its run.
 
 A marketplace is code (an adapter), so its name is code. Incrementality is inside an asset, by
 digest: a partition per server was measured at 40-55 ms an event and seconds a run.
@@ -20,8 +20,8 @@ NIGHTLY = (
 marketplaces = dg.StaticPartitionsDefinition(list(MARKETPLACES))
 
 
-def close_night_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: str) -> None:
-    """Ends the marketplace's night when `asset` is the last nightly asset of this run.
+def close_run_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: str) -> None:
+    """Ends the marketplace's open run when `asset` is the last nightly asset that is selected.
 
     Until then a killed run's successor reads the pages that were already fetched; afterwards the
     next run looks at the moving world anew.
@@ -29,4 +29,4 @@ def close_night_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: 
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     last = max((name for name in NIGHTLY if name in selected), key=NIGHTLY.index, default=asset)
     if asset == last:
-        ledger.close_night(context.partition_key)
+        ledger.close_run(context.partition_key)

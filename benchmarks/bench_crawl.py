@@ -47,9 +47,9 @@ def _measure_round(options: argparse.Namespace, number: int, figures: dict[str, 
         with _Replica(options.servers, day=1) as url:
             measure("crawl", "crawl, cold", base_url=url)
             measure("bare", "bare asyncio loop", base_url=url)
-            measure("crawl", "crawl, next run, unchanged", base_url=url, night="2")
+            measure("crawl", "crawl, next run, unchanged", base_url=url, run_date="2")
         with _Replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
-            measure("crawl", "crawl, next run, 1% changed", base_url=url, night="3")
+            measure("crawl", "crawl, next run, 1% changed", base_url=url, run_date="3")
 
 
 class _Replica:
@@ -138,9 +138,9 @@ def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
     ledger = Ledger(home / "ledger.db", Blobs(home / "blobs"))
     chosen = load_adapter(SITE, policy)
     started = time.perf_counter()
-    result = crawl(chosen, ledger=ledger, night=facts.get("night", "1"))
+    result = crawl(chosen, ledger=ledger, run_date=facts.get("run_date", "1"))
     seconds = time.perf_counter() - started
-    if facts.get("night", "1") == "1":
+    if facts.get("run_date", "1") == "1":
         Path(facts["urls"]).write_text("\n".join(asked))
     assert result.completeness == "complete", result.completeness
     return {

@@ -10,11 +10,11 @@ from orchestration.settings.model import load_settings
     cron_schedule="17 2 * * *",
     job_name="nightly",
     execution_timezone="UTC",
-    description="One run per marketplace, every night at 02:17 UTC.",
+    description="One run per marketplace, every day at 02:17 UTC.",
 )
 def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
-    night = context.scheduled_execution_time.date().isoformat()
+    run_date = context.scheduled_execution_time.date().isoformat()
     return [
-        dg.RunRequest(run_key=f"{night}/{name}", partition_key=name)
+        dg.RunRequest(run_key=f"{run_date}/{name}", partition_key=name)
         for name in list_enabled(load_settings())
     ]

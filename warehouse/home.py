@@ -5,7 +5,7 @@ from pathlib import Path
 
 from warehouse.storage.files import write_atomically
 
-LAYOUT = 2  # raise it when what lies in a home can no longer be read as it is
+LAYOUT = 3  # raise it when what lies in a home can no longer be read as it is
 MARKER = "home.json"
 # What 0.1.0 made in a home, before homes were marked.
 _UNMARKED = ("tables", "blobs", "lance", "models", "router", "releases", "state/ledger.db")

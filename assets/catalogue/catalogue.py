@@ -65,14 +65,14 @@ def build_catalogue(
 ) -> list[Row]:
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
-    night = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+    run_date = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
     seen, names = _count_contracts(snapshots)
     rows = {}
     for found in group_listings(listings):
         row = _build_row(found, seen, names)
         rows[row["catalogue_id"]] = row
     _find_likely_same(rows)
-    _carry_history(rows, list(previous), night)
+    _carry_history(rows, list(previous), run_date)
     return [rows[name] for name in sorted(rows)]
 
 
@@ -176,7 +176,7 @@ def _find_likely_same(rows: dict[str, Row]) -> None:
             rows[name]["likely_same"] = [other for other in names if other != name]
 
 
-def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str) -> None:
+def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], run_date: str) -> None:
     """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
@@ -184,11 +184,11 @@ def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], nigh
         gone = {one["listing_id"]: one["since"] for one in _load_columns(old["gone_from"])}
         now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
         back = Counter(holder[name] for name in gone if name in holder)
-        gone |= {name: night for name in listing_ids(old) if name not in holder}
+        gone |= {name: run_date for name in listing_ids(old) if name not in holder}
         gone = {name: since for name, since in gone.items() if name not in holder}
         key = _find_successor(old, now_held or back, rows)
         if key is None:
-            rows[old["catalogue_id"]] = _build_gone_row(old, gone, night)
+            rows[old["catalogue_id"]] = _build_gone_row(old, gone, run_date)
             continue
         row = rows[key]
         merged = {one["listing_id"]: one["since"] for one in _load_columns(row["gone_from"])}
@@ -197,9 +197,9 @@ def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], nigh
         row["gone_from"] = _dump_columns(
             [{"listing_id": name, "since": since} for name, since in sorted(merged.items())]
         )
-        row["first_seen"] = min(old["first_seen"], row["first_seen"] or night)
+        row["first_seen"] = min(old["first_seen"], row["first_seen"] or run_date)
     for row in rows.values():
-        row["first_seen"] = row["first_seen"] or night
+        row["first_seen"] = row["first_seen"] or run_date
 
 
 def _find_successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
@@ -210,7 +210,7 @@ def _find_successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Ro
     return min(held, key=lambda key: (-held[key], key)) if held else None
 
 
-def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], night: str) -> Row:
+def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], run_date: str) -> Row:
     return {
         **old,
         "marketplaces": [],
@@ -219,7 +219,7 @@ def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], night: str)
         "runnable": False,
         "likely_same": [],
         "disagreements": "{}",
-        "gone": old["gone"] or night,
+        "gone": old["gone"] or run_date,
         "gone_from": _dump_columns(
             [{"listing_id": name, "since": since} for name, since in sorted(gone.items())]
         ),

@@ -22,7 +22,7 @@ from assets.contracts.history.snapshot import (
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.contracts.tool_id import ToolId
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import Published, audit_table, describe_asset, publish
@@ -89,7 +89,7 @@ def snapshots(
             "canon_version": CANON_VERSION,
         },
     )
-    close_night_after(context, warehouse.ledger, "snapshots")
+    close_run_after(context, warehouse.ledger, "snapshots")
 
 
 @dg.asset(
@@ -112,7 +112,7 @@ def findings(
         past.state,
         scans=tables.read(SCANS, name).to_dicts(),
         previous=previous,
-        night=datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d"),
+        run_date=datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d"),
     )
     scans = tables.stage(SCANS, SCANS.frame(found.scans), name)
     yield from publish(
@@ -127,7 +127,7 @@ def findings(
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
     past.keep(tables, context.run_id)
-    close_night_after(context, warehouse.ledger, "findings")
+    close_run_after(context, warehouse.ledger, "findings")
 
 
 @dg.asset(

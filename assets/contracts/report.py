@@ -38,9 +38,9 @@ def report_findings(
 
 def report_changes(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of CHANGES, the latest first."""
-    latest = sorted(rows, key=lambda row: row["night"], reverse=True)
+    latest = sorted(rows, key=lambda row: row["run_date"], reverse=True)
     figures = {"new": new, **Counter(str(row["cls"]) for row in rows)}
-    columns = ("night", "cls", "tool", "why", "renamed_from", "server_id")
+    columns = ("run_date", "cls", "tool", "why", "renamed_from", "server_id")
     return figures, {"latest": _table(columns, latest)}
 
 

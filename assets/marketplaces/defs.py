@@ -16,7 +16,7 @@ from assets.marketplaces.crawl.crawl import (
 )
 from assets.marketplaces.crawl.merge import merge_listings
 from assets.marketplaces.listing_table import LISTINGS
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
@@ -52,32 +52,32 @@ def listings(
     name = context.partition_key
     ledger, memo = warehouse.ledger, warehouse.memo
     chosen = load_adapter(name, crawlers[name])
-    night = ledger.open_run(name)
+    run_date = ledger.open_run(name)
     head = warehouse.tables.head("listings", name)
     stamps = warehouse.tables.read(LISTINGS, name)["updated_at"].to_list()
-    begun = ledger.night_began(name)
+    begun = ledger.find_run_start(name)
     try:
         result = crawl(
             chosen,
             ledger=ledger,
             memo=memo,
-            night=night,
+            run_date=run_date,
             progress=Lines(context.log.info),
             since=find_checkpoint(memo, name, head, stamps, now=begun),
         )
     except CrawlError as error:
         if not error.passing:
             # What this run fetched does not fit together: the next one fetches everything anew.
-            ledger.close_night(name)
+            ledger.close_run(name)
         yield from refuse(context, warehouse, LISTINGS_AUDIT, "crawl", error)
         return
     if result.completeness == KEY_MISSING:
-        ledger.close_night(name)
+        ledger.close_run(name)
         yield from _skip_partition(context, result)
         return
     yield from _publish_listings(context, warehouse, result)
     save_checkpoint(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
-    close_night_after(context, ledger, "listings")
+    close_run_after(context, ledger, "listings")
 
 
 def _skip_partition(

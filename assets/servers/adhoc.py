@@ -36,7 +36,7 @@ def probe_target(
     policy: DeployPolicy,
     *,
     ledger: Ledger,
-    night: str,
+    run_date: str,
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
@@ -57,7 +57,7 @@ def probe_target(
     if listing.url:
         policy = _allow_address(listing.url, policy)
     loopback = policy.sandbox.allow_loopback
-    resolve = Resolver(policy.home, toolchain, ledger, night, allow_loopback=loopback)
+    resolve = Resolver(policy.home, toolchain, ledger, run_date, allow_loopback=loopback)
     recipe = plan_recipe(listing, resolve)
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)

@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.marketplaces.listing import read_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
@@ -68,7 +68,7 @@ def deployments(
         launcher.policy,
         ledger=ledger,
         blobs=warehouse.blobs,
-        night=ledger.open_run(name),
+        run_date=ledger.open_run(name),
         now=time.time(),
         concurrency=launcher.concurrency,
         progress=Lines(context.log.info),
@@ -90,7 +90,7 @@ def deployments(
         ),
         metadata={**summarise_rows(rows), **_count_findings(rows)},
     )
-    close_night_after(context, ledger, "deployments")
+    close_run_after(context, ledger, "deployments")
 
 
 def _check_pinned(rows: list[Row]) -> Verdict:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.marketplaces.adapters.private import NotApproved
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from assets.synthesis.common.eligible import Offer
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.judging.plan import judge_pairs
@@ -91,7 +91,7 @@ def pairs(
             **_render_tables(tables),
         },
     )
-    close_night_after(context, warehouse.ledger, "pairs")
+    close_run_after(context, warehouse.ledger, "pairs")
 
 
 @dg.asset(
@@ -131,7 +131,7 @@ def judgements(
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
     warehouse.tables.promote(trials, context.run_id, [])
-    close_night_after(context, warehouse.ledger, "judgements")
+    close_run_after(context, warehouse.ledger, "judgements")
 
 
 @dg.asset(

@@ -10,7 +10,7 @@ from assets.catalogue.coverage_report import inline_image
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
 from assets.contracts.tool_id import ToolId
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.confusables.table import find_confusables as find_confusables
@@ -83,7 +83,7 @@ def contract_vectors(
         plan=plan_keys(_key_digests(previous), _key_digests(frame)),
         metadata={"embedder": embedder.id, "held": len(held)},
     )
-    close_night_after(context, warehouse.ledger, "contract_vectors")
+    close_run_after(context, warehouse.ledger, "contract_vectors")
 
 
 def _key_digests(frame: pl.DataFrame) -> dict[str, str]:

@@ -149,9 +149,9 @@ def run(
     from orchestration.runs.summary import summarise_run
 
     with open_replicas(chosen):
-        night = run_once(chosen, only=marketplace)
-    typer.echo(summarise_run(chosen, night), err=True)
-    if night.failed:
+        result = run_once(chosen, only=marketplace)
+    typer.echo(summarise_run(chosen, result), err=True)
+    if result.failed:
         sys.exit(1)
 
 

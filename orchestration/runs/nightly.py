@@ -27,7 +27,7 @@ class AnotherRun(RuntimeError):
 
 
 @dataclass
-class Night:
+class RunResult:
     """What a run did: seconds and success per job, and why it trained or did not."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +71,7 @@ def hold_run_lock(state: Path) -> Iterator[None]:
         yield
 
 
-def run_once(settings: Settings, *, only: list[str] | None = None) -> Night:
+def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
     """Runs everything once over the named marketplaces (default: all that are enabled).
 
     A marketplace that fails keeps its last data current and does not hold back the others.
@@ -82,20 +82,20 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> Night:
     with hold_run_lock(warehouse.state), open_instance() as instance, RunView().open() as view:
         send_lines(view.show)
         size_pools(instance)
-        night = Night(cleared=len(clear_dead_runs(instance)))
+        result = RunResult(cleared=len(clear_dead_runs(instance)))
         for outcome in _run_marketplaces(instance, only or list_enabled(settings), view):
-            night.add(outcome)
+            result.add(outcome)
             if not outcome.success and "listings" not in outcome.failed_steps:
                 # A crawl that failed has decided itself whether its pages are worth keeping.
-                warehouse.ledger.close_night(str(outcome.partition))
+                warehouse.ledger.close_run(str(outcome.partition))
         runner = Runner(instance)
-        night.add(runner.execute("fan_in"))
+        result.add(runner.execute("fan_in"))
         decision = decide_on_drift(warehouse, settings.training.drift_threshold)
-        night.reasons = list(decision.reasons)
+        result.reasons = list(decision.reasons)
         if decision.retrain:
-            night.retrained = night.add(runner.execute("train"))
-        night.add(runner.execute("serve"))
-        return night
+            result.retrained = result.add(runner.execute("train"))
+        result.add(runner.execute("serve"))
+        return result
 
 
 def _run_marketplaces(

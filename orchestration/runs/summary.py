@@ -12,37 +12,37 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.resources import list_enabled, make_crawl_policy, open_warehouse
-from orchestration.runs.nightly import Night
+from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings
 from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
 from training.releases.release import read_current_release
 from warehouse.store import Warehouse
 
 
-def summarise_run(settings: Settings, night: Night) -> str:
+def summarise_run(settings: Settings, result: RunResult) -> str:
     """A page of plain text: counts, failures with their hints, models, cost, next steps."""
     warehouse = open_warehouse(settings)
     parts = [
-        _describe_runs(night),
+        _describe_runs(result),
         _describe_skipped(settings),
         _describe_made(warehouse),
         _describe_failed_servers(warehouse),
-        _describe_models(warehouse, night),
-        _describe_effects(warehouse, night),
+        _describe_models(warehouse, result),
+        _describe_effects(warehouse, result),
         _describe_next(settings),
     ]
     return "\n" + "\n\n".join(part for part in parts if part)
 
 
-def _describe_runs(night: Night) -> str:
+def _describe_runs(result: RunResult) -> str:
     lines = ["Runs"]
-    for run in night.runs:
+    for run in result.runs:
         name = run["job"] + (f" {run['partition']}" if run["partition"] else "")
         state = "ok" if run["success"] else "FAILED (the last data stays current; see above)"
         lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
-    lines.append(f"  {'total':<20} {night.seconds:>6.1f} s  marketplaces run side by side")
-    if night.cleared:
-        lines.append(f"  {night.cleared} runs of killed processes were failed first")
+    lines.append(f"  {'total':<20} {result.seconds:>6.1f} s  marketplaces run side by side")
+    if result.cleared:
+        lines.append(f"  {result.cleared} runs of killed processes were failed first")
     return "\n".join(lines)
 
 
@@ -102,10 +102,10 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
     return "\n".join(["Servers that did not start", *lines])
 
 
-def _describe_models(warehouse: Warehouse, night: Night) -> str:
+def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     """Who is champion of each role and what the last candidate came to."""
-    reasons = "; ".join(night.reasons)
-    lines = ["Models", f"  trained in this run: {'yes' if night.retrained else 'no'} ({reasons})"]
+    reasons = "; ".join(result.reasons)
+    lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'} ({reasons})"]
     for role in UNTRAINED:
         standing = find_model_in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {_shorten(standing.model)}")
@@ -125,9 +125,9 @@ def _shorten(text: str) -> str:
     return text[:12] if len(text) == 64 else text
 
 
-def _describe_effects(warehouse: Warehouse, night: Night) -> str:
+def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
     counts: Counter[tuple[str, str]] = Counter()
-    for run in night.runs:
+    for run in result.runs:
         counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
     lines = [f"Effects of this run (spent in all: {warehouse.ledger.spent():.4f} USD)"]
     lines += [

@@ -12,7 +12,7 @@ def probe(warehouse, tmp_path):
 
     def run(target=None, **facts):
         policy = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
-        return probe_target(target, policy, ledger=warehouse.ledger, night="n1", **facts)
+        return probe_target(target, policy, ledger=warehouse.ledger, run_date="n1", **facts)
 
     return run
 

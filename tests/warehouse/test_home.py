@@ -41,8 +41,8 @@ def test_every_store_marks_its_home(tmp_path: Path, store: str) -> None:
         ("tables", "[]", "not readable"),
         ("tables", '{"version": 2}', "not readable"),
         ("tables", "\udcff", "not readable"),
-        ("tables", '{"layout": 1}', r"another version \(layout 1, expected 2\)"),
-        ("tables", '{"layout": 3}', r"a later version \(layout 3, expected 2\)"),
+        ("tables", '{"layout": 2}', r"another version \(layout 2, expected 3\)"),
+        ("tables", '{"layout": 4}', r"a later version \(layout 4, expected 3\)"),
         ("tables", '{"layout": "two"}', "another version"),
     ],
 )

@@ -133,7 +133,7 @@ def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> 
     assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
 
 
-def test_one_partitions_bad_night_does_not_touch_the_other(warehouse: Warehouse) -> None:
+def test_one_partitions_bad_run_does_not_touch_the_other(warehouse: Warehouse) -> None:
     run(warehouse, [{"id": "1", "colour": "red"}], "a")
     run(warehouse, [{"id": "2", "colour": "mauve"}], "b")
     assert current(warehouse, "a") == ["1"]

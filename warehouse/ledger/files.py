@@ -87,8 +87,8 @@ def held_by_database(db: sqlite3.Connection) -> Replayed:
             held.attempts[row["id"]] = {**kept, "status": row["status"]}
     for row in _read_rows(db, "budgets", "scope"):
         held.budgets[row["scope"]] = row["limit_usd"]
-    for row in _read_rows(db, "nights", "scope"):
-        held.nights[(row["scope"], row["number"])] = row
+    for row in _read_rows(db, "runs", "scope"):
+        held.runs[(row["scope"], row["number"])] = row
     _own_every_effect(held)
     return held
 

@@ -1,7 +1,7 @@
 """The ledger's journal: one JSON line for everything that must outlive the database.
 
 Journaled: every finished effect, the start and end of attempts that hold a budget, forgotten keys,
-budgets, nights. Left out: attempts that cost nothing and came to nothing. Every line begins with
+budgets, runs. Left out: attempts that cost nothing and came to nothing. Every line begins with
 its line break, so that one that a full disk tore spoils no other.
 """
 
@@ -46,7 +46,7 @@ class Replayed:
     attempts: dict[int, dict[str, Any]] = field(default_factory=dict)  # done, started, unknown
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
-    nights: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     torn: int = 0
 
     def apply(self, event: Row) -> None:
@@ -68,8 +68,8 @@ class Replayed:
             self.effects.pop(row["key"], None)
         elif kind == "budget":
             self.budgets[row["scope"]] = row["usd"]
-        elif kind == "night":
-            self.nights[(row["scope"], row["number"])] = row
+        elif kind == "run":
+            self.runs[(row["scope"], row["number"])] = row
         else:
             raise KeyError(kind)
 
@@ -120,7 +120,7 @@ def _iter_events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
     yield "started", open_
     yield "unknown", unknown
     yield "budget", [{"scope": scope, "usd": usd} for scope, usd in held.budgets.items()]
-    yield "night", held.nights.values()
+    yield "run", held.runs.values()
 
 
 def _pick_columns(row: Row, names: Iterable[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from warehouse.ledger.journal import STARTED, Journal, replay_journal, write_who
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
-_NIGHT_S = 20 * 3600.0  # an open night older than this was abandoned: the world has moved on
+_RUN_S = 20 * 3600.0  # an open run older than this was abandoned: the world has moved on
 _WAIT_LIMIT_S = 1800.0  # a fetch or a training run of another process may hold a key this long
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
 
@@ -223,47 +223,46 @@ class Ledger:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def open_run(self, scope: str) -> str:
-        """The open night of `scope`, or a new one: what keys effects on the moving world.
+        """The run date of `scope`'s open run, or of a new one: what keys effects on the moving
+        world. UTC date and number, "2026-01-31.4".
 
-        A run that was killed left its night open, so its successor reads what was already fetched;
-        a night that was closed by a finished run is over, and the next run looks at the world anew.
+        A run that was killed is left open, so its successor reads what was already fetched; after
+        one that finished and was closed, the next looks at the world anew.
         """
         with self._transaction() as db:
             row = db.execute(
-                "SELECT number, id, closed_at, opened_at FROM nights WHERE scope = ?"
+                "SELECT number, id, closed_at, opened_at FROM runs WHERE scope = ?"
                 " ORDER BY number DESC LIMIT 1",
                 (scope,),
             ).fetchone()
-            if row and row[2] is None and row[3] > time.time() - _NIGHT_S:
+            if row and row[2] is None and row[3] > time.time() - _RUN_S:
                 return row[1]
             number = (row[0] if row else 0) + 1
-            night = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
-            self._write_night(db, scope, number, night, time.time(), None)
-            return night
+            run_date = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
+            self._write_run(db, scope, number, run_date, time.time(), None)
+            return run_date
 
-    def night_began(self, scope: str) -> float:
-        """When the last night of `scope` was opened (epoch seconds); now, if it has none."""
+    def find_run_start(self, scope: str) -> float:
+        """When the last run of `scope` was opened (epoch seconds); now, if it has none."""
         with self._transaction() as db:
-            row = db.execute(
-                "SELECT MAX(opened_at) FROM nights WHERE scope = ?", (scope,)
-            ).fetchone()
+            row = db.execute("SELECT MAX(opened_at) FROM runs WHERE scope = ?", (scope,)).fetchone()
         return row[0] or time.time()
 
-    def close_night(self, scope: str) -> None:
-        """Ends the open night of `scope`; closing a closed night changes nothing."""
+    def close_run(self, scope: str) -> None:
+        """Ends the open run of `scope`; closing a closed run changes nothing."""
         with self._transaction() as db:
             open_ = db.execute(
-                "SELECT scope, number, id, opened_at FROM nights"
+                "SELECT scope, number, id, opened_at FROM runs"
                 " WHERE scope = ? AND closed_at IS NULL",
                 (scope,),
             ).fetchall()
             for row in open_:
-                self._write_night(db, *row, time.time())
+                self._write_run(db, *row, time.time())
 
-    def _write_night(self, db: sqlite3.Connection, *row: Any) -> None:
-        db.execute("INSERT OR REPLACE INTO nights VALUES (?, ?, ?, ?, ?)", row)
+    def _write_run(self, db: sqlite3.Connection, *row: Any) -> None:
+        db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", row)
         names = ("scope", "number", "id", "opened_at", "closed_at")
-        self._journal.write("night", **dict(zip(names, row, strict=True)))
+        self._journal.write("run", **dict(zip(names, row, strict=True)))
 
     def close(self) -> None:
         with self._lock:

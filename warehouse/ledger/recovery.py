@@ -128,7 +128,7 @@ def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
             if known is None or effect["finished_at"] > known["finished_at"]:
                 held.effects[key] = effect
         held.budgets.update(side.budgets)
-        held.nights.update(side.nights)
+        held.runs.update(side.runs)
     return held
 
 
@@ -157,9 +157,9 @@ def _write_database(path: Path, held: Replayed) -> None:
             names = ("key", "stage", "blob", "finished_at")
             db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in names])
         db.executemany("INSERT INTO budgets VALUES (?, ?)", held.budgets.items())
-        for night in held.nights.values():
+        for run in held.runs.values():
             names = ("scope", "number", "id", "opened_at", "closed_at")
-            db.execute("INSERT INTO nights VALUES (?, ?, ?, ?, ?)", [night[n] for n in names])
+            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [run[n] for n in names])
         db.execute("DELETE FROM paid")
         db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
         db.execute("COMMIT")

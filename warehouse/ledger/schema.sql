@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS attempts (
 );
 CREATE INDEX IF NOT EXISTS attempts_by_key ON attempts (key, status);
 CREATE TABLE IF NOT EXISTS budgets (scope TEXT PRIMARY KEY, limit_usd REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS nights (
+CREATE TABLE IF NOT EXISTS runs (
   scope TEXT NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, opened_at REAL NOT NULL,
   closed_at REAL, PRIMARY KEY (scope, number)
 ) WITHOUT ROWID;

@@ -17,9 +17,9 @@ class UnknownServer(LookupError):
 
 def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
     """{"server_id", "tools": [{tool, contracts: [{contract_digest, first_seen, last_seen, current,
-    marketplaces}]}], "changes": [{night, tool, class, fields, renamed_from, why}]}, oldest first.
+    marketplaces}]}], "changes": [{run_date, tool, class, fields, renamed_from, why}]}.
 
-    Names are escaped. Raises UnknownServer.
+    Oldest first; names are escaped. Raises UnknownServer.
     """
     seen = _collect_contracts(tables, server_id)
     if not seen:
@@ -71,12 +71,12 @@ def _collect_changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
     rows = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
     return [
         {
-            "night": row["night"],
+            "run_date": row["run_date"],
             "tool": escape_text(row["tool"]),
             "class": row["cls"],
             "fields": [escape_text(field) for field in json.loads(row["fields"])],
             "renamed_from": escape_text(row["renamed_from"]) if row["renamed_from"] else None,
             "why": row["why"],
         }
-        for row in rows.sort("night", "tool").to_dicts()
+        for row in rows.sort("run_date", "tool").to_dicts()
     ]

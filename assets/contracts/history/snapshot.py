@@ -39,13 +39,13 @@ SNAPSHOTS = TableSpec(
 
 CHANGES = TableSpec(
     name="contract_changes",
-    key=("server_id", "tool", "from_digest", "to_digest", "night"),
+    key=("server_id", "tool", "from_digest", "to_digest", "run_date"),
     columns={
         "server_id": pl.String,
         "tool": pl.String,
         "from_digest": pl.String,  # "" where the tool is new
         "to_digest": pl.String,  # "" where the tool is gone
-        "night": pl.String,  # UTC date
+        "run_date": pl.String,  # UTC date
         "cls": pl.String,  # breaking, compatible, wording, suspicious
         "fields": pl.String,  # JSON list
         "renamed_from": pl.String,
@@ -74,7 +74,7 @@ def build_snapshot(
     before: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in previous:
         before.setdefault(row["server_id"], {})[row["tool"]] = row
-    night = _format_date(now)
+    run_date = _format_date(now)
     rows: list[Row] = []
     for deployment in deployments:
         known = before.get(deployment["server_id"], {})
@@ -84,7 +84,7 @@ def build_snapshot(
             continue
         seen = _format_date(deployment["probed_at"] or now)
         for body in contracts_of(raw_tools(deployment, blobs)):
-            rows.append(_build_row(deployment, body, known, night, seen))
+            rows.append(_build_row(deployment, body, known, run_date, seen))
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
@@ -145,14 +145,14 @@ def add_changes(
     A server that is new has no changes. One that two marketplaces list counts once. now: epoch
     seconds.
     """
-    night = _format_date(now)
+    run_date = _format_date(now)
     before, after = _group_by_server(old), _group_by_server(new)
     found: dict[tuple[Any, ...], Row] = {
         tuple(row[name] for name in CHANGES.key): dict(row) for row in history
     }
     for server in sorted(before):
         gone, come = before[server], after.get(server, {})
-        for row in _compare_server(server, gone, come, night):
+        for row in _compare_server(server, gone, come, run_date):
             found.setdefault(tuple(row[name] for name in CHANGES.key), row)
     return sorted(found.values(), key=lambda row: tuple(row[name] for name in CHANGES.key))
 
@@ -161,7 +161,7 @@ def _compare_server(
     server: str,
     old: Mapping[str, Mapping[str, Any]],
     new: Mapping[str, Mapping[str, Any]],
-    night: str,
+    run_date: str,
 ) -> Sequence[Row]:
     if {t: r["contract_digest"] for t, r in old.items()} == {
         t: r["contract_digest"] for t, r in new.items()
@@ -179,7 +179,7 @@ def _compare_server(
                 "contract_digest", ""
             ),
             "to_digest": new.get(change.tool, {}).get("contract_digest", ""),
-            "night": night,
+            "run_date": run_date,
             "cls": change.cls,
             "fields": canonical_json(list(change.fields)).decode(),
             "renamed_from": change.renamed_from,
@@ -193,7 +193,7 @@ def _build_row(
     deployment: Mapping[str, Any],
     body: dict[str, Any],
     known: Mapping[str, Mapping[str, Any]],
-    night: str,
+    run_date: str,
     seen: str,
 ) -> Row:
     text = canonical_json(body)
@@ -210,7 +210,7 @@ def _build_row(
         if same and last
         else find_schema_problem(body["inputSchema"]),
         "recipe_digest": deployment["recipe_digest"],
-        "first_seen": last["first_seen"] if same and last else night,
+        "first_seen": last["first_seen"] if same and last else run_date,
         "last_seen": seen,
         "certificate": deployment.get("certificate"),
         "certified": deployment.get("certified"),

@@ -6,7 +6,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR, HELD, find_unresolvable, select_columns
 from assets.contracts.quarantine.firewall import open_firewall
 from assets.contracts.tool_id import ToolId
-from assets.partitions import close_night_after, marketplaces
+from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_unique
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.storage.tables import plan_keys
@@ -50,7 +50,7 @@ def clear_contracts(
         metadata={"held": len(held)},
     )
     context.log.info(f"{len(held)} tools are held: toolmill quarantine list")
-    close_night_after(context, warehouse.ledger, "clear_contracts")
+    close_run_after(context, warehouse.ledger, "clear_contracts")
 
 
 def _key_digests(rows: list[dict]) -> dict[str, str]:

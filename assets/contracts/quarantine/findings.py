@@ -88,12 +88,12 @@ def scan_snapshot(
     *,
     scans: Iterable[Row] = (),
     previous: Iterable[Row] = (),
-    night: str,
+    run_date: str,
 ) -> Scanned:
     """All findings of one marketplace.
 
     snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
-    previous: rows of SCANS and FINDINGS of the last run; night: the date of new findings.
+    previous: rows of SCANS and FINDINGS of the last run; run_date: the date of new findings.
     """
     held = {(row["server_id"], row["tool"]): row for row in scans}
     before: dict[str, list[Row]] = defaultdict(list)
@@ -115,7 +115,7 @@ def scan_snapshot(
             owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server]
         )
     known_before = (row for rows in before.values() for row in rows)
-    return Scanned(_date_findings(out, known_before, night), kept, read)
+    return Scanned(_date_findings(out, known_before, run_date), kept, read)
 
 
 def read_findings(row: Row) -> list[Finding]:
@@ -223,14 +223,14 @@ def _build_row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str
 
 
 def _date_findings(
-    rows: Iterable[dict[str, Any]], previous: Iterable[Row], night: str
+    rows: Iterable[dict[str, Any]], previous: Iterable[Row], run_date: str
 ) -> list[dict[str, Any]]:
     """Each finding once, with the date on which it was first found."""
     dates = {tuple(row[name] for name in FINDINGS.key): row["first_seen"] for row in previous}
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = tuple(row[name] for name in FINDINGS.key)
-        out.setdefault(key, {**row, "first_seen": dates.get(key) or night})
+        out.setdefault(key, {**row, "first_seen": dates.get(key) or run_date})
     return list(out.values())
 
 

@@ -59,7 +59,7 @@ def crawl(
     adapter: Adapter,
     *,
     ledger: Ledger,
-    night: str,
+    run_date: str,
     memo: Memo | None = None,
     progress: Progress | None = None,
     since: str | None = None,
@@ -77,20 +77,22 @@ def crawl(
         return _make_skipped(adapter.name, missing)
     since = since if adapter.incremental else None
     memo = memo or Memo(ledger.path.with_name("memo.db"))
-    return asyncio.run(_crawl(adapter, ledger, memo, night, progress or Silent(), since, recorder))
+    return asyncio.run(
+        _crawl(adapter, ledger, memo, run_date, progress or Silent(), since, recorder)
+    )
 
 
 async def _crawl(
     adapter: Adapter,
     ledger: Ledger,
     memo: Memo,
-    night: str,
+    run_date: str,
     progress: Progress,
     since: str | None,
     recorder: Recorder | None,
 ) -> CrawlResult:
     async with _open_clients(adapter.policy) as (fetcher, browser):
-        pages = Pages(adapter, ledger, memo, night, fetcher, browser, recorder)
+        pages = Pages(adapter, ledger, memo, run_date, fetcher, browser, recorder)
         fetcher.headers = await adapter.headers(fetcher.post_form)
         flow = Flow(adapter, pages, progress)
         try:

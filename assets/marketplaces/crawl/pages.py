@@ -31,12 +31,12 @@ class Pages:
         adapter: Adapter,
         ledger: Ledger,
         memo: Memo,
-        night: str,
+        run_date: str,
         fetcher: Fetcher,
         browser: Browser,
         recorder: Recorder | None = None,
     ) -> None:
-        self.adapter, self.ledger, self.memo, self.night = adapter, ledger, memo, night
+        self.adapter, self.ledger, self.memo, self.run_date = adapter, ledger, memo, run_date
         self.fetcher, self.browser, self.recorder = fetcher, browser, recorder
         self.used = 0  # pages looked at, requested or read from the ledger
         self.details = 0  # records' pages requested
@@ -152,7 +152,7 @@ class Pages:
     def _describe_revision(self, url: str, ref: Ref | None) -> dict[str, Any]:
         """What stands for the run in a page's key."""
         if ref is None or ref.revision is None:
-            return {"night": self.night}
+            return {"run_date": self.run_date}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:
             return {"revision": ref.revision}
         return {"revision": ref.revision, "first": self._find_first_seen(url, ref.revision)}
@@ -164,9 +164,9 @@ class Pages:
         known = self.memo.get("first", memory)
         limit_s = self.adapter.policy.refresh_days * _DAY_S
         if known is None or time.time() - known["at"] > limit_s:
-            known = {"night": self.night, "at": time.time()}
+            known = {"run_date": self.run_date, "at": time.time()}
             self.memo.put("first", memory, known)
-        return known["night"]
+        return known["run_date"]
 
     async def _check_robots(self, url: str) -> None:
         if self.adapter.robots:

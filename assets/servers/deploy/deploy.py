@@ -37,14 +37,14 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
     return _scrub_result(found, given)
 
 
-def effect_key(recipe: Recipe, conditions: str, attempt: int, night: str = "") -> str:
+def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = "") -> str:
     """Names the effect of one launch. A remote server is another one in every run."""
     facts = {
         "effect": "deploy",
         "recipe": recipe.digest,
         "conditions": conditions,
         "attempt": attempt,
-        "night": night if recipe.ecosystem == "remote" else None,
+        "run_date": run_date if recipe.ecosystem == "remote" else None,
     }
     return digest(facts)
 

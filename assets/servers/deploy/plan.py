@@ -63,7 +63,7 @@ def deploy_listings(
     *,
     ledger: Ledger,
     blobs: Blobs,
-    night: str,
+    run_date: str,
     now: float,
     fleet: Fleet | None = None,
     concurrency: int = 3,
@@ -79,7 +79,7 @@ def deploy_listings(
     """
     toolchain = toolchain or find_toolchain()
     resolve = resolve or Resolver(
-        policy.home, toolchain, ledger, night, allow_loopback=policy.sandbox.allow_loopback
+        policy.home, toolchain, ledger, run_date, allow_loopback=policy.sandbox.allow_loopback
     )
     before = {row["server_id"]: row for row in previous}
     jobs = _plan_jobs(listings, before, policy)
@@ -93,7 +93,7 @@ def deploy_listings(
             due.append(job)
 
     def one(job: _Job) -> tuple[dict[str, Any], bool]:
-        return _carry_out(job, ledger, blobs, night, now, toolchain, resolve)
+        return _carry_out(job, ledger, blobs, run_date, now, toolchain, resolve)
 
     done = (fleet or LocalFleet()).map(
         one, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
@@ -154,7 +154,7 @@ def _carry_out(
     job: _Job,
     ledger: Ledger,
     blobs: Blobs,
-    night: str,
+    run_date: str,
     now: float,
     toolchain: Toolchain,
     resolve: Resolve,
@@ -169,7 +169,7 @@ def _carry_out(
     failed_before = row is not None and same and row["status"] == "failed"
     attempts = int((row or {}).get("attempts") or 0) + 1 if failed_before else 1
     if isinstance(recipe, Recipe):
-        deployed = _find_or_deploy(recipe, job, ledger, attempts, night, toolchain)
+        deployed = _find_or_deploy(recipe, job, ledger, attempts, run_date, toolchain)
     new = make_deployment_row(
         recipe,
         deployed,
@@ -190,14 +190,14 @@ def _find_or_deploy(
     job: _Job,
     ledger: Ledger,
     attempt: int,
-    night: str,
+    run_date: str,
     toolchain: Toolchain,
 ) -> Deployed:
     """The result of a recipe, of the ledger where it holds it."""
     if refused := find_refusal(recipe, job.policy):
         return make_failed(refused)
     stage = "remote" if recipe.ecosystem == "remote" else "deploy"
-    key = effect_key(recipe, job.conditions, attempt, night)
+    key = effect_key(recipe, job.conditions, attempt, run_date)
     return Deployed.from_json(
         ledger.once(stage, key, lambda: Outcome(deploy(recipe, job.policy, toolchain).to_json()))
     )

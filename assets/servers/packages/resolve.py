@@ -48,12 +48,12 @@ class Resolver:
         home: Path,
         toolchain: Toolchain,
         ledger: Ledger,
-        night: str,
+        run_date: str,
         *,
         allow_loopback: bool = False,
     ) -> None:
         self._home, self._toolchain, self._allow_loopback = home, toolchain, allow_loopback
-        self._ledger, self._night = ledger, night
+        self._ledger, self._run_date = ledger, run_date
         self._registry = npm_registry(toolchain)
 
     def __call__(self, package: Package) -> Resolved:
@@ -69,7 +69,7 @@ class Resolver:
             "type": package.type,
             "name": package.identifier,
             "version": version or package.version,
-            "night": None if pinned else self._night,
+            "run_date": None if pinned else self._run_date,
         }
         asks = {
             "npm": self._resolve_npm,

@@ -69,7 +69,7 @@ def _print_history(told: dict[str, Any]) -> None:
                 f"  {now} {one['first_seen']} to {one['last_seen']} {one['contract_digest']}"
             )
     for change in told["changes"]:
-        typer.echo(f"{change['night']} {change['class']:<10} {change['tool']}: {change['why']}")
+        typer.echo(f"{change['run_date']} {change['class']:<10} {change['tool']}: {change['why']}")
 
 
 def _print_table(answer: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def crawl(
                 reader,
                 ledger=warehouse.ledger,
                 memo=warehouse.memo,
-                night=f"ad hoc {warehouse.ledger.open_run(scope)}",
+                run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
                 progress=report_lines(),
                 recorder=recorder,
             )
@@ -62,7 +62,7 @@ def crawl(
     except CrawlError as error:
         told = adhoc.summarise_failure(reader, error)
     finally:
-        warehouse.ledger.close_night(scope)
+        warehouse.ledger.close_run(scope)
         if recorder:
             recorder.finish()
     print_json(told) if as_json else _print_table(told)

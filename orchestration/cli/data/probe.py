@@ -47,7 +47,7 @@ def probe(
             None if directory else given[0] if given else "",
             replace(policy, twice=policy.twice and not once),
             ledger=warehouse.ledger,
-            night=warehouse.ledger.open_run("ad hoc"),
+            run_date=warehouse.ledger.open_run("ad hoc"),
             env=dict(_parse_pair(text) for text in env or []),
             args=() if directory else given[1:],
             directory=directory,
@@ -58,7 +58,7 @@ def probe(
     except SandboxUnavailable as error:
         found = describe_refusal(error)
     finally:
-        warehouse.ledger.close_night("ad hoc")
+        warehouse.ledger.close_run("ad hoc")
     print_json(found) if as_json else _print_probe(found)
 
 

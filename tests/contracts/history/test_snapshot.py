@@ -35,7 +35,7 @@ def _digest(rows):
     return SNAPSHOTS.digest(SNAPSHOTS.frame(rows))
 
 
-def test_the_first_night_knows_each_tool_once(blobs):
+def test_the_first_run_knows_each_tool_once(blobs):
     (row,) = build_snapshot(
         [], [_deployment(blobs, [TOOL, {**TOOL, "description": "Twin."}])], blobs, 0.0
     )
@@ -43,7 +43,7 @@ def test_the_first_night_knows_each_tool_once(blobs):
     assert json.loads(row["contract"])["description"] == "Does a."
 
 
-def test_a_night_that_saw_the_same_is_the_same_version(blobs):
+def test_a_run_that_saw_the_same_is_the_same_version(blobs):
     first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
     second = build_snapshot(first, [_deployment(blobs, [TOOL], at=5 * DAY)], blobs, 5 * DAY)
     assert _digest(first) == _digest(second)
@@ -86,7 +86,7 @@ def test_changes_are_added_to_the_history_once(blobs):
     new = {**TOOL, "inputSchema": {"type": "object", "required": ["x"]}}
     after = build_snapshot(old, [_deployment(blobs, [new], at=DAY)], blobs, DAY)
     rows = add_changes([], old, after, DAY)
-    assert [(row["tool"], row["cls"], row["night"]) for row in rows] == [
+    assert [(row["tool"], row["cls"], row["run_date"]) for row in rows] == [
         ("a", "breaking", "1970-01-02")
     ]
     assert rows[0]["from_digest"] == old[0]["contract_digest"]

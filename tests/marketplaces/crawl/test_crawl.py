@@ -36,9 +36,9 @@ def acme(
     return answer
 
 
-def run(here: Site, ledger: Ledger, night: str = "1", **policy: Any) -> CrawlResult:
+def run(here: Site, ledger: Ledger, run_date: str = "1", **policy: Any) -> CrawlResult:
     facts = {"base_url": here.url, "requests_per_second": 0, "allow_loopback": True} | policy
-    return crawl(AcmeAdapter(CrawlPolicy(**facts)), ledger=ledger, night=night)
+    return crawl(AcmeAdapter(CrawlPolicy(**facts)), ledger=ledger, run_date=run_date)
 
 
 def ids(result: CrawlResult) -> list[str]:
@@ -56,19 +56,19 @@ def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger
         assert ids(run(here, ledger)) == ["a", "b", "c"]
         revisions["b"] = "2"
         here.paths.clear()
-        again = run(here, ledger, night="2")
+        again = run(here, ledger, run_date="2")
         assert ids(again) == ["a", "b", "c"]
-    # The record without a revision has only the night to go by.
+    # The record without a revision has only the run date to go by.
     assert sorted(here.paths) == ["/list?page=1", "/robots.txt", "/servers/b", "/servers/c"]
     assert (again.requests, again.pages) == (4, 5)
 
 
 def test_a_weak_revision_is_read_again_when_it_is_old(ledger: Ledger) -> None:
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
-        for night, days in (("1", 7.0), ("2", 7.0), ("3", 1e-9), ("4", 7.0), ("5", 0.0)):
-            run(here, ledger, night=night, refresh_days=days)
+        for run_date, days in (("1", 7.0), ("2", 7.0), ("3", 1e-9), ("4", 7.0), ("5", 0.0)):
+            run(here, ledger, run_date=run_date, refresh_days=days)
             time.sleep(0.01)
-    # In nights 1 and 3; night 5 never reads again, under a key of its own.
+    # In runs 1 and 3; run 5 never reads again, under a key of its own.
     assert here.paths.count("/servers/a") == 3
 
 
@@ -82,17 +82,17 @@ def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(
 
     with site(answer) as here:
         first = run(here, ledger)
-        again = run(here, ledger, night="2")
+        again = run(here, ledger, run_date="2")
         # robots.txt answered 404: there is nothing to compare it with.
         assert ["If-None-Match" in one for one in here.headers[3:]] == [False, True, True]
         assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
         for blob in ledger.blobs.root.rglob("*"):
             if blob.is_file():
                 blob.unlink()
-        assert ids(run(here, ledger, night="3")) == ["a"]
+        assert ids(run(here, ledger, run_date="3")) == ["a"]
 
 
-def test_robots_txt_is_read_once_a_night_and_obeyed_with_its_wildcards(ledger: Ledger) -> None:
+def test_robots_txt_is_read_once_a_run_and_obeyed_with_its_wildcards(ledger: Ledger) -> None:
     rules = Answer("User-agent: *\nDisallow: /*/b$\nDisallow: /x\n", content_type="text/plain")
     with site(acme({"id": "a"}, {"id": "b"}, {"id": "bb"}, robots=rules)) as here:
         result = run(here, ledger)
@@ -130,12 +130,12 @@ def test_a_crawl_delay_slows_the_crawl_down_and_a_long_one_ends_it(ledger: Ledge
     assert "crawl-delay of 3600 s" in caught.value.found
 
 
-def test_a_crawl_over_its_cap_reads_on_in_the_next_nights(ledger: Ledger) -> None:
+def test_a_crawl_over_its_cap_reads_on_in_the_next_runs(ledger: Ledger) -> None:
     items = [{"id": name, "revision": "1"} for name in "abcde"]
     with site(acme(*items)) as here:
         seen = []
-        for night in "123":
-            result = run(here, ledger, night=night, detail_cap=2, concurrency=1)
+        for run_date in "123":
+            result = run(here, ledger, run_date=run_date, detail_cap=2, concurrency=1)
             seen.append((len(ids(result)), result.completeness))
     assert seen == [(2, "capped"), (4, "capped"), (5, "complete")]
     assert set(ledger.counts()) == {("page", "done")}  # no robots.txt is an answer, too
@@ -155,7 +155,7 @@ def test_a_killed_crawl_asks_only_for_what_is_missing(ledger: Ledger) -> None:
     with site(acme(*items)) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
         with pytest.raises(Killed):
-            crawl(AcmeAdapter(policy), ledger=ledger, night="1", progress=AfterThree())
+            crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", progress=AfterThree())
         asked = {path for path in here.paths if path.startswith("/servers")}
         assert 3 <= len(asked) <= 6
         assert ids(run(here, ledger)) == list("abcdef")
@@ -170,7 +170,7 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     recorder = Recorder(tmp_path / "captures", "acme", "2026-01-01")
     with site(acme({"id": "a"}, pages=pages)) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
-        result = crawl(AcmeAdapter(policy), ledger=ledger, night="1", recorder=recorder)
+        result = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
         recorder.finish()
     variable = result.listings[0].env[0]
     assert (variable.name, variable.required, variable.secret) == ("GITHUB_TOKEN", True, True)
@@ -195,11 +195,11 @@ def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: 
         policy = CrawlPolicy(
             base_url=here.url, allow_loopback=True, keys={"api_key": "k"}, requests_per_second=0
         )
-        result = crawl(Locked(policy), ledger=ledger, night="1")
+        result = crawl(Locked(policy), ledger=ledger, run_date="1")
         assert (result.completeness, here.paths) == ("skipped: key missing", [])
         assert "TOOLMILL_MARKETPLACES__ACME__TENANT_ID" in result.problems[0]["hint"]
         keys = {"api_key": "k", "tenant_id": "t"}
-        crawl(Locked(replace(policy, keys=keys)), ledger=ledger, night="1")
+        crawl(Locked(replace(policy, keys=keys)), ledger=ledger, run_date="1")
         assert all(one["X-Api-Key"] == "k" for one in here.headers if "X-Api-Key" in one)
     assert "'k'" not in repr(policy)
 
@@ -268,8 +268,8 @@ def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(
 def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger: Ledger, tmp_path: Path) -> None:
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
-        first = crawl(AcmeAdapter(policy), ledger=ledger, night="1")
+        first = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1")
         fresh = Memo(tmp_path / "another.db")
-        again = crawl(AcmeAdapter(policy), ledger=ledger, night="2", memo=fresh)
+        again = crawl(AcmeAdapter(policy), ledger=ledger, run_date="2", memo=fresh)
     assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
     assert here.paths.count("/servers/a") == 2

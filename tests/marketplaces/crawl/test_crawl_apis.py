@@ -1,4 +1,4 @@
-"""PulseMCP, Smithery and Glama over real HTTP: nights, keys, caps and a sitemap that is closed."""
+"""PulseMCP, Smithery and Glama over real HTTP: runs, keys, caps and a sitemap that is closed."""
 
 import json
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ def many() -> Iterator[Replicas]:
         yield running
 
 
-def run(name: str, url: str, ledger: Ledger, night: str, **facts: Any) -> CrawlResult:
+def run(name: str, url: str, ledger: Ledger, run_date: str, **facts: Any) -> CrawlResult:
     keys = facts.pop("keys", KEYS.get(name, {}))
     policy = CrawlPolicy(url, keys=keys, requests_per_second=0, allow_loopback=True, **facts)
-    return crawl(load_adapter(name, policy), ledger=ledger, night=night)
+    return crawl(load_adapter(name, policy), ledger=ledger, run_date=run_date)
 
 
 def test_an_unchanged_smithery_costs_no_detail_request(many: Replicas, ledger: Ledger) -> None:

@@ -59,7 +59,7 @@ def crawl_site(at: MakeAdapter, ledger: Ledger):
         script = served(pages(page, slugs, robots))
         with site(script) as here:
             script.base["url"] = here.url  # type: ignore[attr-defined]
-            result = crawl(at("mcpso", here.url, **policy), ledger=ledger, night="1")
+            result = crawl(at("mcpso", here.url, **policy), ledger=ledger, run_date="1")
         return result, here.paths
 
     return run
@@ -74,7 +74,7 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     world.switch(scale="standard")
-    result = crawl(at("mcpso"), ledger=ledger, night="1")
+    result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
     assert {one.native_id for one in result.listings} == {
         server.slug for server in world.world.list_records("mcpso")
@@ -90,10 +90,10 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     assert "no config" in found["no-command"].reason
     assert ledger.counts()["render", "done"] == len(found) - 1
 
-    # Day two, next night: only list pages, and the pages of what changed.
+    # Day two, next run: only list pages, and the pages of what changed.
     world.switch(day=2)
     before = world.count_requests("mcpso")
-    again = crawl(at("mcpso"), ledger=ledger, night="2")
+    again = crawl(at("mcpso"), ledger=ledger, run_date="2")
     assert again.listings == result.listings
     assert world.count_requests("mcpso") - before == again.requests == 5
 
@@ -111,8 +111,8 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
 
     before = world.count_by_kind("mcpso").get("servers", 0)
     with pytest.raises(Cut):
-        crawl(at("mcpso", concurrency=1), ledger=ledger, night="1", progress=CutAtTwo())
-    result = crawl(at("mcpso"), ledger=ledger, night="1")
+        crawl(at("mcpso", concurrency=1), ledger=ledger, run_date="1", progress=CutAtTwo())
+    result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     # Each page is asked for twice in all: once for its source, once by the browser.
     assert world.count_by_kind("mcpso")["servers"] - before == 2 * len(result.listings)
     assert set(ledger.counts()) == {("page", "done"), ("render", "done")}
@@ -132,7 +132,7 @@ def test_a_bad_sitemap_is_an_error(
 ) -> None:
     world.switch(faults={"mcpso": fault})
     with pytest.raises(CrawlError) as caught:
-        crawl(at("mcpso"), ledger=ledger, night="1")
+        crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert caught.value.kind == kind
     assert ledger.counts()["page", "failed"] == 1
 
@@ -141,27 +141,27 @@ def test_one_marketplace_that_is_down_does_not_touch_the_other(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     world.switch(faults={"registry": "down"})
-    assert crawl(at("mcpso"), ledger=ledger, night="1").completeness == "complete"
+    assert crawl(at("mcpso"), ledger=ledger, run_date="1").completeness == "complete"
     world.switch(faults={"mcpso": "down"})
-    assert crawl(at("registry"), ledger=ledger, night="1").completeness == "complete"
+    assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
 def test_pages_that_lost_their_config_raise_the_layout_alarm(
     at: MakeAdapter, ledger: Ledger
 ) -> None:
     def lost(slug: str) -> Answer:
-        return page_with("nothing" if night == "2" and slug != "a" else CONFIG, slug)
+        return page_with("nothing" if run_date == "2" and slug != "a" else CONFIG, slug)
 
     script = served(pages(lost))
     with site(script) as here:
         script.base["url"] = here.url  # type: ignore[attr-defined]
-        for night in ("1", "2"):
+        for run_date in ("1", "2"):
             adapter = at("mcpso", here.url, refresh_days=1e-9)
-            if night == "1":
-                assert crawl(adapter, ledger=ledger, night=night).hit_rate == 1.0
+            if run_date == "1":
+                assert crawl(adapter, ledger=ledger, run_date=run_date).hit_rate == 1.0
                 continue
             with pytest.raises(CrawlError) as caught:
-                crawl(adapter, ledger=ledger, night=night)
+                crawl(adapter, ledger=ledger, run_date=run_date)
     assert caught.value.kind == "layout_changed"
     assert caught.value.found == "a config in only 1 of 4 records"
     assert "last crawl: 100%" in caught.value.expected
@@ -178,10 +178,10 @@ def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
     script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="abc"))
     with site(script) as here:
         script.base["url"] = here.url  # type: ignore[attr-defined]
-        for night in ("1", "2"):
-            result = crawl(at("mcpso", here.url), ledger=ledger, night=night)
+        for run_date in ("1", "2"):
+            result = crawl(at("mcpso", here.url), ledger=ledger, run_date=run_date)
             assert {one.reason for one in result.listings} == {"the page shows no config"}
-    # Once for its source and once by the browser; in the second night neither.
+    # Once for its source and once by the browser; in the second run neither.
     assert here.paths.count("/servers/a") == 2
 
 
@@ -226,7 +226,7 @@ def test_without_chromium_the_error_says_what_to_install(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     with pytest.raises(CrawlError, match="apt-get install chromium"):
-        crawl(at("mcpso", chromium=None), ledger=ledger, night="1")
+        crawl(at("mcpso", chromium=None), ledger=ledger, run_date="1")
 
 
 def test_the_browser_asks_no_host_but_the_marketplaces_own(tmp_path: Path) -> None:

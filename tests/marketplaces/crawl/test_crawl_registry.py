@@ -1,4 +1,4 @@
-"""The official registry over real HTTP: paging, nights, faults, odd records."""
+"""The official registry over real HTTP: paging, runs, faults, odd records."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     world.switch(scale="standard")
-    result = crawl(at("registry"), ledger=ledger, night="1")
+    result = crawl(at("registry"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
     assert result.pages == result.requests == 3
     listed = {server.registry_name for server in world.world.list_records("registry")}
@@ -55,15 +55,15 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
     assert len(frame) == len(listed)
 
 
-def test_the_same_night_asks_for_no_page_twice_and_the_next_night_asks_again(
+def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    first = crawl(at("registry"), ledger=ledger, night="1")
+    first = crawl(at("registry"), ledger=ledger, run_date="1")
     before = world.count_requests("registry")
-    again = crawl(at("registry"), ledger=ledger, night="1")
+    again = crawl(at("registry"), ledger=ledger, run_date="1")
     assert (again.requests, world.count_requests("registry")) == (0, before)
     assert again.listings == first.listings
-    tomorrow = crawl(at("registry"), ledger=ledger, night="2")
+    tomorrow = crawl(at("registry"), ledger=ledger, run_date="2")
     assert tomorrow.requests == tomorrow.pages
     assert tomorrow.listings == first.listings
 
@@ -82,20 +82,20 @@ def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
 ) -> None:
     world.switch(faults={"registry": fault})
     with pytest.raises(CrawlError) as caught:
-        crawl(at("registry"), ledger=ledger, night="1")
+        crawl(at("registry"), ledger=ledger, run_date="1")
     assert caught.value.kind == kind
     assert ledger.counts()["page", "failed"] == 1
     good_pages = 1 if fault == "truncated" else 0  # only the last page is cut
     assert ledger.counts().get(("page", "done"), 0) == good_pages
     world.switch(faults={})
-    assert crawl(at("registry"), ledger=ledger, night="1").completeness == "complete"
+    assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
 def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(
     at: MakeAdapter, ledger: Ledger
 ) -> None:
     with site(lambda path, _: body(record(f"a/{len(path)}"), cursor="again")) as here:
-        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+        result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
     assert result.completeness == "truncated"
     assert [row["error_kind"] for row in result.problems] == ["cursor_loop"]
     assert len(here.paths) == 2
@@ -103,7 +103,7 @@ def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(
 
 def test_the_page_cap_ends_the_list_as_capped(at: MakeAdapter, ledger: Ledger) -> None:
     with site(lambda path, n: body(record(f"a/{path[-4:]}"), cursor=str(hash(path)))) as here:
-        result = crawl(at("registry", here.url, page_cap=3), ledger=ledger, night="1")
+        result = crawl(at("registry", here.url, page_cap=3), ledger=ledger, run_date="1")
     assert result.completeness == "capped"
     assert result.pages == 3
 
@@ -112,7 +112,7 @@ def test_deleted_records_are_gone_and_older_versions_are_not_listed(
     world: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     world.switch(scale="standard", day=2)
-    result = crawl(at("registry"), ledger=ledger, night="1", since="2026-11-21T00:00:00Z")
+    result = crawl(at("registry"), ledger=ledger, run_date="1", since="2026-11-21T00:00:00Z")
     assert result.gone == ["io.github.modelcontextprotocol/server-sequential-thinking"]
     changed = {one.native_id: one.args for one in result.listings}
     assert changed == {
@@ -126,7 +126,7 @@ def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
 ) -> None:
     odd = [None, 7, {}, {"server": {"name": ""}}, record("a/b", packages=[None])]
     with site(lambda *_: body(*odd, record("a/c"))) as here:
-        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+        result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
     assert [one.native_id for one in result.listings] == ["a/b", "a/c"]
     assert all(row["error_kind"] == "malformed" and row["hint"] for row in result.problems)
     assert len(result.problems) == 5
@@ -138,7 +138,7 @@ def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
     token = "ghp_" + "a1B2" * 9
     odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
     with site(lambda *_: body(odd)) as here:
-        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+        result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
     assert LISTINGS.frame([make_row(one) for one in result.listings])["name"][0]
     stored = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
     assert stored
@@ -152,5 +152,5 @@ def test_json_of_another_shape_is_refused(text: str, at: MakeAdapter, ledger: Le
         site(lambda *_: Answer(text, content_type="application/json")) as here,
         pytest.raises(CrawlError) as caught,
     ):
-        crawl(at("registry", here.url), ledger=ledger, night="1")
+        crawl(at("registry", here.url), ledger=ledger, run_date="1")
     assert caught.value.kind in ("missing_key", "empty")

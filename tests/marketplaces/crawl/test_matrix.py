@@ -52,7 +52,7 @@ def ledger_of(home: Path) -> Ledger:
     return Ledger(home / "ledger.db", Blobs(home / "blobs"))
 
 
-def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> Found:
+def ids(running: Replicas, site: str, ledger: Ledger, run_date: str) -> Found:
     policy = CrawlPolicy(
         base_url=running[site],
         site_url=running[site],
@@ -62,7 +62,7 @@ def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> Found:
         max_body_mb=32,
         scope=("connectors", "servers") if site == "glama" else (),
     )
-    result = crawl(load_adapter(site, policy), ledger=ledger, night=night)
+    result = crawl(load_adapter(site, policy), ledger=ledger, run_date=run_date)
     assert all(one.runnable or one.reason for one in result.listings)
     assert all(row["hint"] for row in result.problems)
     return result.completeness, {one.native_id for one in result.listings}

@@ -23,14 +23,14 @@ def deploy(warehouse):
     require_sandbox()
     usual = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
 
-    def run(listings, previous=(), now=0.0, night="n1", policy=None, **facts):
+    def run(listings, previous=(), now=0.0, run_date="n1", policy=None, **facts):
         return deploy_listings(
             listings,
             previous,
             replace(usual, **(policy or {})),
             ledger=warehouse.ledger,
             blobs=warehouse.blobs,
-            night=night,
+            run_date=run_date,
             now=now,
             **facts,
         )
@@ -77,7 +77,7 @@ def test_an_unchanged_world_costs_nothing(deploy, host, warehouse):
     listings = [host.listing("good", GOOD), host.listing("keyed", "sys.exit('API key required')")]
     first = deploy(listings)
     effects, requests = warehouse.ledger.counts(), len(host.requests)
-    second = deploy(listings, first.rows, now=100.0, night="n2")
+    second = deploy(listings, first.rows, now=100.0, run_date="n2")
     assert (second.rows, second.done) == (first.rows, [])
     assert (warehouse.ledger.counts(), len(host.requests)) == (effects, requests)
 
@@ -89,7 +89,7 @@ def test_only_what_changed_is_launched_again(deploy, host, warehouse):
     assert _deploys(warehouse) == 3
     listings = [host.listing("a", GOOD), host.listing("b", "serve([tool('z')])"),
                 host.listing("d", GOOD + "##")]  # fmt: skip
-    second = deploy(listings, first.rows, night="n2")
+    second = deploy(listings, first.rows, run_date="n2")
     assert [key.rpartition("/")[2] for key in second.done] == ["b.mcpb", "d.mcpb"]
     assert [key.rpartition("/")[2] for key in second.gone] == ["c.mcpb"]
     assert _deploys(warehouse) == 5
@@ -98,8 +98,8 @@ def test_only_what_changed_is_launched_again(deploy, host, warehouse):
 def test_a_failure_waits_for_its_time_and_then_counts_its_attempts(deploy, host):
     listings = [host.listing("keyed", "sys.exit('API key required')")]
     first = deploy(listings)
-    assert deploy(listings, first.rows, now=6 * DAY, night="n2").done == []
-    later = deploy(listings, first.rows, now=8 * DAY, night="n3")
+    assert deploy(listings, first.rows, now=6 * DAY, run_date="n2").done == []
+    later = deploy(listings, first.rows, now=8 * DAY, run_date="n3")
     assert (later.rows[0]["attempts"], len(later.done)) == (2, 1)
     assert later.rows[0]["retry_at"] > 20 * DAY
     assert _digest(later) == _digest(first)  # a failure that stays is no news
@@ -131,7 +131,7 @@ def test_an_edited_description_launches_nothing(deploy, host):
     listing = host.listing("a", GOOD)
     first = deploy([listing])
     edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
-    assert deploy([edited], first.rows, night="n2").done == []
+    assert deploy([edited], first.rows, run_date="n2").done == []
 
 
 def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
@@ -147,15 +147,17 @@ def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
         )
         for one in listings
     ]
-    second = deploy(moved, first.rows, now=1.0, night="n2")
+    second = deploy(moved, first.rows, now=1.0, run_date="n2")
     assert (second.done, second.rows) == ([], first.rows)
 
 
 def test_an_unpinned_server_is_asked_for_each_night_and_launched_when_it_moved(deploy, host):
     first = deploy([host.listing("a", GOOD, pinned=False)])
-    same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, night="n2")
+    same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, run_date="n2")
     assert (same.done, len(host.requests)) == ([], 2)
-    moved = deploy([host.listing("a", "serve([tool('c')])", pinned=False)], same.rows, night="n3")
+    moved = deploy(
+        [host.listing("a", "serve([tool('c')])", pinned=False)], same.rows, run_date="n3"
+    )
     assert moved.rows[0]["n_tools"] == 1
 
 
@@ -199,7 +201,7 @@ def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse)
     (artifact,) = (warehouse.home / "artifacts").iterdir()
     (artifact / "toolmill.json").unlink()
     shutil.rmtree(artifact)
-    night = deploy([listing.model_copy(update={"args": ("--again",)})], night="n2")
+    night = deploy([listing.model_copy(update={"args": ("--again",)})], run_date="n2")
     assert night.rows[0]["error_kind"] is None
     assert len(host.requests) == 2
 
@@ -211,13 +213,13 @@ def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, mon
     name = first.rows[0]["server_id"]
     sources = {name: ServerSecrets(env={"KEY": "env:MY_KEY"})}
     given = {"secrets": Secrets(sources, bytes(16))}
-    second = deploy([listing], first.rows, night="n2", policy=given)
+    second = deploy([listing], first.rows, run_date="n2", policy=given)
     assert second.done == [name]
-    assert deploy([listing], second.rows, night="n3", policy=given).done == []
+    assert deploy([listing], second.rows, run_date="n3", policy=given).done == []
     monkeypatch.setenv("MY_KEY", "another-secret")
-    third = deploy([listing], second.rows, night="n4", policy=given)
+    third = deploy([listing], second.rows, run_date="n4", policy=given)
     assert (third.done, third.rows[0]["attempts"]) == ([name], 1)
-    assert deploy([listing], third.rows, night="n5").done == [name]
+    assert deploy([listing], third.rows, run_date="n5").done == [name]
     assert _digest(third) == _digest(first)
 
 
@@ -230,9 +232,9 @@ def test_a_remote_server_is_asked_every_night(deploy, warehouse):
         first = deploy([listing], policy=asks)
         assert (first.rows[0]["status"], first.rows[0]["n_tools"]) == ("ok", 2), first.rows[0]
         again = deploy([listing], first.rows, policy=asks)  # the same night: after a kill
-        next_night = deploy([listing], again.rows, night="n2", policy=asks)
+        next_night = deploy([listing], again.rows, run_date="n2", policy=asks)
         assert warehouse.ledger.counts()["remote", "done"] == 2
         assert _digest(next_night) == _digest(first)
         assert (first.rows[0]["certified"], first.rows[0]["behaviour"]) == (None, "[]")
-    down = deploy([listing], next_night.rows, night="n3", policy=asks)
+    down = deploy([listing], next_night.rows, run_date="n3", policy=asks)
     assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")

@@ -23,7 +23,7 @@ def _night(warehouse, listings, previous=()):
         DeployPolicy(warehouse.home),
         ledger=warehouse.ledger,
         blobs=warehouse.blobs,
-        night="n1",
+        run_date="n1",
         now=time.time(),
     )
 

@@ -160,11 +160,11 @@ def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
     assert ledger.seen("k") is None
 
 
-def test_a_night_stays_open_until_it_is_closed(ledger: Ledger) -> None:
+def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
     first = ledger.open_run("registry")
     assert ledger.open_run("registry") == first
-    ledger.close_night("registry")
-    ledger.close_night("registry")
+    ledger.close_run("registry")
+    ledger.close_run("registry")
     assert ledger.open_run("registry") != first
     assert ledger.open_run("mcpso").endswith(".1")
 

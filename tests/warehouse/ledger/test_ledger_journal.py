@@ -44,7 +44,7 @@ def lived_in(folder: Path) -> Ledger:
     with pytest.raises(ValueError, match="no"):
         ledger.once("llm", "failed", lambda: fail(ValueError("no")), reserve_usd=0.1)
     ledger.open_run("registry")
-    ledger.close_night("registry")
+    ledger.close_run("registry")
     ledger.open_run("registry")
     return ledger
 
@@ -59,7 +59,7 @@ def assert_kept(folder: Path) -> None:
     assert ledger.spent() == pytest.approx(3 * 0.04 + 0.02 + 0.1)
     with pytest.raises(BudgetExceeded, match=r"0\.240000 of 0\.500000"):
         ledger.once("llm", "dear", lambda: pytest.fail("was sent"), reserve_usd=0.27)
-    assert ledger.open_run("registry").endswith(".2"), "the open night is still open"
+    assert ledger.open_run("registry").endswith(".2"), "the open run is still open"
     assert sum(row["usd"] for row in ledger.costs()) == pytest.approx(0.14)
     ledger.close()
 

@@ -93,7 +93,7 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet)
     pool["c1:new"] = {**renamed, "tool": new_name}
     changes = [
         {"server_id": moved["server_id"], "tool": new_name, "from_digest": "x",
-         "to_digest": "c1:new", "night": "2026-11-21", "renamed_from": moved["tool"]},
+         "to_digest": "c1:new", "run_date": "2026-11-21", "renamed_from": moved["tool"]},
     ]  # fmt: skip
     listed = {(entry["server_id"], entry["tool"]) for entry in pool.values()}
     found = find_dead_requests(served, changes, listed, pool)

@@ -10,7 +10,7 @@ import rfc8785
 
 # RFC 8785 serialises numbers as IEEE 754 doubles: beyond this an integer would change silently.
 _MAX_SAFE_INTEGER = 2**53 - 1
-_SOURCES = (".py", ".json", ".md")
+_SOURCES = (".py", ".json", ".md", ".toml")
 
 
 def canonical_json(obj: Any) -> bytes:

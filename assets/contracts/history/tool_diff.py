@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.scan.finding import LOW
-from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, find_alarms
+from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.schema.annotation_changes import compare_annotations
 from assets.contracts.schema.diff import Finding, compare, format_step
 from assets.contracts.schema.shapes import equals_json
@@ -142,7 +142,7 @@ def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Fin
     return [
         Finding(_convert_pointer(one.field, new), "suspicious", one.why)
         for one in find_alarms(old, new, names)
-        if one.severity != LOW and one.rule not in (NEW_HOST.id, PROMISE.id)
+        if one.severity != LOW and one.rule not in ("new_host", "broken_promise")
     ]
 
 

@@ -20,10 +20,15 @@ from assets.contracts.quarantine.behaviour import (
     find_behaviour,
     find_misshapen,
 )
-from assets.contracts.scan.engine import find_mentioned, rank_gravity, scan_names, scan_tool
+from assets.contracts.scan.engine import (
+    digest_rules,
+    find_mentioned,
+    rank_gravity,
+    scan_names,
+    scan_tool,
+)
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
 from assets.contracts.scan.rug_pull import find_alarms
-from assets.contracts.scan.rules_version import scan_edition
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
@@ -150,7 +155,7 @@ def _digest_facts(
     return digest(
         {
             "contract": row["contract_digest"],
-            "edition": scan_edition(),
+            "rules": digest_rules(),
             "own": sorted(names & own),
             "elsewhere": sorted((names & known) - own),
             "past": [past.get("first_digest"), past.get("before_digest")],

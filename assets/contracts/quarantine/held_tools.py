@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.behaviour import BEHAVIOUR
 from assets.contracts.quarantine.decisions import (
     ANY_RULE,
     HELD,
@@ -68,7 +67,7 @@ def decide_on_tool(
 
     Raises BadDecision, UnknownContract, or DecisionError where the record itself is broken.
     """
-    if rule != ANY_RULE and rule not in {*RULES, *BEHAVIOUR}:
+    if rule != ANY_RULE and rule not in RULES:
         raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
     rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
     about = [row for row in rows if row["contract_digest"] == digest]

@@ -1,7 +1,10 @@
 """Engine: all rules over all texts of a tool, and what several findings mean together."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan.finding import (
@@ -12,31 +15,25 @@ from assets.contracts.scan.finding import (
     Finding,
     Hit,
     build_finding,
-    define_rule,
+    build_hit,
 )
 from assets.contracts.scan.pattern_rules import judge_text
-from assets.contracts.scan.rules import cross_tool_orders, exfiltration, injection, parameters
+from assets.contracts.scan.rules import cross_tool_orders, parameters
 from assets.contracts.scan.rules.duplicate_names import find_neighbours
 from assets.contracts.scan.rules.encoded import build_encoded_hit, decode_text
 from assets.contracts.scan.rules.hidden import find_hidden
 from assets.contracts.scan.rules.links import find_links
+from assets.contracts.scan.rules.marks import find_marks
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.scan.text.normalise import collect_words, split_words
 from assets.contracts.scan.text.phrases import Ideas, find_ideas
+from warehouse.storage.digest import digest_sources
 
 FINDINGS_CAP = 200  # of one tool
 
-CAPPED = define_rule(
-    "not_read_whole", HIGH, "limits",
-    "larger or deeper than is read: what was not read cannot be cleared", "a limit of this scan",
-)  # fmt: skip
-TOGETHER = define_rule(
-    "several_signs", HIGH, "together",
-    "several doubtful signs of different kinds in one tool",
-    "Invariant Labs 2025: published attacks join a tag, a condition, concealment and a channel",
-)  # fmt: skip
 
-_JUDGED = (*injection.JUDGED, *exfiltration.JUDGED, *cross_tool_orders.JUDGED)
+# What says nothing of one version alone is left to the comparison of two.
+_WORDED = tuple(rule for rule in RULES.values() if rule.patterns and rule.family != "change")
 # Families that speak of intent; the others (names, links, credentials) are common in honest tools.
 _INTENT = collect_words(
     "override conceal address unseen coercion exfiltration conversation shadow preference"
@@ -78,7 +75,7 @@ def scan_contents(
     about = split_words(name, name=True).words
     out: list[Finding] = []
     for field, what in contents.capped:
-        out.append(build_finding(name, field, what, Hit(CAPPED, 0, len(what), HIGH)))
+        out.append(build_finding(name, field, what, build_hit("not_read_whole", 0, len(what))))
     for text in contents.texts:
         hits = islice(_iterate_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
         out += [build_finding(name, text.field, text.text, found) for found in hits]
@@ -125,9 +122,9 @@ def _iterate_hits(
 def _find_worded(text: Text, within: Ideas) -> Iterator[Hit]:
     """Hits of what a text says, as opposed to how it is written."""
     if within.found:
-        for judged in _JUDGED:
-            yield from judge_text(judged, text.text, within, text.role)
-    yield from injection.find_marks(text.text)
+        for rule in _WORDED:
+            yield from judge_text(rule, text.text, within)
+    yield from find_marks(text.text)
     yield from cross_tool_orders.find_commands(text.text, within)
     yield from find_links(text.text)
 
@@ -154,8 +151,14 @@ def _find_combined(found: Sequence[Finding]) -> Iterator[Finding]:
     if len(signs) >= 2:
         first = next(iter(signs.values()))
         rules = ", ".join(sorted(one.rule for one in signs.values()))
-        why = f"{TOGETHER.why}: {rules}"
-        yield Finding(first.tool, TOGETHER.id, HIGH, first.field, first.span, first.excerpt, why)
+        why = f"{RULES['several_signs'].why}: {rules}"
+        yield replace(first, rule="several_signs", severity=HIGH, why=why)
+
+
+@cache
+def digest_rules() -> str:
+    """Digest of every module of the scan, of its rules and of its lexicon; 12 hex digits."""
+    return digest_sources(Path(__file__).parent, ".")
 
 
 def rank_gravity(found: Finding) -> int:

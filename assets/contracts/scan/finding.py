@@ -3,9 +3,12 @@
 Excerpts are escaped, so that no terminal, log or page is attacked by what it shows.
 """
 
+import tomllib
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from assets.contracts.scan.text.phrases import Pattern, parse_patterns
 from warehouse.sanitize.escape import escape_text
 
 LOW, MEDIUM, HIGH = "low", "medium", "high"
@@ -17,17 +20,22 @@ _AROUND = 24
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `severity` is its usual one: context may lower a single finding.
-
-    source: where the attack is described or shown. family: rules of one idea; findings of several
-    families in one tool weigh more than their sum.
-    """
+    """One rule; `rules.toml` holds them all and says what each field means."""
 
     id: str
     severity: str
+    family: str
     why: str
     source: str
-    family: str
+    patterns: tuple[Pattern, ...] = ()
+    mentioned: str = ""
+    eased: tuple[str, ...] = ()
+    followed: tuple[str, ...] = ()
+    followed_within: int = 1
+    guarded: tuple[str, ...] = ()
+    asks: tuple[Pattern, ...] = ()
+    names: tuple[str, ...] = ()
+    subject: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -47,14 +55,19 @@ class Finding:
         return {**asdict(self), "span": list(self.span)}
 
 
-RULES: dict[str, Rule] = {}
+def _read_rules() -> dict[str, Rule]:
+    text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
+    out = {}
+    for name, stated in tomllib.loads(text).items():
+        held: dict[str, Any] = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in stated.items()
+        }
+        held |= {key: parse_patterns(*held[key]) for key in ("patterns", "asks") if key in held}
+        out[name] = Rule(name, **{**held, "subject": frozenset(held.get("subject", "").split())})
+    return out
 
 
-def define_rule(id: str, severity: str, family: str, why: str, source: str) -> Rule:
-    """Makes a rule and enters it in the register."""
-    made = Rule(id, severity, why, source, family)
-    RULES[id] = made
-    return made
+RULES = _read_rules()
 
 
 @dataclass(frozen=True)
@@ -68,8 +81,9 @@ class Hit:
     why: str = ""
 
 
-def build_hit(by: Rule, start: int, end: int, severity: str = "", why: str = "") -> Hit:
-    return Hit(by, start, end, severity or by.severity, why)
+def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = "") -> Hit:
+    """A hit of the rule of that id, of its usual severity unless another is given."""
+    return Hit(RULES[rule], start, end, severity or RULES[rule].severity, why)
 
 
 def build_finding(tool: str, field: str, text: str, found: Hit) -> Finding:

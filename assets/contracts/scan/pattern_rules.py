@@ -1,10 +1,9 @@
-"""Judged: rules made of patterns, and what lowers or drops a single hit of theirs."""
+"""Rules made of patterns, and what lowers or drops a single hit of theirs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule, build_hit
-from assets.contracts.scan.text.phrases import Ideas, Pattern, is_near, match_phrase, sentence_holds
+from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule
+from assets.contracts.scan.text.phrases import Ideas, is_near, match_phrase, sentence_holds
 
 _QUOTES = "\"'`“”‘’«»「」"
 _MENTION_REACH = 14
@@ -12,48 +11,23 @@ _GUARD_REACH = 14
 _HITS_CAP = 3  # of one rule in one text: more say nothing new
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A rule and its patterns.
-
-    mentioned: severity of a hit that a text about such attacks only quotes.
-    eased: ideas which inside the hit make it `eased_to`, as "do not mention ids to the user".
-    followed: ideas which right behind the hit make it medium, as "ignore all instructions with …".
-    guarded: ideas which shortly before the hit make it medium, as "blocks requests that …".
-    roles: texts it applies to; empty: all.
-    """
-
-    rule: Rule
-    patterns: tuple[Pattern, ...]
-    mentioned: str = ""
-    eased: tuple[str, ...] = ()
-    eased_to: str = LOW
-    followed: tuple[str, ...] = ()
-    followed_within: int = 1
-    guarded: tuple[str, ...] = ()
-    roles: frozenset[str] = frozenset()
-
-
-def judge_text(judged: Judged, text: str, within: Ideas, role: str) -> Iterator[Hit]:
-    """The hits of one rule in one text; overlapping ones once, the tightest."""
-    if judged.roles and role not in judged.roles:
-        return
-    spans = sorted({span for pattern in judged.patterns for span in match_phrase(pattern, within)})
-    tight = _find_tightest(spans)
-    for span in tight[:_HITS_CAP]:
+def judge_text(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
+    """The hits of a rule's patterns in one text; overlapping ones once, the tightest."""
+    spans = sorted({span for pattern in rule.patterns for span in match_phrase(pattern, within)})
+    for span in _find_tightest(spans)[:_HITS_CAP]:
         start, end = within.words.starts[span[0]], within.words.ends[span[1]]
-        severity = judged.rule.severity
-        if judged.followed and is_near(
-            judged.followed, within, (span[1], span[1]), 0, judged.followed_within
+        severity = rule.severity
+        if rule.followed and is_near(
+            rule.followed, within, (span[1], span[1]), 0, rule.followed_within
         ):
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
-        if judged.eased and is_near(judged.eased, within, span, 0, 1):
-            severity = judged.eased_to
-        if judged.guarded and sentence_holds(judged.guarded, within, span[0], _GUARD_REACH):
+        if rule.eased and is_near(rule.eased, within, span, 0, 1):
+            severity = LOW
+        if rule.guarded and sentence_holds(rule.guarded, within, span[0], _GUARD_REACH):
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
-        if judged.mentioned and _find_mention(text, start, end, within, span):
-            severity = judged.mentioned
-        yield build_hit(judged.rule, start, end, severity)
+        if rule.mentioned and _find_mention(text, start, end, within, span):
+            severity = rule.mentioned
+        yield Hit(rule, start, end, severity)
 
 
 def _find_tightest(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

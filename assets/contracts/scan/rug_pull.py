@@ -7,55 +7,30 @@ characters, a first mention of secrets or of an address to send to, a new host, 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from assets.contracts.scan.engine import read_ideas, read_name, scan_contents, scan_tool
 from assets.contracts.scan.finding import (
-    HIGH,
     LOW,
     MEDIUM,
+    RULES,
     SEVERITIES,
     Finding,
     Hit,
     build_finding,
-    define_rule,
+    build_hit,
 )
-from assets.contracts.scan.pattern_rules import Judged, judge_text
+from assets.contracts.scan.pattern_rules import judge_text
 from assets.contracts.scan.rules.links import find_hosts
 from assets.contracts.scan.text.fields import Read, Text, read_fields
-from assets.contracts.scan.text.phrases import parse_patterns
 from assets.contracts.schema.annotation_changes import compare_annotations
 from assets.contracts.schema.tool_renames import find_renames
 
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
-_SOURCE = "Invariant Labs 2025, MCP rug pulls"
 
-RUG_PULL = define_rule(
-    "rug_pull", HIGH, "change", "was harmless in the earlier list and is not any more", _SOURCE
-)
-PROMISE = define_rule(
-    "broken_promise", MEDIUM, "change",
-    "promises something else than before about the harm it does",
-    "Model Context Protocol, tool annotations",
-)  # fmt: skip
-NEW_HOST = define_rule(
-    "new_host", MEDIUM, "change", "names a host that the earlier version did not", _SOURCE
-)
-HIDDEN = define_rule(
-    "hidden_added", MEDIUM, "change", "hidden characters were added", "Unicode TR 36"
-)
-SENDS = define_rule(
-    "sends_anew", MEDIUM, "change", "newly asks to send something to an address", _SOURCE
-)
-ASKS = define_rule(
-    "asks_anew", MEDIUM, "change",
-    "newly asks for a credential, or for what a tool need not know", _SOURCE,
-)  # fmt: skip
 
-_NEW_SIGNS = (
-    Judged(SENDS, parse_patterns("SEND 10 ADDRESS"), mentioned=LOW),
-    Judged(ASKS, parse_patterns("SEND|READ 5 KEYISH|SECRETISH|LOOT|HARDPATH"), mentioned=LOW),
-)
+_NEW_SIGNS = tuple(rule for rule in RULES.values() if rule.patterns and rule.family == "change")
 _ASKED_NAME = re.compile(
     r"(?:^|_)(?:api_?key|access_?key|access_?token|auth_?token|password|passwd|secret|credentials?"
     r"|private_?key|ssh_?key|seed_?phrase|system_?prompt|conversation(?:_?history)?|chat_?history"
@@ -129,9 +104,10 @@ def _find_worse(
         rank = SEVERITIES.index(one.severity)
         if rank > max(worst.get(one.rule, -1), 0):
             worst[one.rule] = rank
-            why = one.why if is_new else f"{RUG_PULL.why}: {one.rule} ({one.why})"
-            by = one.rule if is_new else RUG_PULL.id
-            yield Finding(one.tool, by, one.severity, one.field, one.span, one.excerpt, why)
+            if not is_new:
+                why = f"{RULES['rug_pull'].why}: {one.rule} ({one.why})"
+                one = replace(one, rule="rug_pull", why=why)
+            yield one
 
 
 def _find_hidden(tool: str, was: Read, now: Read) -> Iterator[Finding]:
@@ -141,7 +117,8 @@ def _find_hidden(tool: str, was: Read, now: Read) -> Iterator[Finding]:
         for hit in _find_unseen(text.text):
             spent[hit[0]] -= 1
             if spent[hit[0]] < 0:
-                yield build_finding(tool, text.field, text.text, Hit(HIDDEN, *hit.span(), MEDIUM))
+                found = build_hit("hidden_added", *hit.span())
+                yield build_finding(tool, text.field, text.text, found)
                 return
 
 
@@ -166,8 +143,8 @@ def _find_signs(
 
 def _find_new_signs(text: Text, own: Set[str]) -> Iterator[Hit]:
     within = read_ideas(text, own)
-    for judged in _NEW_SIGNS if within.found else ():
-        yield from judge_text(judged, text.text, within, text.role)
+    for rule in _NEW_SIGNS if within.found else ():
+        yield from judge_text(rule, text.text, within)
 
 
 def _said(text: Text, found: Hit) -> tuple[str, str]:
@@ -181,14 +158,16 @@ def _find_asked_parameters(tool: str, was: Read, now: Read) -> Iterator[Finding]
         named = text.role == "name" and text.field.startswith("/inputSchema")
         spelled = _CAMEL.sub("_", text.text[:200]) if named else ""
         if text.text not in known and _ASKED_NAME.search(spelled):
-            yield build_finding(tool, text.field, text.text, Hit(ASKS, 0, len(text.text), MEDIUM))
+            found = build_hit("asks_anew", 0, len(text.text))
+            yield build_finding(tool, text.field, text.text, found)
 
 
 def _find_promises(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Finding]:
     for change in compare_annotations(_read_annotations(old), _read_annotations(new)):
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
-            found = Hit(PROMISE, 0, len(change.why), MEDIUM, f"{PROMISE.why}: {change.why}")
+            why = f"{RULES['broken_promise'].why}: {change.why}"
+            found = build_hit("broken_promise", 0, len(change.why), why=why)
             yield build_finding(read_name(new), field, change.why, found)
 
 
@@ -198,7 +177,7 @@ def _find_new_hosts(tool: str, was: Read, now: Read) -> Iterator[Finding]:
         fresh = sorted(find_hosts(text.text) - known)
         if fresh:
             at = max(0, text.text.casefold().find(fresh[0]))
-            found = Hit(NEW_HOST, at, at + len(fresh[0]), MEDIUM if known else LOW)
+            found = build_hit("new_host", at, at + len(fresh[0]), MEDIUM if known else LOW)
             yield build_finding(tool, text.field, text.text, found)
             known.update(fresh)
 

@@ -210,7 +210,7 @@ def test_only_what_changed_is_scanned_again(honest_world: World) -> None:
 def test_a_changed_rule_scans_everything_again(
     honest_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assets.contracts.quarantine.findings.scan_edition", lambda: "another")
+    monkeypatch.setattr("assets.contracts.quarantine.findings.digest_rules", lambda: "another")
     assert honest_world.run_nightly()["findings"]["scanned"] == 18
 
 

@@ -7,87 +7,9 @@ list holds are therefore nobody else's.
 import re
 from collections.abc import Iterator, Set
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
-from assets.contracts.scan.pattern_rules import Judged
+from assets.contracts.scan.finding import HIGH, MEDIUM, Hit, build_hit
 from assets.contracts.scan.text.normalise import collect_words
-from assets.contracts.scan.text.phrases import Ideas, parse_patterns, sentence_holds
-
-_SHADOW = "Invariant Labs, cross-server tool shadowing, April 2025"
-
-SHADOW = define_rule(
-    "tool_shadowing", HIGH, "shadow",
-    "changes how another tool is to be used: its recipients, arguments or results", _SHADOW,
-)  # fmt: skip
-MEDDLING = define_rule(
-    "orders_about_others", MEDIUM, "shadow",
-    "gives orders about tools that are not in its own list", _SHADOW,
-)  # fmt: skip
-DIVERT = define_rule(
-    "diversion", HIGH, "shadow",
-    "has all messages or payments go to an address that the tool itself names", _SHADOW,
-)  # fmt: skip
-CROSS = define_rule(
-    "cross_server_shadowing", HIGH, "shadow",
-    "gives orders about a tool of another server", _SHADOW,
-)  # fmt: skip
-SUPPLANT = define_rule(
-    "tool_preference", MEDIUM, "preference",
-    "claims to come before all other tools, or speaks others down",
-    "MPMA, preference manipulation attacks against MCP, 2025 (arXiv 2505.11154)",
-)  # fmt: skip
-COMMAND = define_rule(
-    "command_order", HIGH, "command",
-    "has a command run that fetches and executes code, opens a shell or destroys files",
-    "Cisco MCP scanner, malicious tool classes, 2025",
-)  # fmt: skip
-
-JUDGED = (
-    Judged(
-        SHADOW,
-        parse_patterns(
-            "WHENEVER 3 FOREIGN|OTHER_TOOL 12 FIRM 4 TAMPER",
-            "WHENEVER 3 USING 4 FOREIGN|OTHER_TOOL 12 TAMPER",
-            "FIRM 5 USING 5 FOREIGN|OTHER_TOOL 8 TAMPER",
-            "FOREIGN|OTHER_TOOL 6 FIRM 4 TAMPER",
-            "FIRM 4 TAMPER 10 WHENEVER 2 USING 4 FOREIGN|OTHER_TOOL",
-            "TAMPER 8 WHENEVER 2 USING 3 FOREIGN|OTHER_TOOL",
-            "FOREIGN|OTHER_TOOL 8 TAMPER_STRICT",
-            "USING 1 FOREIGN 8 ADDRESS",
-            "WHENEVER 2 FOREIGN|OTHER_TOOL 10 THIS_TOOL 6 CONTENT",
-        ),
-        mentioned=LOW,
-    ),
-    Judged(
-        MEDDLING,
-        parse_patterns("WHENEVER 3 USING 3 FOREIGN|OTHER_TOOL 8 FIRM", "NEG 2 USING 2 OTHER_TOOL",
-                 "INSTEAD 1 USING 1 FOREIGN 6 THIS_TOOL"),
-        mentioned=LOW,
-    ),
-    Judged(
-        CROSS,
-        parse_patterns(
-            "WHENEVER 3 USING 3 ELSEWHERE 8 FIRM|TAMPER",
-            "WHENEVER 2 ELSEWHERE 10 FIRM 4 TAMPER|SEND|READ",
-            "FIRM 3 USING 3 ELSEWHERE 8 TAMPER|SEND",
-            "NEG 2 USING 2 ELSEWHERE",
-            "INSTEAD 2 USING 2 ELSEWHERE",
-            "INSTEAD 1 ELSEWHERE",
-        ),
-        mentioned=LOW,
-    ),
-    Judged(
-        DIVERT,
-        parse_patterns(
-            "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
-            "EVERY 3 GOODS 8 FIRM 3 TAMPER 8 COERCION",
-            "GOODS 8 FIRM 8 TAMPER 4 COERCION",
-            "GOODS 4 FIRM 3 REPLACED 3 ADDRESS",
-            "FIRM 3 REPLACED 3 GOODS 5 ADDRESS",
-        ),
-        mentioned=LOW,
-    ),
-    Judged(SUPPLANT, parse_patterns("SUPPLANT"), mentioned=LOW),
-)  # fmt: skip
+from assets.contracts.scan.text.phrases import Ideas, sentence_holds
 
 # Names that only a program gives: parts joined by a sign, or by a capital within.
 _COINED = re.compile(
@@ -165,4 +87,4 @@ def find_commands(text: str, within: Ideas) -> Iterator[Hit]:
         return
     at = max(0, within.words.at(found.start()))
     mentioned = sentence_holds(("DETECTS", "NEG"), within, at, 14)
-    yield build_hit(COMMAND, found.start(), found.end(), MEDIUM if mentioned else HIGH)
+    yield build_hit("command_order", found.start(), found.end(), MEDIUM if mentioned else HIGH)

@@ -2,19 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit
 from assets.contracts.scan.text.lookalike import fold_latin, fold_skeleton
-
-_SOURCE = "Invariant Labs 2025, tool shadowing; MCP specification, tool names are unique"
-
-SAME = define_rule(
-    "name_collision", MEDIUM, "names",
-    "another tool of the list has the same name: which one is called is undefined", _SOURCE,
-)  # fmt: skip
-ALIKE = define_rule(
-    "name_lookalike", HIGH, "names",
-    "the name looks like that of another tool in the list", _SOURCE,
-)  # fmt: skip
 
 
 def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
@@ -25,7 +14,7 @@ def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
         if not name:
             continue
         if name in seen:
-            yield index, build_hit(SAME, 0, len(name))
+            yield index, build_hit("name_collision", 0, len(name))
             continue
         seen[name] = index
         shape = fold_skeleton(name)
@@ -33,7 +22,7 @@ def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
         if first != index:
             severity = _choose_severity(names[first], name)
             why = "" if severity == HIGH else "differs from another tool's name in little"
-            yield index, build_hit(ALIKE, 0, len(name), severity, why)
+            yield index, build_hit("name_lookalike", 0, len(name), severity, why)
 
 
 def _choose_severity(one: str, other: str) -> str:

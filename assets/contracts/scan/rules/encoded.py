@@ -10,21 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from assets.contracts.scan.finding import HIGH, LOW, Hit, define_rule
+from assets.contracts.scan.finding import HIGH, MEDIUM, Hit, build_hit
 from assets.contracts.scan.rules.hidden import decode_tags
 
 DECODED_CAP = 16_384
 _RUNS_CAP = 16  # runs of one kind that are decoded in one text
-
-INSTRUCTION = define_rule(
-    "encoded_instruction", HIGH, "encoded",
-    "holds encoded text that gives orders once it is decoded",
-    "OWASP LLM01:2025, payload obfuscation",
-)  # fmt: skip
-DECODE = define_rule(
-    "encoded_text", LOW, "encoded",
-    "holds encoded text in words", "OWASP LLM01:2025, payload obfuscation",
-)  # fmt: skip
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _HEX = re.compile(r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){8,}|(?:[0-9A-Fa-f]{2}[ :,]){12,}")
@@ -115,8 +105,6 @@ def _is_readable(text: str) -> bool:
 
 def build_encoded_hit(found: Decoded, worst: str) -> Hit | None:
     """The hit of a decoded run. worst: the gravest severity of the rules on what it says."""
-    if worst in ("high", "medium"):
-        return Hit(INSTRUCTION, found.start, found.end, HIGH)
-    if found.plain:
-        return Hit(DECODE, found.start, found.end, LOW)
-    return None
+    if worst in (HIGH, MEDIUM):
+        return build_hit("encoded_instruction", found.start, found.end)
+    return build_hit("encoded_text", found.start, found.end) if found.plain else None

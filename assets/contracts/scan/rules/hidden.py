@@ -5,42 +5,8 @@ from collections.abc import Iterator
 
 import regex
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit
 from assets.contracts.scan.text.lookalike import is_disguised
-
-_TR36 = "Unicode TR 36 and UTS 39; Boucher and Anderson 2021, Trojan Source"
-
-TAGS = define_rule(
-    "hidden_tags", HIGH, "hidden",
-    "holds tag characters, which show nothing and spell text to a model",
-    "Goodside 2024, ASCII smuggling",
-)  # fmt: skip
-BIDI = define_rule(
-    "bidi_override", HIGH, "hidden",
-    "reorders text on the screen: what is read is not what is shown", _TR36,
-)  # fmt: skip
-ZERO = define_rule(
-    "zero_width", MEDIUM, "hidden",
-    "holds characters without width within words or in a row", _TR36,
-)  # fmt: skip
-SELECTORS = define_rule(
-    "variation_selectors", HIGH, "hidden",
-    "holds variation selectors in a row, which can carry any bytes unseen",
-    "Butler 2025, smuggling data through variation selectors",
-)  # fmt: skip
-ANSI = define_rule(
-    "terminal_escape", HIGH, "hidden",
-    "holds terminal escapes, which hide or rewrite what a person sees",
-    "Trail of Bits, deceiving users with ANSI terminal codes in MCP, 2025",
-)  # fmt: skip
-CONTROL = define_rule(
-    "control_character", MEDIUM, "hidden",
-    "holds control characters", "Unicode TR 36",
-)  # fmt: skip
-HOMOGLYPH = define_rule(
-    "lookalike_letters", MEDIUM, "hidden",
-    "spells a word with letters of another script that look Latin", _TR36,
-)  # fmt: skip
 
 _TAG_RUN = re.compile("[\U000e0000-\U000e007f]+")
 _FLAG = "\U0001f3f4"  # black flag: tags behind it choose a region's flag
@@ -76,7 +42,7 @@ def find_hidden(text: str, role: str) -> Iterator[Hit]:
     yield from _find_written(text)
     for found in _TAG_RUN.finditer(text):
         if not text[: found.start()].endswith(_FLAG) or len(found[0]) > 8:
-            yield build_hit(TAGS, *found.span())
+            yield build_hit("hidden_tags", *found.span())
             break
     yield from _find_directions(text)
     yield from _find_zero_width(text)
@@ -94,31 +60,29 @@ def decode_tags(text: str) -> str:
 def _find_controls(text: str) -> Iterator[Hit]:
     found = _ESCAPE.search(text)
     if found:
-        yield build_hit(ANSI, *found.span())
+        yield build_hit("terminal_escape", *found.span())
     found = _CONTROL.search(text)
     if found:
         # A backspace or a lone carriage return rewrites the line that a person reads.
-        yield build_hit(CONTROL, *found.span(), severity=HIGH if found[0] in "\x08\x7f" else "")
+        yield build_hit("control_character", *found.span(), HIGH if found[0] in "\x08\x7f" else "")
 
 
 def _find_written(text: str) -> Iterator[Hit]:
     found = _WRITTEN_ESCAPE.search(text)
     if found:
-        yield build_hit(
-            ANSI, *found.span(), severity=LOW, why="writes a terminal escape out as text"
-        )
+        why = "writes a terminal escape out as text"
+        yield build_hit("terminal_escape", *found.span(), LOW, why)
 
 
 def _find_directions(text: str) -> Iterator[Hit]:
     found = _OVERRIDE.search(text)
     natural = _RIGHT_TO_LEFT.search(text)
     if found:
-        yield build_hit(
-            BIDI, *found.span(), severity=LOW if natural and found[0] in "\u202a\u202b" else ""
-        )
+        severity = LOW if natural and found[0] in "\u202a\u202b" else ""
+        yield build_hit("bidi_override", *found.span(), severity)
     found = _ISOLATE.search(text)
     if found and not natural:
-        yield build_hit(BIDI, *found.span(), severity=MEDIUM)
+        yield build_hit("bidi_override", *found.span(), MEDIUM)
 
 
 def _find_zero_width(text: str) -> Iterator[Hit]:
@@ -130,7 +94,7 @@ def _find_zero_width(text: str) -> Iterator[Hit]:
         before, after = text[start - 1 : start], text[end : end + 1]
         inside = before.isalnum() and after.isalnum() and found[0].strip("\u00ad")
         long = end - start >= _LONG_RUN
-        yield build_hit(ZERO, start, end, severity=HIGH if long else MEDIUM if inside else LOW)
+        yield build_hit("zero_width", start, end, HIGH if long else MEDIUM if inside else LOW)
         break
 
 
@@ -139,12 +103,12 @@ def _find_selectors(text: str) -> Iterator[Hit]:
         start, end = found.span()
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
             continue
-        yield build_hit(SELECTORS, start, end, severity="" if end - start > 2 else MEDIUM)
+        yield build_hit("variation_selectors", start, end, "" if end - start > 2 else MEDIUM)
         break
 
 
 def _find_letters(text: str, role: str) -> Iterator[Hit]:
     for found in _WORD.finditer(text):
         if is_disguised(found[0], wholly=role == "name"):
-            yield build_hit(HOMOGLYPH, *found.span(), severity=HIGH if role == "name" else "")
+            yield build_hit("lookalike_letters", *found.span(), HIGH if role == "name" else "")
             break

@@ -5,37 +5,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
+from assets.contracts.scan.finding import LOW, MEDIUM, Hit, build_hit
 from assets.contracts.scan.text.normalise import collect_words, split_words
-
-IMAGE = define_rule(
-    "image_with_data", HIGH, "exfiltration",
-    "an image whose address carries data: showing it sends the data",
-    "Rehberger 2023, data exfiltration by Markdown images",
-)  # fmt: skip
-CARRIES = define_rule(
-    "link_with_data", HIGH, "exfiltration",
-    "an address with a place for secrets or for the conversation",
-    "Rehberger 2023, data exfiltration by links",
-)  # fmt: skip
-CATCHER = define_rule(
-    "request_catcher", MEDIUM, "link",
-    "names a service that records whatever is sent to it",
-    "Cisco MCP scanner, data exfiltration class, 2025",
-)  # fmt: skip
-SCHEME = define_rule(
-    "code_link", HIGH, "link",
-    "a link that runs code when it is followed", "OWASP, cross-site scripting",
-)  # fmt: skip
-DISGUISED = define_rule(
-    "disguised_link", MEDIUM, "link",
-    "an address that hides its host: user information, look-alike letters, a number", "UTS 39",
-)  # fmt: skip
-INTERNAL = define_rule(
-    "internal_address", MEDIUM, "link",
-    "names the address at which a cloud hands out credentials",
-    "OWASP, server-side request forgery",
-)  # fmt: skip
 
 _URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]{1,2000}", re.IGNORECASE)
 _IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}(https?://[^\s)]{1,2000})", re.IGNORECASE)
@@ -53,24 +24,10 @@ _PERSONAL = collect_words(
     " environment context credentials cookie cookies ssh transcript messages memory contents"
     " exfil stolen instructions reasoning keys base64 encoded dump summary result output data"
 )
-_FIRM = _PERSONAL - {
-    "summary",
-    "result",
-    "output",
-    "data",
-    "context",
-    "contents",
-    "history",
-    "memory",
-    "messages",
-    "env",
-    "environment",
-    "encoded",
-    "keys",
-    "chat",
-    "base64",
-    "prompt",
-}
+_FIRM = _PERSONAL - collect_words(
+    "summary result output data context contents history memory messages env environment encoded"
+    " keys chat base64 prompt"
+)
 _CATCHERS = (
     "webhook.site", "requestbin", "pipedream.net", "ngrok", "interact.sh", "oast.", "oastify.com",
     "burpcollaborator", "beeceptor.com", "hookbin.com", "dnslog.", "canarytokens", "requestcatcher",
@@ -86,18 +43,18 @@ def find_links(text: str) -> Iterator[Hit]:
     found = _CODE.search(text)
     if found:
         in_link = text[: found.start()].rstrip(" \"'").endswith(("](", "href=", "src="))
-        yield build_hit(SCHEME, *found.span(), severity="" if in_link else MEDIUM)
+        yield build_hit("code_link", *found.span(), "" if in_link else MEDIUM)
     for name in _METADATA:
         at = text.find(name)
         if at >= 0:
-            yield build_hit(INTERNAL, at, at + len(name))
+            yield build_hit("internal_address", at, at + len(name))
             break
     if "://" not in text:
         return
     for pattern in (_IMAGE, _HTML_IMAGE):
         for image in pattern.finditer(text):
             if _find_slots(image[1]):
-                yield build_hit(IMAGE, *image.span())
+                yield build_hit("image_with_data", *image.span())
     for count, url in enumerate(_URL.finditer(text)):
         if count == _LINKS_CAP:
             break
@@ -115,17 +72,17 @@ def _judge_link(url: str, full: str, start: int) -> Iterator[Hit]:
     host = _read_host(url)
     caught = any(name in host for name in _CATCHERS)
     if slot and (caught or not _FIRM.isdisjoint(slot)):
-        yield build_hit(CARRIES, start, start + len(full))
+        yield build_hit("link_with_data", start, start + len(full))
     elif caught:
-        yield build_hit(CATCHER, start, end)
+        yield build_hit("request_catcher", start, end)
     authority = url.split("://", 1)[1].split("/", 1)[0]
     name, at, _ = authority.partition("@")
     if at and "." in name:
-        yield build_hit(DISGUISED, start, end)
+        yield build_hit("disguised_link", start, end)
     elif host.startswith("xn--") or ".xn--" in host or not host.isascii():
-        yield build_hit(DISGUISED, start, end, severity=LOW)
+        yield build_hit("disguised_link", start, end, LOW)
     elif host.isdigit() or host.startswith("0x") or _is_public_number(host):
-        yield build_hit(DISGUISED, start, end, severity=LOW if "." in host else MEDIUM)
+        yield build_hit("disguised_link", start, end, LOW if "." in host else MEDIUM)
 
 
 def _find_slots(url: str) -> set[str]:

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from demo.ports import HOST, bind, release, reserve
 from demo.replicas.faults import SITES, check_faults
-from demo.replicas.ports import HOST, bind, release, reserve
 from demo.replicas.response_faults import FaultSet
 from demo.sites import REPLICAS
 from demo.world.catalogue import World, make_world

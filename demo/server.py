@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo.replicas.ports import HOST, PORTS, PortTaken, find_running
+from demo.ports import PORTS
 from demo.running import Replicas
 from warehouse.storage.files import write_atomically
-
-__all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "find_running", "replicas", "serve"]
 
 
 @contextmanager

@@ -12,8 +12,6 @@ from tests.support.paths import ROOT
 
 FOLDERS = ("warehouse", "assets", "serving", "training", "demo", "orchestration")
 LARGEST = 14
-# Folders that hold more modules, each with its reason.
-LARGER = {"demo/sites": "one module per marketplace replica"}
 
 
 @cache
@@ -81,9 +79,8 @@ def test_folders_stay_small() -> None:
     for path in modules().values():
         if path.name != "__init__.py":
             held[str(path.parent.relative_to(ROOT))] += 1
-    large = {name: count for name, count in held.items() if count > LARGEST and name not in LARGER}
-    assert not large, f"split these by what they hold, or say in LARGER why not: {large}"
-    assert all(held[name] > LARGEST for name in LARGER), "LARGER names a folder that is small"
+    large = {name: count for name, count in held.items() if count > LARGEST}
+    assert not large, f"split these by what they hold: {large}"
 
 
 POINTER = re.compile(r"`([\w./-]+\.(?:py|md|json|sql|html|js|yaml|toml))`")

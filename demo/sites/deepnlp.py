@@ -23,26 +23,18 @@ class DeepNlp(Site):
         return [
             self.make_route(_API, self.list_servers),
             self.make_route(f"{_API}/server/{{owner}}/{{repo}}", self.serve_server),
-            self.make_route(f"{_API}/tools/{{owner}}/{{repo}}", self.serve_tools),
         ]
 
     def list_servers(self, request: Request) -> Reply:
         query, records = request.query_params, self.list_records()
-        page, size, offset = (
-            query.get(name, default)
-            for name, default in (("page_id", "0"), ("count_per_page", "20"), ("offset", ""))
-        )
-        if not (page.isdecimal() and size.isdecimal() and (offset or "0").isdecimal()):
-            return reply_json({"error": "page_id, count_per_page and offset are numbers"}, 400)
+        page, size = query.get("page_id", "0"), query.get("count_per_page", "20")
+        if not (page.isdecimal() and size.isdecimal()):
+            return reply_json({"error": "page_id and count_per_page are numbers"}, 400)
         per_page = max(1, min(int(size), 100))
-        start = int(offset) if offset else int(page) * per_page
-        if self.fault_set().is_on("cursor_loop"):
-            start = 0
-        here = records[start : start + per_page]
-        text = query.get("query", "")
-        items = [_make_item(one) for one in here if text.lower() in one.title.lower()]
+        start = 0 if self.fault_set().is_on("cursor_loop") else int(page) * per_page
+        items = [_make_item(one) for one in records[start : start + per_page]]
         body = {
-            "query": text,
+            "query": "",
             self.name_member("items"): items,
             "count": len(items),
             "total_hits": str(len(records)),
@@ -51,8 +43,8 @@ class DeepNlp(Site):
 
     def serve_server(self, request: Request) -> Reply:
         """One record; `items` is empty where there is none."""
-        record = self._find_named(request)
-        if record is None:
+        record = self.list_records().find(request.path_params["repo"])
+        if record is None or record.namespace.lower() != request.path_params["owner"]:
             return reply_json({"total_hits": 0, "id": "", "items": []})
         found = None if self._is_empty(record) else make_config(record)
         facts = _make_item(record) | {
@@ -63,31 +55,9 @@ class DeepNlp(Site):
         del facts["content"], facts["content_description"]
         return reply_json({"total_hits": 1, "id": facts["id"], "items": [facts]})
 
-    def serve_tools(self, request: Request) -> Reply:
-        record = self._find_named(request)
-        names = record.tools if record else ()
-        tools = [
-            {
-                "name": name,
-                "description": name.replace("_", " "),
-                "input_schema": {"type": "object", "properties": {}},
-            }
-            for name in names
-        ]
-        return reply_json({"id": f"/{make_native_id(record)}" if record else "", "tools": tools})
-
     def _is_empty(self, record: Record) -> bool:
         """In a full world one config in nine was never filled in."""
         return self.world().page is None and int(record.make_digits(4), 16) % 9 == 0
-
-    def _find_named(self, request: Request) -> Record | None:
-        record = self.list_records().find(request.path_params["repo"])
-        owner = request.path_params["owner"]
-        return record if record and record.namespace.lower() == owner else None
-
-
-def make_native_id(record: Record) -> str:
-    return f"{record.namespace.lower()}/{record.slug}"
 
 
 def _make_item(record: Record) -> dict[str, Any]:
@@ -100,7 +70,7 @@ def _make_item(record: Record) -> dict[str, Any]:
         "subfield": (record.tags or ("OTHER",))[0].upper(),
         "field": "MCP SERVER",
         "rating": f"{3 + reviews % 3}.0",
-        "id": make_native_id(record),
+        "id": f"{record.namespace.lower()}/{record.slug}",
         "content_tag_list": ",".join(record.tags),
         "content": "",
         "content_description": record.description,

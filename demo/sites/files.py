@@ -1,14 +1,46 @@
 """Files: what the demo serves beside its marketplaces: bundles to download, a remote MCP server."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.remote import answer_message
 from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
+
+PROTOCOLS = ("2025-03-26", "2025-06-18", "2025-11-25")
+
+_TERMS = {
+    "contract": "The canonical form of what a tool says about itself.",
+    "drift": "Contracts that change between one run and the next.",
+    "recipe": "A pinned way to launch one server.",
+}
+
+
+def _make_tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Any:
+    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+TOOLS = [
+    _make_tool(
+        "define_term",
+        "Explain one term of the glossary in a sentence.",
+        {"term": {"type": "string", "description": "The term, in the singular"}},
+        "term",
+    ),
+    _make_tool(
+        "find_terms",
+        "Find terms whose name or explanation holds some words.",
+        {
+            "words": {"type": "string", "description": "What to look for"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        },
+        "words",
+    ),
+]
 
 
 class Files(Site):
@@ -35,3 +67,45 @@ class Files(Site):
         except ValueError:
             answer = answer_message(None)
         return Reply(b"", "text/plain", 202) if answer is None else reply_json(answer)
+
+
+def answer_message(message: Any) -> dict[str, Any] | None:
+    """The answer to one JSON-RPC message; None where none is due (a notification)."""
+    if not isinstance(message, dict) or "method" not in message:
+        return {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no request"}}
+    if "id" not in message:
+        return None
+    return {"jsonrpc": "2.0", "id": message["id"], **_answer_method(message)}
+
+
+def _answer_method(message: Mapping[str, Any]) -> dict[str, Any]:
+    params = message.get("params") or {}
+    match message["method"]:
+        case "initialize":
+            asked = params.get("protocolVersion")
+            return {
+                "result": {
+                    "protocolVersion": asked if asked in PROTOCOLS else PROTOCOLS[-1],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "glossary", "version": "1.0.0"},
+                }
+            }
+        case "ping":
+            return {"result": {}}
+        case "tools/list":
+            return {"result": {"tools": TOOLS}}
+        case "tools/call":
+            return {"result": _call_tool(params)}
+        case other:
+            return {"error": {"code": -32601, "message": f"method {other!r} is unknown"}}
+
+
+def _call_tool(params: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = params.get("arguments") or {}
+    if params.get("name") == "define_term":
+        text = _TERMS.get(str(arguments.get("term")), "")
+    else:
+        words = str(arguments.get("words", "")).lower()
+        found = [term for term, said in _TERMS.items() if words in f"{term} {said}".lower()]
+        text = ", ".join(found[: int(arguments.get("limit", 10))])
+    return {"content": [{"type": "text", "text": text or "no such term"}], "isError": not text}

@@ -28,10 +28,7 @@ class Glama(Site):
             for prefix in ("/api/mcp", "")  # below the site, or as the API's own base
             for path, handler in (
                 ("servers", self.serve_servers),
-                ("servers/{namespace}/{slug}", self.serve_server),
                 ("connectors", self.serve_connectors),
-                ("connectors/{namespace}/{slug}", self.serve_connector),
-                ("attributes", self.serve_attributes),
             )
         ]
 
@@ -47,26 +44,9 @@ class Glama(Site):
     def serve_connectors(self, request: Request) -> Reply:
         return self._serve_page(request, hosted=True)
 
-    def serve_server(self, request: Request) -> Reply:
-        return self._serve_one(request, hosted=False)
-
-    def serve_connector(self, request: Request) -> Reply:
-        return self._serve_one(request, hosted=True)
-
-    def serve_attributes(self, request: Request) -> Reply:
-        names = ("hosting:local-only", "hosting:remote-capable", "hosting:hybrid")
-        return reply_json({"attributes": [{"id": one, "name": one} for one in names]})
-
-    def _serve_one(self, request: Request, hosted: bool) -> Reply:
-        record = self.list_records().find(request.path_params["slug"])
-        wrong = record is None or record.namespace != request.path_params["namespace"]
-        if record is None or wrong or is_hosted(record) != hosted:
-            return reply_json({"error": {"code": "not_found", "message": "Not found"}}, 404)
-        return reply_json(_make_connector(record) if hosted else _make_server(record))
-
     def _serve_page(self, request: Request, hosted: bool) -> Reply:
         query, records = request.query_params, self.list_records()
-        first, text = query.get("first", "10"), query.get("query", "").lower()
+        first = query.get("first", "10")
         if not first.isdecimal() or not 1 <= int(first) <= 100:
             return reply_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
         position = self._start(records, query.get("after"))
@@ -77,7 +57,7 @@ class Glama(Site):
         while position > 0 and len(found) <= size:
             position -= 1
             record = records[position]
-            if is_hosted(record) == hosted and text in record.title.lower():
+            if is_hosted(record) == hosted:
                 found.append((position, record))
         page, more = found[:size], len(found) > size
         info = {

@@ -22,7 +22,6 @@ from demo.world.record import Record
 
 _SHOWN = 24  # cards on the browse page and on a tag's page
 _SHARD = 1000
-_TABS = ("quality", "schema", "inspector", "comments")
 _Groups = dict[str, "array[int]"]  # name -> positions
 
 
@@ -39,7 +38,6 @@ class McpHub(Site):
             self.make_route("/mcp-servers", self.serve_browse),
             self.make_route("/mcp-servers/{author}", self.serve_author),
             self.make_route("/mcp-servers/{author}/{slug}", self.serve_server),
-            self.make_route("/mcp-servers/{author}/{slug}/{tab}", self.serve_tab),
             self.make_route("/tags/{tag}", self.serve_tag),
             self.make_route("/sitemap.xml", self.serve_sitemap_index),
             self.make_route("/sitemap/{shard:int}.xml", self.serve_sitemap),
@@ -53,17 +51,15 @@ class McpHub(Site):
         return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
 
     def serve_author(self, request: Request) -> Reply:
-        """Everything of one author, or 404."""
-        name, records = request.path_params["author"], self.list_records()
-        found = [records[position] for position in self._group_records()[0].get(name, ())]
-        if not found:
-            return _reply_missing()
-        body = f"<h1>{escape(name)}</h1>{self._make_cards(found)}"
-        return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
+        return self._serve_group(request.path_params["author"], self._group_records()[0])
 
     def serve_tag(self, request: Request) -> Reply:
-        name, records = request.path_params["tag"], self.list_records()
-        found = [records[position] for position in self._group_records()[1].get(name, ())]
+        return self._serve_group(request.path_params["tag"], self._group_records()[1])
+
+    def _serve_group(self, name: str, groups: _Groups) -> Reply:
+        """The cards of everything in a group, or 404."""
+        records = self.list_records()
+        found = [records[position] for position in groups.get(name, ())]
         if not found:
             return _reply_missing()
         body = f"<h1>{escape(name)}</h1>{self._make_cards(found)}"
@@ -80,16 +76,6 @@ class McpHub(Site):
         return reply_html(
             make_page(records[position], [records[one] for one in sorted(near)], streams)
         )
-
-    def serve_tab(self, request: Request) -> Reply:
-        records, tab = self.list_records(), request.path_params["tab"]
-        position = self._find_position(records, request)
-        if position is None or tab not in _TABS:
-            return _reply_missing()
-        record = records[position]
-        rows = "".join(f"<li>{escape(name)}</li>" for name in record.tools)
-        body = f"<h1>{escape(record.title)}</h1><h2>{tab}</h2><ul>{rows}</ul>"
-        return reply_html(make_shell(f"{escape(record.title)} | MCPHub", "", body))
 
     def serve_sitemap_index(self, request: Request) -> Reply:
         if self.fault_set().is_on("no_sitemap"):

@@ -2,7 +2,7 @@
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -26,7 +26,6 @@ class Pipedream(Site):
         return [
             self.make_route("/v1/oauth/token", self.serve_token, method="POST", keyed=False),
             self.make_route("/v1/connect/apps", self.serve_apps),
-            self.make_route("/v1/connect/apps/{slug}", self.serve_app),
         ]
 
     def refuse_request(self, request: Request) -> Reply | None:
@@ -35,8 +34,8 @@ class Pipedream(Site):
         return reply_json({"error": "unauthorized"}, 401)
 
     async def serve_token(self, request: Request) -> Reply:
-        """Client credentials in a form or in JSON."""
-        given = _read_fields(await request.body(), request.headers.get("content-type", ""))
+        """Client credentials in a form."""
+        given = dict(parse_qsl((await request.body()).decode(errors="replace")))
         if given.get("grant_type") != "client_credentials":
             return reply_json({"error": "unsupported_grant_type"}, 400)
         right = all(given.get(name) == value for name, value in KEYS["pipedream"].items())
@@ -64,14 +63,6 @@ class Pipedream(Site):
         }
         body = {self.name_member("data"): [_make_app(one) for one in here], "page_info": info}
         return reply_json(body, last=start + int(limit) >= len(records))
-
-    def serve_app(self, request: Request) -> Reply:
-        record = self.list_records().find(request.path_params["slug"])
-        return (
-            reply_json({"data": _make_app(record)})
-            if record
-            else reply_json({"error": "not found"}, 404)
-        )
 
 
 def _make_app(record: Record) -> dict[str, Any]:
@@ -103,12 +94,3 @@ def _read(cursor: str) -> int | None:
     except ValueError:
         return None
     return int(position) if kind == "app" and position.isdecimal() else None
-
-
-def _read_fields(body: bytes, content_type: str) -> Mapping[str, Any]:
-    try:
-        text = body.decode()
-        found = json.loads(text) if "json" in content_type else dict(parse_qsl(text))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from demo.replicas.reply import Reply, reply_json
-from demo.sites.envelope import Envelope
+from demo.sites.registry import Envelope
 from demo.world.keys import KEYS
 from demo.world.record import Record
 
@@ -22,8 +22,6 @@ class PulseMcp(Envelope):
     def list_routes(self) -> Sequence[Route]:
         return [
             self.make_route("/v0.1/servers", self.list_servers),
-            self.make_route("/v0.1/servers/{name:path}/versions/{version}", self.show_version),
-            self.make_route("/v0.1/servers/{name:path}/versions", self.list_versions),
             self.make_route("/v0beta/{rest:path}", self.serve_retired, keyed=False),
         ]
 
@@ -61,5 +59,6 @@ class PulseMcp(Envelope):
             },
         }
 
-    def reply_error(self, status: int, text: str) -> Reply:
-        return reply_json({"error": text, "code": str(status), "details": {}}, status)
+    def reply_invalid(self) -> Reply:
+        error = {"error": "Unprocessable Entity", "code": "422", "details": {}}
+        return reply_json(error, 422)

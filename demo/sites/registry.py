@@ -1,16 +1,112 @@
-"""Registry: the replica of the official MCP registry."""
+"""Registry: the replica of the official MCP registry, and the list API that PulseMCP has too."""
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.routing import Route
 
 from demo.replicas.reply import Reply, reply_json
-from demo.sites.envelope import Envelope
+from demo.replicas.site import Site
+from demo.sites.serverjson import make_server_json
 from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
-_OFFICIAL = "io.modelcontextprotocol.registry/official"
+Version = tuple[Record, bool]  # a version of a server, and whether it is the latest
+
+
+class Envelope(Site):
+    """`/v0.1/servers` and what is below it. A record there is one version of one server."""
+
+    @abstractmethod
+    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
+        """The `_meta` beside server.json."""
+
+    @abstractmethod
+    def reply_invalid(self) -> Reply:
+        """The answer to a query that cannot be read, as this API words it."""
+
+    def list_servers(self, request: Request) -> Reply:
+        query = request.query_params
+        limit = query.get("limit", "30")
+        if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+            return self.reply_invalid()
+        try:
+            since = _parse_time(query["updated_since"]) if "updated_since" in query else None
+        except ValueError:
+            return self.reply_invalid()
+        asked = query.get("cursor")
+        found = self._find_matching(query, since, asked)
+        page = list(islice(found, self.limit_page_size(int(limit))))
+        last = next(found, None) is None
+        metadata: dict[str, Any] = {"count": len(page)}
+        if self.fault_set().is_on("cursor_loop") and page:
+            metadata["nextCursor"] = asked or _make_cursor(page[-1][0])
+        elif not last:
+            metadata["nextCursor"] = _make_cursor(page[-1][0])
+        servers = [
+            {"server": make_server_json(record), "_meta": self.make_meta(record, latest)}
+            for record, latest in page
+        ]
+        body = {self.name_member("servers"): servers, "metadata": metadata}
+        return reply_json(body, last=last, validators=True)
+
+    def _find_matching(
+        self, query: QueryParams, since: datetime | None, cursor: str | None
+    ) -> Iterator[Version]:
+        search, deleted = query.get("search", "").lower(), query.get("include_deleted") == "true"
+        found = self._list_after(self.list_records(), cursor, deleted or since is not None, since)
+        for record, latest in found:
+            if query.get("version") == "latest" and not latest:
+                continue
+            if since and _parse_time(record.revised_at) < since:
+                continue
+            if search in record.registry_name.lower():
+                yield record, latest
+
+    def _list_after(
+        self, records: RecordList, cursor: str | None, deleted: bool, since: datetime | None
+    ) -> Iterator[Version]:
+        """All versions after a cursor: the oldest first within a name, deleted ones at the end,
+        and what comes twice. A cursor that nobody gave starts from the beginning."""
+        slug, taken_down = _read(cursor)
+        start = 0 if slug is None else records.find_position(slug)
+        if slug is not None and start is None and not taken_down:
+            start, slug = 0, None
+        waiting = slug is not None
+        for record, latest in self._list_all(records, start or 0, deleted, since, taken_down):
+            if waiting:
+                waiting = _make_cursor(record) != cursor
+            else:
+                yield record, latest
+
+    def _list_all(
+        self,
+        records: RecordList,
+        start: int,
+        deleted: bool,
+        since: datetime | None,
+        taken_down: bool,
+    ) -> Iterator[Version]:
+        for position in range(start, len(records)) if not taken_down else ():
+            # Most records are not asked for; their time is cheaper than they are.
+            if since and _parse_time(records.find_revised_at(position)) < since:
+                continue
+            record = records[position]
+            yield from ((older, False) for older in records.list_older(record))
+            yield record, True
+        if deleted:
+            yield from ((record, True) for record in records.list_gone())
+        if twice := self._find_twice(records):
+            yield twice, True
+
+    def _find_twice(self, records: RecordList) -> Record | None:
+        """A record that comes twice, as real lists have it."""
+        return None
 
 
 class Registry(Envelope):
@@ -19,30 +115,41 @@ class Registry(Envelope):
     name = "registry"
 
     def list_routes(self) -> Sequence[Route]:
-        return [
-            self.make_route(f"/{api}/servers{path}", handler)
-            for api in ("v0.1", "v0")
-            for path, handler in (
-                ("", self.list_servers),
-                ("/{name:path}/versions/{version}", self.show_version),
-                ("/{name:path}/versions", self.list_versions),
-            )
-        ]
+        return [self.make_route(f"/{api}/servers", self.list_servers) for api in ("v0.1", "v0")]
 
     def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
-        official = {
-            "status": "deleted" if record.deleted else "active",
-            "statusChangedAt": record.revised_at,
-            "publishedAt": record.revised_at,
-            "updatedAt": record.revised_at,
-            "isLatest": latest,
+        return {
+            "io.modelcontextprotocol.registry/official": {
+                "status": "deleted" if record.deleted else "active",
+                "statusChangedAt": record.revised_at,
+                "publishedAt": record.revised_at,
+                "updatedAt": record.revised_at,
+                "isLatest": latest,
+            }
         }
-        return {_OFFICIAL: official}
 
-    def reply_error(self, status: int, text: str) -> Reply:
-        if status == 404:
-            return reply_json({"error": text}, 404)
-        return reply_json({"title": text, "status": status}, status)
+    def reply_invalid(self) -> Reply:
+        return reply_json({"title": "Unprocessable Entity", "status": 422}, 422)
 
     def _find_twice(self, records: RecordList) -> Record | None:
         return records.find("units") if self.world().page else None
+
+
+def _make_cursor(record: Record) -> str:
+    return f"{record.registry_name}:{record.version}" + (":deleted" if record.deleted else "")
+
+
+def _read(cursor: str | None) -> tuple[str | None, bool]:
+    """(the slug a cursor names, whether its record is deleted)."""
+    if not cursor or "/" not in cursor:
+        return None, False
+    name, _, rest = cursor.partition(":")
+    return name.rpartition("/")[2], rest.endswith(":deleted")
+
+
+def _parse_time(text: str) -> datetime:
+    """An RFC 3339 time. Raises ValueError."""
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return when

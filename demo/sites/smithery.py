@@ -1,8 +1,7 @@
 """Smithery: the replica of its platform API, and of its site's sitemap on the same port."""
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -26,7 +25,7 @@ class Smithery(Site):
     def list_routes(self) -> Sequence[Route]:
         return [
             self.make_route("/servers", self.list_servers),
-            self.make_route("/servers/{name:path}", self.detail),
+            self.make_route("/servers/{name:path}", self.serve_server),
             self.make_route("/sitemap_index.xml", self.serve_sitemap_index),
             self.make_route("/sitemaps/servers-{shard:int}.xml", self.serve_sitemap),
         ]
@@ -38,29 +37,19 @@ class Smithery(Site):
             return reply_json({"error": "Invalid page or pageSize"}, 400)
         number, per_page = int(page), int(size)
         first = 0 if self.fault_set().is_on("cursor_loop") else (number - 1) * per_page
-        wanted = _make_filter(request)
-        if wanted is None:
-            total, end = len(records), min(first + per_page, CAP)
-            here = records[first:end]
-        else:
-            total = sum(map(wanted, records))
-            here = list(
-                islice(filter(wanted, records), first, max(first, min(first + per_page, CAP)))
-            )
-        pages = -(-total // per_page)
-        pagination = {
-            "currentPage": number,
-            "pageSize": per_page,
-            "totalPages": pages,
-            "totalCount": total,
-        }
+        total, here = len(records), records[first : min(first + per_page, CAP)]
         body = {
             self.name_member("servers"): [_make_item(one) for one in here],
-            "pagination": pagination,
+            "pagination": {
+                "currentPage": number,
+                "pageSize": per_page,
+                "totalPages": -(-total // per_page),
+                "totalCount": total,
+            },
         }
         return reply_json(body, last=first + per_page >= min(total, CAP))
 
-    def detail(self, request: Request) -> Reply:
+    def serve_server(self, request: Request) -> Reply:
         """A name's slash is encoded: `/servers/namespace%2Fname`."""
         name = request.path_params["name"]
         encoded = (
@@ -69,7 +58,7 @@ class Smithery(Site):
         record = self.list_records().find(name.rpartition("/")[2]) if encoded else None
         if record is None or make_qualified_name(record) != name:
             return reply_json({"error": "Server not found"}, 404)
-        return reply_json(_detail(record))
+        return reply_json(_make_answer(record))
 
     def serve_sitemap_index(self, request: Request) -> Reply:
         if self.fault_set().is_on("no_sitemap"):
@@ -93,23 +82,6 @@ class Smithery(Site):
 
 def make_qualified_name(record: Record) -> str:
     return f"{record.namespace}/{record.slug}"
-
-
-def _make_filter(request: Request) -> Callable[[Record], bool] | None:
-    query = request.query_params
-    text, namespace, remote = query.get("q"), query.get("namespace"), query.get("remote")
-    if text is None and namespace is None and remote is None:
-        return None
-
-    def wanted(record: Record) -> bool:
-        told = f"{make_qualified_name(record)} {record.title} {record.description}".lower()
-        return (
-            (text is None or text.lower() in told)
-            and (namespace is None or record.namespace == namespace)
-            and (remote is None or _is_remote(record) == (remote in ("1", "true")))
-        )
-
-    return wanted
 
 
 def _is_remote(record: Record) -> bool:
@@ -138,7 +110,7 @@ def _make_item(record: Record) -> dict[str, Any]:
     }
 
 
-def _detail(record: Record) -> dict[str, Any]:
+def _make_answer(record: Record) -> dict[str, Any]:
     connection = _make_connection(record)
     tools = [
         {"name": name, "description": name.replace("_", " "), "inputSchema": {"type": "object"}}

@@ -6,14 +6,12 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from demo.world.bundle import Bundle, pack
-from demo.world.facts import Server
-from demo.world.homemade import HOMEMADE
+from demo.world.facts import Server, load_other_marketplaces, load_servers
 from demo.world.listing_page import Listed, RecordList
-from demo.world.other_marketplaces import OTHER_MARKETPLACES
-from demo.world.published import PUBLISHED
 from demo.world.record import DATES, Package, Record, Remote
 
-SERVERS: tuple[Server, ...] = PUBLISHED + HOMEMADE
+SERVERS = load_servers()
+OTHER_MARKETPLACES = load_other_marketplaces()
 SCALES = ("small", "standard", "large", "full")
 MARKETPLACES = ("registry", "mcpso", *OTHER_MARKETPLACES)
 

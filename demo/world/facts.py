@@ -1,16 +1,16 @@
-"""Facts: the form in which the demo's own servers are written down."""
+"""Facts: the demo's own servers, as `servers.yaml` writes them down."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal
 
-from demo.world.record import Input
+import yaml
 
-REAL: frozenset[str] = frozenset({"standard", "large"})
-EVERY: frozenset[str] = frozenset({"small", "standard", "large"})
-_BOTH_DAYS = frozenset({1, 2})
+from demo.world.record import Input, Remote
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Server:
     args: tuple[Any, ...] = ()  # texts, or {name, format, description} for the user to fill in
     env: tuple[Input, ...] = ()
     repository: str = "https://github.com/modelcontextprotocol/servers"
-    scales: frozenset[str] = REAL
-    days: frozenset[int] = _BOTH_DAYS
+    scales: frozenset[str] = frozenset({"standard", "large"})
+    days: frozenset[int] = frozenset({1, 2})
     odd: str | None = None  # the way in which its listing is broken
 
     @property
@@ -53,20 +53,35 @@ class Server:
         return f"2026-11-{19 + edited}T{clock}Z"
 
 
-def make_npm_server(slug: str, identifier: str, version: str, **facts: Any) -> Server:
-    return _make_server(slug, "npm", identifier, version, **facts)
+@cache
+def load_servers() -> tuple[Server, ...]:
+    """All servers of the demo, in the order of `servers.yaml`."""
+    return tuple(_make_server(one) for one in _load_file()["servers"])
 
 
-def make_pypi_server(slug: str, identifier: str, version: str, **facts: Any) -> Server:
-    return _make_server(slug, "pypi", identifier, version, **facts)
+@cache
+def load_other_marketplaces() -> Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]]:
+    """Marketplace -> (slug of a server, what this marketplace says instead)."""
+    return {
+        name: tuple((one.pop("server"), _make_changes(one)) for one in entries)
+        for name, entries in _load_file()["others"].items()
+    }
 
 
-def make_local_server(name: str, version: str, **facts: Any) -> Server:
-    facts = {"repository": "https://github.com/toolmill/demo", "scales": EVERY} | facts
-    return _make_server(name.replace("_", "-"), "mcpb", name, version, **facts)
+def _load_file() -> dict[str, Any]:
+    text = Path(__file__).with_name("servers.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _make_server(slug: str, kind: Any, identifier: str, version: str, **facts: Any) -> Server:
-    facts["on"] = frozenset(facts["on"].split())
-    facts["versions"] = {1: version, **facts.pop("later", {})}
-    return Server(slug=slug, kind=kind, identifier=identifier, **facts)
+def _make_server(facts: dict[str, Any]) -> Server:
+    facts["on"] = facts.pop("marketplaces")
+    facts |= {name: frozenset(facts[name]) for name in ("on", "scales", "days") if name in facts}
+    env = tuple(Input(**one) for one in facts.pop("env", ()))
+    args = tuple(facts.pop("args", ()))
+    return Server(**facts, args=args, env=env)
+
+
+def _make_changes(facts: dict[str, Any]) -> dict[str, Any]:
+    """Values of a record's fields."""
+    made = {"remote": lambda said: Remote(**said), "inputs": tuple}
+    return {name: made.get(name, lambda said: said)(said) for name, said in facts.items()}

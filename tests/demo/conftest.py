@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from demo import Replicas, replicas
+from demo.server import Replicas, replicas
 
 COUNT = 230  # more than two pages of a hundred
 

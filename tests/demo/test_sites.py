@@ -8,9 +8,12 @@ import httpx2
 import pytest
 import yaml
 
-from demo import KEYS, PORTS, SITES, Replicas, list_sites, replicas
+from demo.ports import PORTS
+from demo.replicas.faults import SITES
+from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
-from demo.world.catalogue import MARKETPLACES, make_world
+from demo.world.catalogue import MARKETPLACES, list_sites, make_world
+from demo.world.keys import KEYS
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
@@ -99,13 +102,12 @@ def test_pulsemcp_wants_both_headers_and_has_retired_v0beta(full: Replicas) -> N
     assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_pipedream_gives_a_token_for_client_credentials(as_json: bool, full: Replicas) -> None:
+def test_pipedream_gives_a_token_for_client_credentials(full: Replicas) -> None:
     url = f"{full['pipedream']}/v1/oauth/token"
     given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
 
     def ask(facts: dict[str, str]) -> httpx2.Response:
-        return httpx2.post(url, json=facts) if as_json else httpx2.post(url, data=facts)
+        return httpx2.post(url, data=facts)
 
     token = ask(given).json()["access_token"]
     bearer = {"Authorization": f"Bearer {token}"}
@@ -152,8 +154,6 @@ def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replica
             assert http.get(f"/servers/{name}").json()["displayName"] == item["displayName"]
             assert http.get(f"/servers/{item['qualifiedName']}").status_code == 404
             assert http.get("/servers/nobody%2Fnothing").json() == {"error": "Server not found"}
-            some = http.get("/servers", params={"namespace": item["namespace"]}).json()
-            assert 1 <= some["pagination"]["totalCount"] <= 3
             shards = locations(http, "/sitemap_index.xml")
             assert [len(locations(http, shard)) for shard in shards] == [365, 365]
     finally:
@@ -167,9 +167,6 @@ def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: 
             assert "environmentVariablesJsonSchema" in server
         connector = http.get("/v1/connectors?first=1").json()["connectors"][0]
         assert set(connector["connection"]) == {"authType", "transport", "url"}
-        path = f"/v1/connectors/{connector['namespace']}/{connector['slug']}"
-        assert http.get(path).json() == connector
-        assert http.get(path.replace("connectors", "servers")).status_code == 404
         assert http.get("/v1/servers?first=101").status_code == 400
         assert http.get("/v1/servers?after=nonsense").status_code == 400
         created = http.get("/v1/servers?first=100").json()["servers"]
@@ -201,8 +198,6 @@ def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
     entry = json.loads(unescape(streamed))["mcpServers"][record.slug]
     assert entry["url"].startswith("https://api.mcphub.com/mcp/")
     assert re.fullmatch(r"Bearer \S+\.\S+\.\S+", entry["headers"]["Authorization"])
-    tab = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}/schema")
-    assert tab.status_code == 200
 
 
 def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) -> None:
@@ -214,10 +209,8 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) 
             http.get(f"/api/mcp_marketplace/v1/server/{item['id']}").json()["items"][0]
             for item in body["items"][:40]
         ]
-        tools = http.get(f"/api/mcp_marketplace/v1/tools/{body['items'][0]['id']}").json()
         missing = http.get("/api/mcp_marketplace/v1/server/no/body").json()
     assert {len(one["config"]) for one in details} == {0, 1}
-    assert "input_schema" in tools["tools"][0]
     assert missing["items"] == []
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 
-from demo import KEYS
 from demo.sites.pipedream import TOKEN
+from demo.world.keys import KEYS
 
 HEADERS: Mapping[str, dict[str, str]] = {
     "glama": {"Authorization": f"Bearer {KEYS['glama']['api_key']}"},

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.replicas.ports import PORTS
+from demo.ports import PORTS
 from orchestration.runs.fork_server import CORES
 from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.marketplaces.crawl.crawl import Adapter, CrawlPolicy, load_adapter
-from demo import Replicas, replicas
+from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 

@@ -140,7 +140,8 @@ def open_replicas(chosen: Settings) -> Any:
 
     if chosen.source == "live":
         return nullcontext()
-    from demo.server import find_running, replicas
+    from demo.ports import find_running
+    from demo.server import replicas
 
     ports = chosen.demo.ports()
     up = find_running(ports)

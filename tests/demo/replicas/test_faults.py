@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from demo import Replicas, parse_faults
-from demo.replicas.faults import KINDS, SITES
+from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.replicas.response_faults import make_bomb
+from demo.server import Replicas
 from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from demo import Replicas, replicas, serve
+from demo.ports import PORTS, PortTaken, find_running
 from demo.replicas.faults import parse_faults
-from demo.server import PORTS, PortTaken, find_running
+from demo.server import Replicas, replicas, serve
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,6 @@ def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(
             break
     assert set(names) == {server.registry_name for server in urls.world.list_records("registry")}
     assert httpx2.get(listing, params={"limit": "101"}).status_code == 422
-
-
-def test_the_registry_answers_for_one_server_and_its_versions(urls: Replicas) -> None:
-    urls.switch(day=2)
-    name = "io.github.microsoft%2Fplaywright-mcp"
-    base = f"{urls['registry']}/v0.1/servers"
-    versions = httpx2.get(f"{base}/{name}/versions").json()["servers"]
-    assert [record["server"]["version"] for record in versions] == ["0.0.75", "0.0.83"]
-    latest = httpx2.get(f"{base}/{name}/versions/latest").json()
-    assert latest["server"]["version"] == "0.0.83"
-    assert httpx2.get(f"{base}/nobody%2Fnothing/versions").status_code == 404
 
 
 def test_five_dated_schemas_are_served(urls: Replicas) -> None:
@@ -134,7 +123,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
         thread.join()
 
 
-def test_a_taken_port_is_named_with_the_mend() -> None:
+def test_a_taken_port_is_named_with_the_fix() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demo import replicas
+from demo.server import replicas
 from demo.world.catalogue import MARKETPLACES
 from demo.world.full import SERVERS, Shares, make_full_world
 from demo.world.synthetic import Synthetic

@@ -8,7 +8,8 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl, load_adapter
 from assets.marketplaces.policy import CrawlResult
-from demo import KEYS, Replicas, replicas
+from demo.server import Replicas, replicas
+from demo.world.keys import KEYS
 from tests.marketplaces.site import Answer, site
 from warehouse.ledger.ledger import Ledger
 

@@ -10,7 +10,7 @@ import pytest
 from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
-from demo import Replicas
+from demo.server import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site
 from warehouse.ledger.ledger import Ledger

@@ -16,7 +16,7 @@ from assets.marketplaces.crawl.crawl import (
 from assets.marketplaces.installed import OURS
 from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
-from demo import Replicas
+from demo.server import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, site
 from warehouse.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.replicas.ports import PORTS
+from demo.ports import PORTS
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.paths import ROOT

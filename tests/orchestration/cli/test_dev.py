@@ -12,7 +12,7 @@ import httpx2
 import psutil
 import pytest
 
-from demo.replicas.ports import PORTS
+from demo.ports import PORTS
 from orchestration.resources import HOME_TAG
 from orchestration.settings.model import SettingsError
 from tests.support.paths import ROOT

@@ -9,7 +9,7 @@ import pytest
 
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
-from demo.replicas.remote import TOOLS, answer_message
+from demo.sites.files import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
 from tests.support.http_mcp import (

@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
-from demo.replicas.remote import answer_message
 from demo.server import replicas
+from demo.sites.files import answer_message
 
 
 async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
@@ -20,7 +20,7 @@ async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
             listed = await session.list_tools()
             assert [tool.name for tool in listed.tools] == ["define_term", "find_terms"]
             said = await session.call_tool("define_term", {"term": "drift"})
-            assert "night" in said.content[0].text
+            assert "one run and the next" in said.content[0].text
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])

@@ -20,7 +20,7 @@ from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, Unlaunchable, plan_recipe
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import Launch, Mount
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.ledger.ledger import Ledger

@@ -6,7 +6,7 @@ from secrets import token_bytes
 from assets.servers.credentials.accounts import Accounts
 from assets.servers.credentials.secrets import Secrets
 from assets.servers.deploy.policy import DeployPolicy, Network
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings

@@ -3,7 +3,8 @@
 import mcp.client.session  # noqa: F401  before any clock runs: seconds on a busy machine
 
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import RemotePolicy, probe_remote
+from assets.servers.remote.probe import probe_remote
+from assets.servers.remote.transport import RemotePolicy
 from tests.support.http_mcp import Call, serve_script
 
 LIMITS = ProbePolicy(start_s=1.0, list_s=1.0, extras_s=0.5)

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from tests.hostile.meeting import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
 from tests.support.http_mcp import Call, make_good_script, make_tool, make_welcome
 

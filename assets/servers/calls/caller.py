@@ -27,7 +27,7 @@ from assets.servers.calls.result import (
 from assets.servers.calls.session import Session
 from assets.servers.calls.stdio_connection import make_local_dial
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.remote.probe import silence_logs
+from assets.servers.remote.log_filter import silence_logs
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
 

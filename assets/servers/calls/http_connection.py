@@ -3,24 +3,22 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 
-from assets.servers.calls.connection import CallListener, Dial, Line
+from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.launch import Wanted
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.credentials.secrets import SecretError
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import Ended
-from assets.servers.probe.transcript import Heard
-from assets.servers.remote.client import MAX_REQUESTS, Client, Transport, Watch
-from assets.servers.remote.meter import MIB
-from assets.servers.remote.outcome import classify_exception, classify_refusal
-from assets.servers.remote.probe import RemotePolicy, list_secrets, open_streams
-from assets.servers.remote.transport import Wire
+from assets.servers.probe.transcript import Listener
+from assets.servers.remote.attempt import Attempt, list_secrets
+from assets.servers.remote.client import MAX_REQUESTS, Transport
+from assets.servers.remote.transport import MIB, RemotePolicy, Wire
 
 
 def make_remote_dial(
@@ -37,56 +35,21 @@ def make_remote_dial(
     headers = {**dict(recipe.headers), **wanted.given.headers}
 
     @asynccontextmanager
-    async def dial(listener: CallListener) -> AsyncIterator[Line]:
+    async def dial(listener: Listener) -> AsyncIterator[Line]:
         try:
             auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
         except SecretError as error:
             raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
-        line: _RemoteLine | None = None
-        crash: Failure | None = None
-        finished = False
-        with anyio.CancelScope() as scope:
-            watch = Watch(url, scope)
+        async with Wire(remote) as wire:
+            attempt = Attempt(kind, url, wire, listener, headers=headers, auth=auth)
+            line = _RemoteLine(headers, wanted, wire, attempt)
             try:
-                async with Wire(remote) as wire:
-                    client = Client(wire, kind, listener, watch, headers=headers, auth=auth)
-                    line = _RemoteLine(url, headers, wanted, wire, client, watch, listener)
-                    streams = open_streams(kind, url, client, policy.conversation.start_s)
-                    async with streams as (line.read, line.write):
-                        yield line
-                        finished = True
-            except CallFailed:
-                raise
+                async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
+                    yield line
             except Ended as ended:
-                crash = ended.failure
-            except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
-                crash = classify_exception(error, url)
-        if not finished:
-            answered = line is not None and line.answered
-            raise _classify_failure(watch, listener.heard, crash, answered)
+                raise line.make_failure(ended.failure) from None
 
     return dial
-
-
-def _classify_failure(
-    watch: Watch, heard: Heard, found: Failure | None, answered: bool
-) -> CallFailed:
-    """The strongest evidence first, as in the probe of a remote server."""
-    refusal = watch.refusal
-    sent = answered and not (refusal and refusal.lost_session)
-    if heard.oversize:
-        failure = Failure("oversize", heard.oversize)
-    elif heard.broken:
-        failure = Failure("protocol_error", heard.broken)
-    elif watch.failure:
-        failure = watch.failure
-    elif refusal:
-        failure = classify_refusal(refusal, watch.url)
-    else:
-        failure = watch.trouble or found or Failure("remote_down", "it ended the conversation")
-    made = CallFailed.of(failure, sent=sent)
-    made.may_be_sse = not answered and bool(refusal and refusal.may_be_sse)
-    return made
 
 
 def _find_error(excerpt: str) -> dict[str, Any] | None:
@@ -99,15 +62,12 @@ def _find_error(excerpt: str) -> dict[str, Any] | None:
     return error if isinstance(error, dict) else None
 
 
-@dataclass
+@dataclass(repr=False)
 class _RemoteLine:
-    url: str
-    headers: dict[str, str] = field(repr=False)
+    headers: dict[str, str]
     wanted: Wanted
     wire: Wire
-    client: Client
-    watch: Watch
-    listener: CallListener
+    attempt: Attempt
     read: Any = None
     write: Any = None
     answered: bool = False
@@ -124,27 +84,35 @@ class _RemoteLine:
 
     @property
     def dead(self) -> bool:
-        lost = self.watch.refusal is not None and self.watch.refusal.lost_session
-        return self.watch.failure is not None or lost
+        watch = self.attempt.watch
+        return watch.failure is not None or bool(watch.refusal and watch.refusal.lost_session)
 
     @property
     def worn(self) -> bool:
         meter = self.wire.meter
         heavy = max(meter.wire, meter.decoded) > self.wire.policy.max_mb * MIB // 2
-        return heavy or self.client.requests > MAX_REQUESTS // 2
+        return heavy or self.attempt.client.requests > MAX_REQUESTS // 2
 
     def secrets(self) -> Mapping[str, str]:
         ours = {**self.wanted.given.env, **self.wanted.given.headers}
-        return {**list_secrets(self.url, self.headers, self.client.tokens), **ours}
+        url, tokens = self.attempt.watch.url, self.attempt.client.tokens
+        return {**list_secrets(url, self.headers, tokens), **ours}
 
     def refused(self) -> CallFailed | None:
-        refusal = self.watch.refusal
+        refusal = self.attempt.watch.refusal
         if refusal is None:
             return None
         if not refusal.lost_session and (error := _find_error(refusal.excerpt)):
-            self.listener.note_error(error)  # the session has been given it
+            self.attempt.listener.note_error(error)  # the session has been given it
             return None
-        return _classify_failure(self.watch, self.listener.heard, None, True)
+        return self.make_failure(self.attempt.rank_evidence(None, answered=True))
 
     async def why(self, found: Failure | None) -> CallFailed:
-        return _classify_failure(self.watch, self.listener.heard, found, self.answered)
+        return self.make_failure(self.attempt.rank_evidence(found, answered=self.answered))
+
+    def make_failure(self, failure: Failure) -> CallFailed:
+        refusal = self.attempt.watch.refusal
+        sent = self.answered and not (refusal and refusal.lost_session)
+        made = CallFailed.of(failure, sent=sent)
+        made.may_be_sse = not self.answered and bool(refusal and refusal.may_be_sse)
+        return made

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.servers.calls.connection import CallListener, Dial, Line
+from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import (
@@ -20,7 +20,8 @@ from assets.servers.probe.session import (
     list_tools,
     open_session,
 )
-from assets.servers.remote.probe import silence_logs
+from assets.servers.probe.transcript import Listener
+from assets.servers.remote.log_filter import silence_logs
 
 
 class Session:
@@ -38,7 +39,7 @@ class Session:
         on_end: Callable[[], None],
     ) -> None:
         self._dials, self._limits, self._asks, self._on_end = dials, limits, asks, on_end
-        self._listener = CallListener()
+        self._listener = Listener()
         self._opened = asyncio.Event()
         self._closing = asyncio.Event()
         self._relisting = asyncio.Lock()
@@ -115,7 +116,7 @@ class Session:
         """Raises CallFailed."""
         first: CallFailed | None = None
         for dial in self._dials:
-            self._listener = CallListener()
+            self._listener = Listener()
             try:
                 await self._hold_line(dial)
                 return
@@ -213,7 +214,7 @@ class Session:
                 raise refused from None
             if await self._is_ending():
                 raise self._make_ended_failure() from error
-            if self._listener.said(error.error):
+            if self._listener.has_sent(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         except asyncio.CancelledError:

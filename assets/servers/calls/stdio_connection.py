@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import anyio
 
-from assets.servers.calls.connection import CallListener, Dial, Line
+from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.launch import Wanted, check_secrets
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.image import fetch_image
@@ -19,6 +18,7 @@ from assets.servers.packages.fetch import FetchError, ensure_artifact
 from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.stdio_relay import Relay
+from assets.servers.probe.transcript import Listener
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
 from assets.servers.sandbox.process import Jailed, preflight, start, start_command
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
@@ -40,7 +40,7 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
     )
 
     @asynccontextmanager
-    async def dial(listener: CallListener) -> AsyncIterator[Line]:
+    async def dial(listener: Listener) -> AsyncIterator[Line]:
         loop = asyncio.get_running_loop()
         launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, wanted, policy, sandbox)
         # On this thread, which lives as long as the session: bubblewrap ends its child when the
@@ -84,7 +84,7 @@ def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
 
 @asynccontextmanager
 async def _hold_running(
-    jailed: Jailed, sandbox: SandboxPolicy, listener: CallListener, wanted: Wanted
+    jailed: Jailed, sandbox: SandboxPolicy, listener: Listener, wanted: Wanted
 ) -> AsyncIterator[Line]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
     relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
@@ -113,7 +113,6 @@ class _LocalLine:
 
     def __post_init__(self) -> None:
         self.read, self.write = self.relay.read, self.relay.write
-        self.listener: Any = self.relay.listener
         self._every_s = self.watchdog.every_s
 
     async def over(self) -> None:
@@ -131,7 +130,7 @@ class _LocalLine:
 
     @property
     def worn(self) -> bool:
-        heard = self.listener.heard
+        heard = self.relay.heard
         unasked = heard.initiated + heard.strays + heard.noise
         return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
 
@@ -145,7 +144,7 @@ class _LocalLine:
         """A limit that was passed, how it exited and what it said, then the conversation."""
         exited = await _wait_until(1.0, lambda: self.jailed.process.poll() is not None)
         code, signal = self.jailed.exit_status() if exited else (None, None)
-        heard, breach = self.listener.heard, self.watchdog.breach
+        heard, breach = self.relay.heard, self.watchdog.breach
         failure = classify_evidence(
             Evidence(
                 heard,

@@ -17,7 +17,8 @@ from assets.servers.credentials.oauth_callback import Callback
 from assets.servers.credentials.secrets import OAuthChoice, SecretError, read_source
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.outcome import login_advice, show_url
-from assets.servers.remote.probe import RemotePolicy, probe_remote
+from assets.servers.remote.probe import probe_remote
+from assets.servers.remote.transport import RemotePolicy
 from warehouse.network.egress import Connector, is_loopback
 
 _MAX_BYTES = 1024 * 1024

@@ -12,7 +12,8 @@ from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.remote.probe import RemotePolicy, probe_remote
+from assets.servers.remote.probe import probe_remote
+from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest

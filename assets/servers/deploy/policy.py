@@ -9,7 +9,7 @@ from assets.servers.credentials.accounts import Accounts
 from assets.servers.credentials.secrets import SecretError, Secrets
 from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from warehouse.storage.digest import digest
 

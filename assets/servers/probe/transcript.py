@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,11 +56,16 @@ class Heard:
 
 
 class Listener:
-    """Filters one connection's messages: `asked` for what goes out, `take` for what comes in."""
+    """Filters one connection's messages: `note_request` what goes out, `take` what comes in.
+
+    stale: the server has said that its tools have changed.
+    """
 
     def __init__(self) -> None:
         self.heard = Heard()
+        self.stale = False
         self._asked: dict[Any, str] = {}
+        self._errors: deque[tuple[Any, Any]] = deque(maxlen=64)
 
     def note_request(self, message: dict[str, Any]) -> None:
         """Notes a request of ours, so that its answer is known."""
@@ -68,6 +74,9 @@ class Listener:
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The message as the session may see it, or None where it may not."""
+        if message.get("method") == "notifications/tools/list_changed":
+            self.stale = True
+        self.note_error(message.get("error"))
         if "method" in message:
             self.heard.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
@@ -84,6 +93,16 @@ class Listener:
         if asked in LISTS and isinstance(result, dict):
             return {**message, "result": self._keep_page(LISTS[asked], result)}
         return message
+
+    def note_error(self, error: Any) -> None:
+        """Notes an error that the server sent."""
+        if isinstance(error, dict):
+            self._errors.append((error.get("code"), error.get("message")))
+
+    def has_sent(self, error: Any) -> bool:
+        """Whether an error of the SDK's is one that the server sent: the SDK makes up others for
+        what goes wrong with a transport."""
+        return (error.code, error.message) in self._errors
 
     def count_noise(self, shown: str) -> None:
         """Counts something that is no message."""

@@ -12,14 +12,13 @@ import httpx2
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.messages import Messages
-from assets.servers.remote.meter import Refused
 from assets.servers.remote.outcome import (
     Refusal,
     RemoteFailure,
     classify_exception,
     classify_refusal,
 )
-from assets.servers.remote.transport import MESSAGE, Wire
+from assets.servers.remote.transport import MESSAGE, Refused, Wire
 
 MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
 MAX_STREAMS = 10  # GETs: a server that ends its stream at once is asked again each second

@@ -9,21 +9,14 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.session import Ended
 from assets.servers.probe.transcript import Ambiguous, Listener, parse_message
-from assets.servers.remote.meter import MIB
 from assets.servers.remote.outcome import RemoteFailure, show_text, show_url
+from assets.servers.remote.transport import MIB
 
 MAX_EVENTS = 10_000  # of one probe; a server of 200 pages sends some hundreds
 _BATCH = 100  # messages in one body (a list, until the protocol of 2025-06-18)
 _ID = re.compile(r"[\x21-\x7e]{1,512}")  # event ids come back to the server as a header
-
-
-class Broken(Exception):
-    """An answer that ends the probe."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
 
 
 class Messages:
@@ -69,7 +62,7 @@ class Messages:
             found = parse_message(text)
         except Ambiguous as error:
             self._listener.heard.broken = str(error)
-            raise Broken(Failure("protocol_error", str(error))) from error
+            raise Ended(Failure("protocol_error", str(error))) from error
         except (ValueError, RecursionError):
             found = None
         passed = []
@@ -91,7 +84,7 @@ class Messages:
 
     def _refuse_oversize(self, detail: str, cause: Exception | None = None) -> None:
         self._listener.heard.oversize = detail
-        raise Broken(Failure("oversize", detail)) from cause
+        raise Ended(Failure("oversize", detail)) from cause
 
 
 def _retype_events(response: httpx2.Response) -> httpx2.Response:
@@ -120,5 +113,5 @@ def _encode_endpoint(data: str, stream_url: str) -> bytes:
     if not same or len(named) > 2048:
         detail = f"its event stream names an endpoint elsewhere, {show_url(named)}"
         advice = "its headers would go to another origin; treat the server with suspicion"
-        raise Broken(RemoteFailure("protocol_error", detail, advice))
+        raise Ended(RemoteFailure("protocol_error", detail, advice))
     return f"event: endpoint\ndata: {named}\n\n".encode()

@@ -8,11 +8,11 @@ import anyio.lowlevel
 import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.remote.meter import MIB, Meter, Refused
 from assets.servers.remote.outcome import RemoteFailure, show_text, show_url
 from warehouse.network.egress import Connector
 from warehouse.network.http import AsyncTransport
 
+MIB = 1024 * 1024
 MESSAGE = "toolmill.message"  # the extension of requests that carry MCP, not OAuth
 _REDIRECTS = 3
 _REDIRECT = (301, 302, 303, 307, 308)
@@ -24,6 +24,29 @@ _PLAIN = frozenset(
         *("last-event-id", "mcp-protocol-version", "mcp-session-id", "user-agent"),
     )
 )
+
+
+class Refused(httpx2.TransportError):
+    """What we do not send or read on; says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+@dataclass
+class Meter:
+    """Counts what comes in. A stream of empty compressed blocks decodes to nothing and a bomb is
+    small on the wire, so both are counted."""
+
+    limit: int
+    wire: int = 0
+    decoded: int = 0
+
+    def add(self, *, wire: int = 0, decoded: int = 0) -> None:
+        self.wire, self.decoded = self.wire + wire, self.decoded + decoded
+        if max(self.wire, self.decoded) > self.limit:
+            raise Refused(Failure("oversize", f"more than {self.limit // MIB} MB in all"))
 
 
 @dataclass(frozen=True)
@@ -117,11 +140,11 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
         raise Refused(RemoteFailure("protocol_error", said)) from error
     to = show_url(str(there))
     if there.scheme not in ("http", "https") or not there.host or there.userinfo:
-        raise _make_denied(f"a redirect to {to}", "only plain http(s) addresses are followed")
+        fix = "only plain http(s) addresses are followed"
+        raise Refused(RemoteFailure("policy_denied", f"a redirect to {to}", fix))
     if here.scheme == "https" and there.scheme == "http":
-        raise _make_denied(
-            f"a redirect from https to {to}", "list the server under its https address"
-        )
+        said, fix = f"a redirect from https to {to}", "list the server under its https address"
+        raise Refused(RemoteFailure("policy_denied", said, fix))
     message = bool(request.extensions.get(MESSAGE))
     same = _same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
@@ -136,10 +159,6 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
     return httpx2.Request(
         request.method, there, headers=headers, stream=request.stream, extensions=request.extensions
     )
-
-
-def _make_denied(what: str, fix: str) -> Refused:
-    return Refused(RemoteFailure("policy_denied", what, fix))
 
 
 def _same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:

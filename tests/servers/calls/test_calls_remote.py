@@ -59,7 +59,8 @@ async def test_the_demos_remote_server_is_called():
 @pytest.mark.parametrize("kind", ["event streams", "JSON answers", "SSE"])
 async def test_the_sdks_server_is_called_over_each_transport(kind):
     from assets.servers.probe.session import ProbePolicy
-    from assets.servers.remote.probe import RemotePolicy, probe_remote
+    from assets.servers.remote.probe import probe_remote
+    from assets.servers.remote.transport import RemotePolicy
 
     app = (
         sdk_server().sse_app()

@@ -12,7 +12,7 @@ from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
 from assets.servers.packages.fetch import Artifact
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 from warehouse.storage.blobs import Blobs

@@ -8,7 +8,7 @@ from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import ResolveError
-from assets.servers.remote.probe import RemotePolicy
+from assets.servers.remote.transport import RemotePolicy
 from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox

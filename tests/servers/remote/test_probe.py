@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import RemotePolicy, probe_remote
+from assets.servers.remote.probe import probe_remote
+from assets.servers.remote.transport import RemotePolicy
 from tests.support.http_mcp import (
     VERSION,
     Call,

@@ -6,8 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from assets.servers.remote.meter import Meter, Refused
-from assets.servers.remote.transport import MESSAGE, RemotePolicy, Wire
+from assets.servers.remote.transport import MESSAGE, Meter, Refused, RemotePolicy, Wire
 from tests.servers.remote.test_probe import ask
 from tests.support.network import PRIVATE, NoNetwork, connector
 from warehouse.network.egress import Connector

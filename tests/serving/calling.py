@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from assets.servers.calls import Caller, CallLimits, CallResult, stdio_connection
+from assets.servers.calls import stdio_connection
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.result import CallLimits, CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import Artifact
 from assets.servers.recipes.facts import dump_recipe

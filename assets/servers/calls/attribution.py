@@ -1,9 +1,6 @@
 """Whose fault an answer is, from the server's own words."""
 
 import re
-from dataclasses import dataclass
-
-from assets.servers.calls.result import Blame
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
@@ -36,24 +33,15 @@ _NETWORK = re.compile(
 _UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Fault:
-    """kind: of the taxonomy or CALL_KINDS."""
-
-    kind: str
-    blame: Blame
-
-
-def fault_of(text: str, *, code: int | None = None, offline: bool = False) -> Fault:
-    """The fault behind a tool's error. code: of a JSON-RPC error, None where the tool itself says
-    that it failed. offline: the server runs without a network, by our settings."""
+def classify_tool_error(text: str, code: int | None = None, *, offline: bool = False) -> str:
+    """The kind (of KINDS or CALL_KINDS) of a tool's error. code: of a JSON-RPC error, None where
+    the tool itself says that it failed. offline: the server runs without a network, by our
+    settings."""
     said = text[:_READ]
     if code == METHOD_NOT_FOUND or _UNKNOWN_TOOL.search(said):
-        return Fault("tool_gone", "server")
+        return "tool_gone"
     if offline and _NETWORK.search(said):
-        return Fault("needs_network", "us")
+        return "needs_network"
     if code == INVALID_PARAMS or _ARGUMENTS.search(said):
-        return Fault("invalid_arguments", "caller")
-    if _SECRET.search(said):
-        return Fault("needs_secret", "us")
-    return Fault("tool_error", "tool")
+        return "invalid_arguments"
+    return "needs_secret" if _SECRET.search(said) else "tool_error"

@@ -3,36 +3,35 @@
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
-from assets.servers.calls.attribution import Fault, fault_of
+from assets.servers.calls.attribution import classify_tool_error
 from assets.servers.calls.connection import Dial
 from assets.servers.calls.content import shape_result
-from assets.servers.calls.event_loop import Loop
 from assets.servers.calls.http_connection import make_remote_dial
 from assets.servers.calls.launch import Wanted, plan_launch
 from assets.servers.calls.pool import Pool
-from assets.servers.calls.result import (
-    CallFailed,
-    CallLimits,
-    CallResult,
-    Problem,
-    find_hint,
-    replace_fields,
-)
+from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
 from assets.servers.calls.session import Session
 from assets.servers.calls.stdio_connection import make_local_dial
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.remote.client import Transport
 from assets.servers.remote.log_filter import silence_logs
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters
+_FINAL = ("contract_changed", "tool_gone", "busy", "closed", "timeout_start")
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +52,9 @@ class Caller:
     ) -> None:
         self._recipes: Recipes = recipes.get if isinstance(recipes, Mapping) else recipes
         self._policy, self._limits = policy, limits or CallLimits()
-        self._loop = Loop("calls")
         self._pool = Pool(self._limits)
+        self._lock, self._thread = threading.Lock(), ExitStack()
+        self._portal: BlockingPortal | None = None
         self._closed = False
 
     async def call(
@@ -70,54 +70,40 @@ class Caller:
 
         timeout_s: for the tool's answer; starting a server that is not up has its own limit.
         """
-        if self._closed:
-            return _make_failed_result(CallFailed("closed", "", sent=False), Scrubber({}))
-        work = self._call(server_id, tool, contract, arguments, timeout_s)
-        return await self._loop.run(work)
+        began = time.monotonic()
+        try:
+            if self._closed:
+                raise CallFailed("closed", "", sent=False)
+            if problems := await asyncio.to_thread(self._find_problems, contract, arguments):
+                kind = "invalid_arguments"
+                hint = find_kind(kind).hint
+                result = CallResult(kind, [], None, kind, hint, "caller", problems=problems)
+            else:
+                sent = (server_id, tool, contract, arguments or {}, timeout_s)
+                result = await self._run(self._make_call, *sent)
+        except CallFailed as failed:
+            result = _make_failed_result(failed, Scrubber({}))
+        except Exception as error:  # ours: a server's doings are CallFailed
+            log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
+            found = f"{type(error).__name__} in toolmill"
+            result = _make_failed_result(CallFailed("internal", found), Scrubber({}))
+        return replace(result, seconds=round(time.monotonic() - began, 3))
 
     async def close(self) -> None:
         """Ends every server; returns once they are gone."""
         if self._closed:
             return
         self._closed = True
-        await self._loop.run(self._pool.close())
-        await asyncio.to_thread(self._loop.end)
+        await self._run(self._pool.close)
+        await asyncio.to_thread(self._thread.close)
 
-    async def _call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Any,
-        timeout_s: float,
-    ) -> CallResult:
-        with silence_logs():  # the SDK logs in the name of who sends
-            return await self._time_call(server_id, tool, contract, arguments, timeout_s)
-
-    async def _time_call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Any,
-        timeout_s: float,
-    ) -> CallResult:
-        began = time.monotonic()
-        try:
-            problems = await asyncio.to_thread(self._find_problems, contract, arguments)
-            if problems:
-                kind = "invalid_arguments"
-                result = CallResult(kind, error_kind=kind, hint=find_hint(kind), blame="caller")
-                result = replace_fields(result, problems=problems)
-            else:
-                result = await self._make_call(
-                    server_id, tool, contract, arguments or {}, timeout_s
-                )
-        except Exception as error:  # ours: a server's doings are CallFailed
-            log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
-            found = f"{type(error).__name__} in toolmill"
-            result = _make_failed_result(CallFailed("internal", found), Scrubber({}))
-        return replace_fields(result, seconds=round(time.monotonic() - began, 3))
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Its result, from the one event loop that holds all servers, in a thread begun at first
+        use. Cancelling this cancels it."""
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._thread.enter_context(start_blocking_portal(name="calls"))
+        return await asyncio.wrap_future(self._portal.start_task_soon(function, *args))
 
     async def _make_call(
         self,
@@ -134,12 +120,13 @@ class Caller:
             server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy)
             scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
-            raw, scrub = await self._send_call(server, tool, digest, arguments, limit)
+            with silence_logs():  # the SDK logs in the name of who sends
+                raw, scrub = await self._send_call(server, tool, digest, arguments, limit)
             offline = self._is_offline(server)
-            shaping = asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
-            return _note_made_up(await shaping, made_up)
+            result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
         except CallFailed as failed:
-            return _note_made_up(_make_failed_result(failed, scrub), made_up)
+            result = _make_failed_result(failed, scrub)
+        return _note_made_up(result, made_up)
 
     async def _send_call(
         self, server: Wanted, tool: str, digest: str, arguments: Mapping[str, Any], limit: float
@@ -173,7 +160,7 @@ class Caller:
     def _list_dials(self, server: Wanted) -> list[Dial]:
         if server.recipe.ecosystem != "remote":
             return [make_local_dial(server, self._policy, self._limits)]
-        kinds: dict[str, tuple[Any, ...]] = {"http": ("http",), "sse": ("sse",)}
+        kinds: dict[str, tuple[Transport, ...]] = {"http": ("http",), "sse": ("sse",)}
         spoken = kinds.get(server.recipe.transport or "auto", ("http", "sse"))
         return [make_remote_dial(server, self._policy, self._limits, kind) for kind in spoken]
 
@@ -184,9 +171,8 @@ class Caller:
         try:
             size = len(json.dumps(arguments, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return [
-                _make_problem(f"no JSON: {error}"[:200], "a JSON object", "send JSON values only")
-            ]
+            found = f"no JSON: {error}"[:200]
+            return [_make_problem(found, "a JSON object", "send JSON values only")]
         if size > self._limits.arguments_kb * 1024:
             most = f"at most {self._limits.arguments_kb * 1024:,}"
             return [_make_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
@@ -205,20 +191,16 @@ class Caller:
         if code is not None:
             said = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": said}]
-            return _make_tool_error(content, said, fault_of(said, code=code, offline=offline))
+            return _make_tool_error(content, said, classify_tool_error(said, code, offline=offline))
         made = shape_result(raw, scrub, self._limits)
         if made.is_error:
-            fault = fault_of(made.text, offline=offline)
-            return replace_fields(
-                _make_tool_error(made.content, made.text, fault), structured=made.structured
-            )
+            kind = classify_tool_error(made.text, offline=offline)
+            result = _make_tool_error(made.content, made.text, kind)
+            return replace(result, structured=made.structured)
         problems = [*made.problems]
         if contract.get("outputSchema") and not problems:
             problems += find_output_problems(contract, made.structured)
         return CallResult("ok", made.content, made.structured, problems=problems)
-
-
-_FINAL = ("contract_changed", "tool_gone", "busy", "closed", "timeout_start")
 
 
 def _digest_contract(contract: Mapping[str, Any]) -> str:
@@ -229,12 +211,12 @@ def _digest_contract(contract: Mapping[str, Any]) -> str:
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
-def _make_tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
-    line = " ".join(said.split())[:200]
-    hint = f"{line}: {find_hint(fault.kind)}" if line else find_hint(fault.kind)
-    if fault.kind == "needs_network":
+def _make_tool_error(content: list[dict[str, Any]], said: str, kind: str) -> CallResult:
+    line, about = " ".join(said.split())[:200], find_kind(kind)
+    hint = f"{line}: {about.hint}" if line else about.hint
+    if kind == "needs_network":
         hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
-    return CallResult("tool_error", content, None, fault.kind, hint, fault.blame)
+    return CallResult("tool_error", content, None, kind, hint, about.blame)
 
 
 _NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
@@ -242,7 +224,8 @@ _NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
 
 def _make_failed_result(failed: CallFailed, scrub: Scrubber) -> CallResult:
     hint = drop_surrogates(scrub.scrub_text(failed.hint))[:_HINT]
-    return CallResult("failed", error_kind=failed.kind, hint=hint, blame=failed.blame)
+    blame = find_kind(failed.kind).blame
+    return CallResult("failed", error_kind=failed.kind, hint=hint, blame=blame)
 
 
 def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
@@ -250,7 +233,7 @@ def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
     if result.status == "ok" or not made_up or result.hint is None:
         return result
     told = f"; the server was started with made-up values for {', '.join(made_up)}"
-    return replace_fields(result, hint=result.hint + told)
+    return replace(result, hint=result.hint + told)
 
 
 def _make_problem(found: str, expected: str, fix: str) -> Problem:

@@ -38,106 +38,112 @@ def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) ->
         found = f"`content` is {type(blocks).__name__}, expected a list"
         raise CallFailed("protocol_error", found)
     made = Shaped(is_error=raw.get("isError") is True)
-    room = limits.total_mb * _MB
+    reader = _Reader(scrub, limits, limits.total_mb * _MB)
     for place, block in enumerate(blocks):
-        if place >= limits.blocks or room <= 0:
+        if place >= limits.blocks or reader.room <= 0:
             left = len(blocks) - place
             made.content.append(
                 _make_text_block(f"{left} of {len(blocks)} content blocks are left out here")
             )
             break
-        shaped = _read_block(block, scrub, limits, room)
-        room -= _measure_block(shaped)
-        made.content.append(shaped)
+        made.content.append(reader.read_block(block))
     made.structured = _read_structured(raw, scrub, limits, made.problems)
     return made
 
 
-def _read_block(block: Any, scrub: Scrubber, limits: CallLimits, room: int) -> dict[str, Any]:
-    kind = block.get("type") if isinstance(block, dict) else None
-    reader = _READERS.get(kind) if isinstance(kind, str) else None
-    made = reader(block, scrub, limits, room) if reader else None
-    if made is not None:
+@dataclass
+class _Reader:
+    """Reads the blocks of one answer. room: bytes that are left of what it may have in all."""
+
+    scrub: Scrubber
+    limits: CallLimits
+    room: int
+
+    def read_block(self, block: Any) -> dict[str, Any]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        read = _READERS.get(kind) if isinstance(kind, str) else None
+        made = read(self, block) if read else None
+        if made is None:
+            shown = type(block).__name__
+            if isinstance(block, dict):
+                shown = drop_surrogates(self.scrub.scrub_text(str(kind)[:40]))
+            made = _make_text_block(
+                f"a content block of type {shown!r} that is none of MCP's is left out here"
+            )
+        self.room -= _measure_block(made)
         return made
-    shown = (
-        drop_surrogates(scrub.scrub_text(str(kind)[:40]))
-        if isinstance(block, dict)
-        else type(block).__name__
-    )
-    return _make_text_block(
-        f"a content block of type {shown!r} that is none of MCP's is left out here"
-    )
+
+    def read_text(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
+        text = block.get("text")
+        return {"type": "text", "text": self._cut_text(text)} if isinstance(text, str) else None
+
+    def read_media(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
+        """An image or a sound: whole or not at all, and base64 that decodes."""
+        kind, data = block["type"], block.get("data")
+        mime = self._shorten(block.get("mimeType") or "application/octet-stream")
+        if not isinstance(data, str) or not _is_base64(data):
+            return _make_text_block(f"{kind} {mime} whose data is no base64 is left out here")
+        if len(data) > self._most_media:
+            found = f"{kind} {mime} of {len(data):,} bytes is left out here"
+            return _make_text_block(f"{found}: {self._most_media:,} fit")
+        return {"type": kind, "data": _redact_base64(data, self.scrub), "mimeType": mime}
+
+    def read_link(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
+        if not isinstance(block.get("uri"), str):
+            return None
+        texts = {name: block[name] for name in _LINK if isinstance(block.get(name), str)}
+        kept = {name: self._shorten(text) for name, text in texts.items()}
+        size = block.get("size")
+        sized = {"size": size} if isinstance(size, int) and not isinstance(size, bool) else {}
+        return {"type": "resource_link", "name": kept["uri"], **kept, **sized}
+
+    def read_resource(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
+        held = block.get("resource")
+        if not isinstance(held, dict) or not isinstance(held.get("uri"), str):
+            return None
+        kept: dict[str, Any] = {"uri": self._shorten(held["uri"])}
+        if isinstance(held.get("mimeType"), str):
+            kept["mimeType"] = self._shorten(held["mimeType"])
+        text, blob = held.get("text"), held.get("blob")
+        if isinstance(text, str):
+            kept["text"] = self._cut_text(text)
+        elif isinstance(blob, str):
+            size, most = len(blob), self._most_media
+            if not _is_base64(blob) or size > most:
+                why = f"of {size:,} bytes: {most:,} fit" if size > most else "no base64"
+                return _make_text_block(f"the resource {kept['uri']} is left out here, {why}")
+            kept["blob"] = _redact_base64(blob, self.scrub)
+        else:
+            return None
+        return {"type": "resource", "resource": kept}
+
+    @property
+    def _most_media(self) -> int:
+        return min(self.limits.media_mb * _MB, self.room)
+
+    def _shorten(self, value: Any) -> str:
+        return self.scrub.scrub_text(drop_surrogates(str(value)[:4096]))[:2048]
+
+    def _cut_text(self, text: str) -> str:
+        """At most so many bytes of the text, and how much of it is missing."""
+        text, limit = drop_surrogates(text), min(self.limits.text_kb * _KB, self.room)
+        whole = len(text.encode())
+        if whole <= limit:
+            return self.scrub.scrub_text(text)
+        kept = text.encode()[: limit + _SLACK].decode("utf-8", "ignore")
+        scrubbed = self.scrub.scrub_text(kept).encode()
+        # A secret that the first cut halved is within what the second one takes off.
+        kept = scrubbed[: min(limit, max(0, len(scrubbed) - _SLACK))]
+        shown = kept.decode("utf-8", "ignore")
+        return f"{shown}\n[cut here by toolmill: {whole - len(kept):,} of {whole:,} bytes left out]"
 
 
-def _read_text_block(
-    block: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, room: int
-) -> dict[str, Any] | None:
-    text = block.get("text")
-    if not isinstance(text, str):
-        return None
-    return {"type": "text", "text": _cut_text(text, min(limits.text_kb * _KB, room), scrub)}
-
-
-def _read_media_block(
-    block: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, room: int
-) -> dict[str, Any] | None:
-    """An image or a sound: whole or not at all, and base64 that decodes."""
-    kind, data = block["type"], block.get("data")
-    mime = _shorten_value(block.get("mimeType") or "application/octet-stream", scrub)
-    if not isinstance(data, str) or not _is_base64(data):
-        return _make_text_block(f"{kind} {mime} whose data is no base64 is left out here")
-    allowed = min(limits.media_mb * _MB, room)
-    if len(data) > allowed:
-        return _make_text_block(
-            f"{kind} {mime} of {len(data):,} bytes is left out here: {allowed:,} fit"
-        )
-    return {"type": kind, "data": _redact_base64(data, scrub), "mimeType": mime}
-
-
-def _read_link_block(
-    block: Mapping[str, Any], scrub: Scrubber, _: CallLimits, __: int
-) -> dict[str, Any] | None:
-    if not isinstance(block.get("uri"), str):
-        return None
-    kept = {
-        name: _shorten_value(block[name], scrub)
-        for name in _LINK
-        if isinstance(block.get(name), str)
-    }
-    size = block.get("size")
-    sized = {"size": size} if isinstance(size, int) and not isinstance(size, bool) else {}
-    return {"type": "resource_link", "name": kept["uri"], **kept, **sized}
-
-
-def _read_resource_block(
-    block: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, room: int
-) -> dict[str, Any] | None:
-    held = block.get("resource")
-    if not isinstance(held, dict) or not isinstance(held.get("uri"), str):
-        return None
-    kept: dict[str, Any] = {"uri": _shorten_value(held["uri"], scrub)}
-    if isinstance(held.get("mimeType"), str):
-        kept["mimeType"] = _shorten_value(held["mimeType"], scrub)
-    if isinstance(held.get("text"), str):
-        kept["text"] = _cut_text(held["text"], min(limits.text_kb * _KB, room), scrub)
-    elif isinstance(held.get("blob"), str):
-        blob, allowed = held["blob"], min(limits.media_mb * _MB, room)
-        if not _is_base64(blob) or len(blob) > allowed:
-            why = f"of {len(blob):,} bytes: {allowed:,} fit" if len(blob) > allowed else "no base64"
-            return _make_text_block(f"the resource {kept['uri']} is left out here, {why}")
-        kept["blob"] = _redact_base64(blob, scrub)
-    else:
-        return None
-    return {"type": "resource", "resource": kept}
-
-
-_Reader = Callable[[Mapping[str, Any], Scrubber, CallLimits, int], dict[str, Any] | None]
-_READERS: dict[str, _Reader] = {
-    "text": _read_text_block,
-    "image": _read_media_block,
-    "audio": _read_media_block,
-    "resource": _read_resource_block,
-    "resource_link": _read_link_block,
+_READERS: dict[str, Callable[[_Reader, Mapping[str, Any]], dict[str, Any] | None]] = {
+    "text": _Reader.read_text,
+    "image": _Reader.read_media,
+    "audio": _Reader.read_media,
+    "resource": _Reader.read_resource,
+    "resource_link": _Reader.read_link,
 }
 
 
@@ -164,26 +170,8 @@ def _make_problem(found: str, expected: str, fix: str) -> Problem:
     return {"path": "structuredContent", "found": found, "expected": expected, "fix": fix}
 
 
-def _cut_text(text: str, limit: int, scrub: Scrubber) -> str:
-    """At most `limit` bytes of the text, and how much of it is missing."""
-    text = drop_surrogates(text)
-    whole = len(text.encode())
-    if whole <= limit:
-        return scrub.scrub_text(text)
-    kept = text.encode()[: limit + _SLACK].decode("utf-8", "ignore")
-    scrubbed = scrub.scrub_text(kept)
-    # A secret that the first cut halved is within what the second one takes off.
-    kept = scrubbed.encode()[: min(limit, max(0, len(scrubbed.encode()) - _SLACK))]
-    shown = kept.decode("utf-8", "ignore")
-    return f"{shown}\n[cut here by toolmill: {whole - len(kept):,} of {whole:,} bytes left out]"
-
-
 def _make_text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": f"[{text} by toolmill]"}
-
-
-def _shorten_value(value: Any, scrub: Scrubber) -> str:
-    return scrub.scrub_text(drop_surrogates(str(value)[:4096]))[:2048]
 
 
 def _is_base64(data: str) -> bool:

@@ -1,28 +1,34 @@
 """What a call comes to, and the limits of calling."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from assets.servers.probe.failure_kinds import KINDS, Failure
+from assets.servers.probe.failure_kinds import KINDS, Blame, Failure, Kind
 
 Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
-Blame = Literal["caller", "tool", "server", "us"]
 Problem = dict[str, Any]
 
-# What can go wrong with a call besides what can go wrong with a launch (`assets/servers/taxonomy`).
-CALL_KINDS: dict[str, str] = {
-    "unknown_server": "the index holds no recipe of it: search again, or build the index again",
-    "contract_changed": "the server's contract is not the one that was indexed: run again"
-    " and build the index, then call with what it asks for now",
-    "tool_gone": "the server does not offer it any more: search for another tool",
-    "timeout_call": "no answer in time: call it with less to do, or allow more time",
-    "busy": "all sessions that the limits allow are at work: call again in a moment",
-    "closed": "this process is ending: call again when it is back",
-    "internal": "a fault of toolmill: report it",
+# What can go wrong with a call besides what can go wrong with a launch.
+CALL_KINDS: dict[str, Kind] = {
+    "unknown_server": Kind(
+        "the index holds no recipe of it: search again, or build the index again", blame="us"
+    ),
+    "contract_changed": Kind(
+        "the server's contract is not the one that was indexed: run again and build the index, then"
+        " call with what it asks for now"
+    ),
+    "tool_gone": Kind("the server does not offer it any more: search for another tool"),
+    "timeout_call": Kind("no answer in time: call it with less to do, or allow more time"),
+    "busy": Kind(
+        "all sessions that the limits allow are at work: call again in a moment", blame="us"
+    ),
+    "closed": Kind("this process is ending: call again when it is back", blame="us"),
+    "internal": Kind("a fault of toolmill: report it", blame="us"),
     # Of what the server answered:
-    "invalid_arguments": "the arguments do not fit the tool: fix what is named, call again",
-    "tool_error": "the tool says it failed: see the content",
+    "invalid_arguments": Kind(
+        "the arguments do not fit the tool: fix what is named, call again", blame="caller"
+    ),
+    "tool_error": Kind("the tool says it failed: see the content", blame="tool"),
 }
 
 
@@ -72,40 +78,22 @@ class CallLimits:
     arguments_kb: int = 1024
 
 
-_OURS = (
-    *("not_found", "fetch_failed", "build_failed", "no_recipe", "needs_secret", "needs_argument"),
-    *("needs_network", "needs_software", "policy_denied", "remote_auth", "unknown_server", "busy"),
-    *("closed", "internal"),
-)
-
-
 class CallFailed(Exception):
-    """A call without an answer: kind, what was found, what to do and who has to.
+    """A call without an answer: kind, what was found and what to do.
 
     sent: whether the request may have reached the server; only one that did not may be repeated.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        detail: str,
-        *,
-        fix: str = "",
-        blame: Blame | None = None,
-        sent: bool = True,
-    ) -> None:
+    def __init__(self, kind: str, detail: str, *, fix: str = "", sent: bool = True) -> None:
         super().__init__(detail)
         self.kind, self.detail, self.sent = kind, detail, sent
-        self.fix = fix or find_hint(kind)
+        self.fix = fix or find_kind(kind).hint
         self.may_be_sse = False  # a refusal behind which an older remote server may stand
-        self.blame: Blame = blame or ("us" if kind in _OURS else "server")
 
     @classmethod
     def of(cls, failure: Failure, *, sent: bool = True) -> "CallFailed":
         """A failure of the taxonomy, with the fix it brings."""
-        fix = failure.hint
-        if failure.detail and fix.startswith(f"{failure.detail}: "):
-            fix = fix[len(failure.detail) + 2 :]
+        fix = failure.hint.removeprefix(f"{failure.detail}: ")
         return cls(failure.kind, failure.detail, fix=fix, sent=sent)
 
     @property
@@ -114,12 +102,6 @@ class CallFailed(Exception):
         return f"{self.detail}: {self.fix}" if self.detail else self.fix
 
 
-def find_hint(kind: str) -> str:
-    """What to do about a kind."""
-    return CALL_KINDS.get(kind) or KINDS[kind].hint
-
-
-def replace_fields(result: CallResult, **more: Any) -> CallResult:
-    """The result with other values in some fields."""
-    facts: Mapping[str, Any] = {**result.__dict__, **more}
-    return CallResult(**facts)
+def find_kind(kind: str) -> Kind:
+    """What to do about a kind of failure, and whose it is to do."""
+    return CALL_KINDS.get(kind) or KINDS[kind]

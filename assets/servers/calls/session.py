@@ -263,13 +263,8 @@ class Session:
 
     def _make_ended_failure(self, *, sent: bool = True) -> CallFailed:
         failed = self.failure or CallFailed("crashed", "the server is gone")
-        return CallFailed(
-            failed.kind,
-            failed.detail,
-            fix=failed.fix,
-            blame=failed.blame,
-            sent=sent and failed.sent,
-        )
+        sent = sent and failed.sent
+        return CallFailed(failed.kind, failed.detail, fix=failed.fix, sent=sent)
 
     def _count_strange(self) -> int:
         return self._listener.heard.noise + self._listener.heard.strays

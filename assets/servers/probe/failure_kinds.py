@@ -1,40 +1,54 @@
 """The failure taxonomy: every way a server can fail to list its tools, with a hint and a retry."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+Blame = Literal["caller", "tool", "server", "us"]
 _DAY = 86_400.0
 
 
 @dataclass(frozen=True)
 class Kind:
     """hint: what to do. retry_s: seconds until the first retry; it doubles with each attempt up to
-    thirty days. None: a new recipe is needed, trying again changes nothing."""
+    thirty days. None: a new recipe is needed, trying again changes nothing. blame: who has to fix
+    it, where a call fails by it."""
 
     hint: str
-    retry_s: float | None
+    retry_s: float | None = None
+    blame: Blame = "server"
 
 
 KINDS: dict[str, Kind] = {
     "not_found": Kind(
-        "the package or version does not exist in the registry: check the listing's name", 3 * _DAY
+        "the package or version does not exist in the registry: check the listing's name",
+        3 * _DAY,
+        "us",
     ),
     # Due at once: mostly it is this host's network, and its owner fixes it and runs again.
-    "fetch_failed": Kind("the download failed: check network, proxy and certificates", 0.0),
+    "fetch_failed": Kind("the download failed: check network, proxy and certificates", 0.0, "us"),
     "integrity": Kind(
         "what was downloaded is not what was pinned: treat the package as compromised", 3 * _DAY
     ),
     "build_failed": Kind(
-        "no ready-made package for this platform, and builds run third-party scripts", 7 * _DAY
+        "no ready-made package for this platform, and builds run third-party scripts",
+        7 * _DAY,
+        "us",
     ),
-    "no_recipe": Kind("neither listing nor package says how to start a server", None),
+    "no_recipe": Kind("neither listing nor package says how to start a server", None, "us"),
     "needs_secret": Kind(
-        "the server checks its credentials before it lists tools: give it real ones", 7 * _DAY
+        "the server checks its credentials before it lists tools: give it real ones", 7 * _DAY, "us"
     ),
-    "needs_argument": Kind("the server needs an argument that the listing does not name", 7 * _DAY),
+    "needs_argument": Kind(
+        "the server needs an argument that the listing does not name", 7 * _DAY, "us"
+    ),
     "needs_network": Kind(
-        "the server calls out before it lists tools: grant it the network to see them", 7 * _DAY
+        "the server calls out before it lists tools: grant it the network to see them",
+        7 * _DAY,
+        "us",
     ),
-    "needs_software": Kind("the server needs a program or library that is not here", 7 * _DAY),
+    "needs_software": Kind(
+        "the server needs a program or library that is not here", 7 * _DAY, "us"
+    ),
     "incompatible": Kind(
         "a dependency or runtime has moved on since this release: take a newer release of it",
         7 * _DAY,
@@ -49,8 +63,8 @@ KINDS: dict[str, Kind] = {
     "too_many_processes": Kind("more processes or threads than the sandbox grants", 7 * _DAY),
     "disk_full": Kind("more private disk than the sandbox grants", 7 * _DAY),
     "no_tools": Kind("the server runs and offers no tools", 7 * _DAY),
-    "policy_denied": Kind("the settings do not allow this kind of server", None),
-    "remote_auth": Kind("the remote server asks for an account", 7 * _DAY),
+    "policy_denied": Kind("the settings do not allow this kind of server", None, "us"),
+    "remote_auth": Kind("the remote server asks for an account", 7 * _DAY, "us"),
     "remote_down": Kind("the remote server does not answer", _DAY),
 }
 

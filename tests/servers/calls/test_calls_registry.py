@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from assets.servers.calls import Caller
+from assets.servers.calls.caller import Caller
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy

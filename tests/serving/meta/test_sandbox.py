@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.servers.calls import Caller
+from assets.servers.calls.caller import Caller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.facts import dump_recipe
 from serving.index.folder import Source, build_index, move_pointer

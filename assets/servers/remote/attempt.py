@@ -34,7 +34,8 @@ class Attempt:
         headers: Mapping[str, str],
         auth: httpx2.Auth | None,
     ) -> None:
-        self.kind, self.listener = kind, listener
+        self._kind: Transport = kind
+        self.listener = listener
         self._scope = anyio.CancelScope()
         self.watch = Watch(url, self._scope)
         self.client = Client(wire, kind, listener, self.watch, headers=headers, auth=auth)
@@ -48,7 +49,9 @@ class Attempt:
         finished = False
         with self._scope:
             try:
-                async with _open_transport(self.kind, self.client, self.watch.url, start_s) as both:
+                async with _open_transport(
+                    self._kind, self.client, self.watch.url, start_s
+                ) as both:
                     yield both
                     finished = True
             except Ended as ended:

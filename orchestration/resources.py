@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -108,8 +109,9 @@ def make_launcher(settings: Settings) -> Launcher:
     return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
 
 
-def make_embedder(_: Settings) -> Embedder:
-    """The base embedder; the trained one enters only with a release."""
+@cache
+def make_embedder() -> Embedder:
+    """The base embedder, opened once a process; the trained one enters only with a release."""
     return MiniLM()
 
 
@@ -179,7 +181,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "warehouse": dg.ResourceDefinition(_make_warehouse),
         "crawlers": _make_resource(make_crawl_policies),
         "launcher": _make_resource(make_launcher),
-        "embedder": _make_resource(make_embedder),
+        "embedder": _make_resource(lambda _: make_embedder()),
         "writer": _make_resource(make_writer),
         "trainer": _make_resource(make_trainer),
         "scripts": _make_resource(make_scripts),

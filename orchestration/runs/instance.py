@@ -2,6 +2,7 @@
 
 Dagster opens and closes a connection for each event, and each close of the last connection writes
 the whole log back: two flushes an event, a third of the seconds of a run that finds nothing new.
+It also makes an engine for each, which compiles every statement again: another third.
 """
 
 import os
@@ -23,6 +24,7 @@ _OVERRIDES: Any = {
         "class": "NoOpComputeLogManager",
     }
 }
+_ENGINES: dict[str, Any] = {}
 _HELD: dict[str, sqlite3.Connection] = {}
 _HELD_MOST = 16  # the index, the runs, the schedules, and the last runs' own files
 
@@ -48,11 +50,24 @@ def relax_sqlite() -> None:
 
     What is lost then is the end of Dagster's log; tables and ledger are not in it.
     """
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
     if not event.contains(Engine, "connect", _relax):
         event.listen(Engine, "connect", _relax)
+    for storage in (sqlite_event_log, sqlite_run_storage):
+        storage.create_engine = _open_engine
+
+
+def _open_engine(url: str, **options: Any) -> Any:
+    """One engine a database for as long as the process lives; its connections are not kept."""
+    from sqlalchemy import create_engine
+
+    if url not in _ENGINES:
+        _ENGINES[url] = create_engine(url, **options)
+    return _ENGINES[url]
 
 
 def _relax(connection: Any, _record: Any) -> None:

@@ -160,8 +160,9 @@ def test_a_server_that_keeps_us_waiting_is_left(body):
         probe_script(make_good_script(initialize=body), limits=quick)[0].error_kind
         == "timeout_start"
     )
+    listing = ProbePolicy(start_s=30, list_s=0.3)
     assert (
-        probe_script(make_good_script(tools_list=body), limits=quick)[0].error_kind
+        probe_script(make_good_script(tools_list=body), limits=listing)[0].error_kind
         == "timeout_list"
     )
     never = RemotePolicy(allow_loopback=True, wall_s=0.4)

@@ -34,7 +34,7 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     except UnreadableInput as error:
         fail(str(error), 2)
     for told in verify_rows(
-        rows, known, make_embedder(settings).embed, make_writer(settings).policy
+        rows, known, make_embedder().embed, make_writer(settings).policy
     ):
         print_json(told)
 
@@ -54,7 +54,7 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
         fail(str(error), 2)
     with _open_judge(settings) as llm:
         found = judge_rows(
-            rows, known, make_embedder(settings).embed, llm, make_writer(settings).policy
+            rows, known, make_embedder().embed, llm, make_writer(settings).policy
         )
     for told in found:
         print_json(told)

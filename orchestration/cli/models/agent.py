@@ -73,7 +73,7 @@ def contamination(
         fail(str(error), 2)
     bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
     found = check_against_training(
-        open_warehouse(settings), texts, file.name, bounds, make_embedder(settings).embed
+        open_warehouse(settings), texts, file.name, bounds, make_embedder().embed
     )
     if items:
         for told in found.flagged:

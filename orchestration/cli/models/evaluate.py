@@ -70,7 +70,7 @@ def evaluate(
         _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
     n = settings.training.examples if examples is None else examples
-    embed = make_embedder(settings).embed if n else None
+    embed = make_embedder().embed if n else None
     made = compare_callers(
         load_bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress
     )
@@ -212,7 +212,7 @@ def _evaluate_outside(
     progress = Lines(lambda line: typer.echo(line, err=True))
     plan = OutsidePlan(per_category=limit)
     told = evaluate_outside_set(
-        warehouse, folder, asked, make_embedder(settings).embed, plan, progress
+        warehouse, folder, asked, make_embedder().embed, plan, progress
     )
     rows = told.pop("rows")
     if out is not None:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import sqlalchemy
@@ -32,3 +33,15 @@ def test_a_closed_connection_leaves_the_log_unwritten_and_the_rows_readable(tmp_
     assert (tmp_path / "index.db-wal").stat().st_size > 0
     with sqlite3.connect(path) as reader:
         assert reader.execute("SELECT id FROM rows").fetchall() == [(1,)]
+
+
+def test_a_database_of_runs_has_one_engine_for_all_its_events(tmp_path: Path) -> None:
+    relax_sqlite()
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        log: Any = instance.event_log_storage
+        with log.index_connection() as connection:
+            first = connection.engine
+        with log.run_connection("a") as connection:
+            assert connection.engine is not first
+        with log.index_connection() as connection:
+            assert connection.engine is first

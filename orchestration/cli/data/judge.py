@@ -33,9 +33,7 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
         rows, known = read_rows(pairs), read_tools(tools)
     except UnreadableInput as error:
         fail(str(error), 2)
-    for told in verify_rows(
-        rows, known, make_embedder().embed, make_writer(settings).policy
-    ):
+    for told in verify_rows(rows, known, make_embedder().embed, make_writer(settings).policy):
         print_json(told)
 
 
@@ -53,9 +51,7 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     except UnreadableInput as error:
         fail(str(error), 2)
     with _open_judge(settings) as llm:
-        found = judge_rows(
-            rows, known, make_embedder().embed, llm, make_writer(settings).policy
-        )
+        found = judge_rows(rows, known, make_embedder().embed, llm, make_writer(settings).policy)
     for told in found:
         print_json(told)
     unjudged = [told for told in found if told["verdict"] == "unsure"]

@@ -211,9 +211,7 @@ def _evaluate_outside(
 
     progress = Lines(lambda line: typer.echo(line, err=True))
     plan = OutsidePlan(per_category=limit)
-    told = evaluate_outside_set(
-        warehouse, folder, asked, make_embedder().embed, plan, progress
-    )
+    told = evaluate_outside_set(warehouse, folder, asked, make_embedder().embed, plan, progress)
     rows = told.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def relax_sqlite() -> None:
     if not event.contains(Engine, "connect", _relax):
         event.listen(Engine, "connect", _relax)
     for storage in (sqlite_event_log, sqlite_run_storage):
-        storage.create_engine = _open_engine
+        vars(storage)["create_engine"] = _open_engine
 
 
 def _open_engine(url: str, **options: Any) -> Any:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
 from assets.synthesis.judging.adhoc.files import read_rows, read_tools
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.judging.trial.agreement import correlate_ranks, measure_agreement
+from assets.synthesis.judging.trial.agreement import measure_agreement
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
 from benchmarks.shared_data import SHARED, require_paths
@@ -93,7 +94,11 @@ def _summarise_arm(
     ]
     scored = [(row["judge_score"], said["score"]) for row, said in
               zip(labelled, verdicts, strict=True) if said["score"] is not None]  # fmt: skip
-    rho = correlate_ranks([a for a, _ in scored], [b for _, b in scored])
+    rho = (
+        pl.DataFrame(scored, ["model", "ours"], orient="row")
+        .select(pl.corr("model", "ours", method="spearman"))
+        .item()
+    )
     return {
         "seconds": round(seconds, 1),
         "kinds": halves,

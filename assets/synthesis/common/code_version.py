@@ -11,9 +11,11 @@ _READING = (
     "vectors/lexicon.py",
     "vectors/lexicon.json",
     "synthesis/common/contract_reading.py",
+    "synthesis/common/purpose.py",
     "contracts/validate.py",
     "contracts/schema/reading.py",
 )
+_WRITTEN = ("synthesis/common/messages.py", "synthesis/common/wrong_calls.py")
 
 
 @cache
@@ -35,4 +37,5 @@ def get_offline_version() -> str:
 def get_scripts_version() -> str:
     """Digest of the steps that a row is written by; 12 hex digits. Another Faker draws other
     values, so its version counts."""
-    return digest([digest_sources(_ASSETS, "synthesis/writing"), version("faker")])[:12]
+    sources = digest_sources(_ASSETS, "synthesis/writing", *_WRITTEN)
+    return digest([sources, version("faker")])[:12]

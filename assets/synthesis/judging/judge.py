@@ -4,7 +4,6 @@ A set is called judged by a model only when a model judged it: `judge` says `off
 `model:<name>`.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
 from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -71,43 +71,19 @@ def judge(
     *,
     progress: Progress | None = None,
 ) -> list[dict[str, Json]]:
-    """`judge_async`, run to its end in an event loop of its own."""
-    return asyncio.run(judge_async(rows, contracts, llm, policy, progress=progress))
-
-
-async def judge_async(
-    rows: Sequence[Mapping[str, Json]],
-    contracts: Mapping[str, Mapping[str, Json]],
-    llm: LLM,
-    policy: SynthesisPolicy,
-    *,
-    progress: Progress | None = None,
-) -> list[dict[str, Json]]:
     """One row of `JUDGEMENTS` for each row that passes; `contracts`: contract_digest -> contract.
 
     A judge that gives no usable answer is a row with status `failed` and no verdict: the pair is
     not accepted, and is asked for again when the plan says so. Of several votes all must come; the
     ledger keeps those that did.
     """
-    due = [row for row in rows if reaches_judge(row)]
-    how, done = _describe_judge(llm, policy), 0
-    window = asyncio.Semaphore(_AT_ONCE)
+    due, how = [row for row in rows if reaches_judge(row)], _describe_judge(llm, policy)
 
-    async def one(row: Mapping[str, Json]) -> dict[str, Json]:
-        nonlocal done
-        async with window:
-            made = await _judge_row(row, contracts, llm, policy)
-        done += 1
-        if progress is not None:
-            progress.update("judgements", done, len(due), **llm.figures())
+    async def judge_one(row: Mapping[str, Json]) -> dict[str, Json]:
+        made = await _judge_row(row, contracts, llm, policy)
         return {**made, "plan_digest": _digest_plan(row, how)}
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(row)) for row in due]
-    finally:
-        await llm.aclose()
-    return [task.result() for task in tasks]
+    return run_batch(due, judge_one, llm, workers=_AT_ONCE, stage="judgements", progress=progress)
 
 
 async def _judge_row(

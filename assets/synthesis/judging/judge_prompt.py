@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.common.tables import SINGLE, Golden, read_goldens
-from warehouse.storage.digest import digest
+from assets.synthesis.prompts import make_marker
 
 Json = Any
 _CONTRACT_CAP = 24_000  # characters of the own contract; the longest real one has 61,000
@@ -84,15 +84,6 @@ def _make_words(
         "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
     }
     return {**parts, "task": str(meta["task"]), "marker": make_marker(*parts.values())}
-
-
-def make_marker(*texts: str) -> str:
-    """A word that none of the texts holds: it is made from all of them, so whoever writes one of
-    them cannot know it, and it is made again should chance put it there."""
-    found = digest(list(texts))[:16]
-    while any(found in text for text in texts):
-        found = digest([found, *texts])[:16]
-    return f"#{found}"
 
 
 def _shorten(contract: Mapping[str, Json]) -> str:

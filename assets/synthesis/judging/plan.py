@@ -7,11 +7,10 @@ from assets.synthesis.common.eligible import read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
 from assets.synthesis.judging.judge import judge, plan_judgements
+from assets.synthesis.judging.rejections import audit_rejections, count_rejections
 from assets.synthesis.judging.trial.trials import (
     JUDGE_TRIALS,
-    audit_rejections,
     audit_trial,
-    count_rejections,
     make_trial_rows,
     try_judge,
 )

@@ -4,12 +4,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import (
-    Slot,
-    get_input_schema,
-    read_purpose,
-    read_slots,
-)
+from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.grounding import append_lost_values, find_absent

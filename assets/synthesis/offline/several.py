@@ -4,7 +4,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, read_purpose, read_slots
+from assets.synthesis.common.contract_reading import Slot, read_slots
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.language.clauses import make_clause
 from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.grounding import (

@@ -9,7 +9,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, read_purpose, resolve_schema
+from assets.synthesis.common.contract_reading import Slot, resolve_schema
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.values.invent import invent_value
 from assets.synthesis.offline.values.kinds import choose_themed_sort, find_sort
 from assets.synthesis.offline.values.values import draw_value

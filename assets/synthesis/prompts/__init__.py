@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from warehouse.storage.digest import sha256
+from warehouse.storage.digest import digest, sha256
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,12 @@ def read_prompt(name: str) -> Prompt:
     if set(found) != {"system", "user"}:
         raise ValueError(f"{path}: found parts {sorted(found)}, expected `## system`, `## user`")
     return Prompt(name, sha256(text.encode()), found["system"].strip(), found["user"].strip())
+
+
+def make_marker(*texts: str) -> str:
+    """The code of a prompt's markers, that none of the texts holds: it is made from all of them,
+    so whoever writes one of them cannot know it, and made again should chance put it there."""
+    found = digest(list(texts))[:16]
+    while any(found in text for text in texts):
+        found = digest([found, *texts])[:16]
+    return f"DATA-{found}"

@@ -1,19 +1,19 @@
 """Asking the generator for the summaries of servers: what a prompt shows, a row for each answer."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from assets.contracts.canonical import iterate_parameters
-from assets.synthesis.prompts import read_prompt
+from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.summaries.offline import make_readable
 from assets.synthesis.verify.checks.injected_orders import find_order
-from assets.synthesis.writing.row_builder import make_marker
 from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -59,37 +59,18 @@ def digest_plan(names: Iterable[str], made_by: str) -> str:
     return digest([sorted(names), made_by])
 
 
-def ask_all(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
-    """The rows of all servers, in their order; run to the end in an event loop of its own."""
-    return asyncio.run(_ask_all_async(servers, llm, progress))
-
-
-async def _ask_all_async(
-    servers: Sequence[Server], llm: LLM, progress: Progress
+def ask_all(
+    servers: Sequence[Server], llm: LLM, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [{} for _ in servers]
-    queue = iter(enumerate(servers))
-
-    async def work() -> None:
-        for place, server in queue:  # all workers share one iterator: no task waits in memory
-            rows[place] = await _ask_one(server, llm)
-            done = sum(map(bool, rows))
-            if done % 25 == 0 or done == len(servers):
-                progress.update("summaries", done, len(servers), **llm.figures())
-
-    workers = min(len(servers), llm.role(ROLE).concurrency)
-    tasks = [asyncio.create_task(work()) for _ in range(workers)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await llm.aclose()
-    return rows
+    """The rows of all servers, in their order."""
+    workers = llm.role(ROLE).concurrency
+    return run_batch(
+        servers, partial(_ask_one, llm), llm, workers=workers, stage="summaries", progress=progress
+    )
 
 
-async def _ask_one(server: Server, llm: LLM) -> dict[str, Any]:
-    """One row, whatever becomes of it. Raises LLMError for faults of the settings only."""
+async def _ask_one(llm: LLM, server: Server) -> dict[str, Any]:
+    """One row, whatever its outcome. Raises LLMError for faults of the settings only."""
     role, asked, shown = llm.role(ROLE), read_prompt(PROMPT), server.shown
     row = make_row(server, provider=role.provider, model=role.model)
     row |= {"prompt": asked.digest, "tools_shown": len(shown)}
@@ -100,7 +81,7 @@ async def _ask_one(server: Server, llm: LLM) -> dict[str, Any]:
         "shown": f"{len(shown)} of the server's {len(server.contracts)} tools are shown.",
     }
     try:
-        messages = asked.make_messages(mark=make_marker(values), **values)
+        messages = asked.make_messages(mark=make_marker(*values.values()), **values)
         reply = await llm.complete(ROLE, messages, schema=Summary, seed=_SEED)
     except (LLMError, BudgetExceeded) as error:
         if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import iterate_parameters
-from assets.synthesis.common.contract_reading import read_purpose
+from assets.synthesis.common.purpose import read_purpose
 from assets.vectors.lexicon import find_family, split_identifier
 from warehouse.storage.digest import digest_sources
 
@@ -45,7 +45,7 @@ def get_offline_version() -> str:
     """Changes with whatever decides the text: this file, and how a contract is read."""
     names = (
         "synthesis/summaries/offline.py",
-        "synthesis/common/contract_reading.py",
+        "synthesis/common/purpose.py",
         "vectors/lexicon.py",
         "vectors/lexicon.json",
     )

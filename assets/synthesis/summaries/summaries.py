@@ -29,7 +29,7 @@ from assets.synthesis.summaries.offline import get_offline_version, make_readabl
 from assets.synthesis.verify.checks.injected_orders import find_order
 from assets.vectors.index import read_contract
 from warehouse.llm.client import LLM, OFFLINE
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan, TableSpec, plan_keys
 
@@ -87,11 +87,7 @@ def make_summaries(
     failed = {name for name, row in held.items() if row["status"] != "ok"}
     due = plan_keys(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
     wanted = [servers[name] for name in due.due]
-    made = (
-        ask_all(wanted, llm, progress or Silent())
-        if llm
-        else [_summarise_offline(one) for one in wanted]
-    )
+    made = ask_all(wanted, llm, progress) if llm else [_summarise_offline(one) for one in wanted]
     kept = [held[name] for name in due.unchanged]
     fresh = [_keep_text(row, held.get(row["server_id"])) for row in made]
     return SUMMARIES.frame([*kept, *fresh]).to_dicts(), due

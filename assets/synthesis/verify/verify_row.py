@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import get_required, read_purpose
+from assets.synthesis.common.contract_reading import get_required
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.common.tables import (
     CLARIFY,
     LOOKALIKE,

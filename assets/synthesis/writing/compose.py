@@ -1,10 +1,6 @@
-"""Pairs: each unit's rows, many units at a time.
+"""Pairs: the rows of many units at a time, one for every request whatever its outcome."""
 
-units -> (single, several, turns) -> rows of PAIRS, one for whatever became of each
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -18,21 +14,22 @@ from assets.synthesis.common.tables import (
     SEQUENTIAL,
     SINGLE,
 )
+from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recovery, write_vague
 from assets.synthesis.writing.tasks.several import write_several
 from assets.synthesis.writing.tasks.single import write_single
 from assets.synthesis.writing.units import Unit, plan_units
+from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
 
 Json = Any
 Rows = list[dict[str, Json]]
-Task = Callable[[Unit, str, LLM, SynthesisPolicy], Awaitable[Rows]]
+
 # A unit waits for one role at a time, so that as many units as requests keep every role busy.
 _LEAST_AT_ONCE = 48
-_TASKS: dict[str, Task] = {
-    SINGLE: write_single,
-    LOOKALIKE: write_single,
+_ONE_ROW = {
     PARALLEL: write_several,
     SEQUENTIAL: write_several,
     NO_TOOL: write_no_tool,
@@ -49,17 +46,6 @@ def compose_rows(
     *,
     progress: Progress | None = None,
 ) -> Rows:
-    """`compose_async`, run to its end in an event loop of its own."""
-    return asyncio.run(compose_rows_async(made, llm, policy, progress=progress))
-
-
-async def compose_rows_async(
-    made: Sequence[Unit],
-    llm: LLM,
-    policy: SynthesisPolicy,
-    *,
-    progress: Progress | None = None,
-) -> Rows:
     """The rows of `PAIRS` of all units, in their order.
 
     What fails (no answer, budget, a bad answer) is a row with status `failed`, the step, an
@@ -67,50 +53,18 @@ async def compose_rows_async(
     unknown_role, no_provider) and a broken ledger.
     """
     plans = plan_units(made, llm, policy)
-    rows: list[Rows] = [[] for _ in made]
-    told = _Told(len(made), llm, progress)
-    queue = iter(enumerate(made))
 
-    async def work(queue: Iterator[tuple[int, Unit]]) -> None:
-        for place, unit in queue:  # all workers share one iterator: no task waits in memory
-            rows[place] = await _TASKS[unit.task](unit, plans[unit.key], llm, policy)
-            told.done(rows[place])
+    async def write(unit: Unit) -> Rows:
+        if unit.task in (SINGLE, LOOKALIKE):
+            return await write_single(unit, plans[unit.key], llm, policy)
+        writing = Writing(unit, plans[unit.key], 0, llm, policy)
+        try:
+            await _ONE_ROW[unit.task](writing)
+            writing.verify_row()
+        except StepFailed as failure:
+            return [writing.make_row(failure)]
+        return [writing.make_row()]
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(made), _count_workers(llm))):
-                group.create_task(work(queue))
-    except BaseExceptionGroup as errors:
-        raise _find_first_error(errors) from errors
-    finally:
-        await llm.aclose()
-    return [row for of_unit in rows for row in of_unit]
-
-
-def _count_workers(llm: LLM) -> int:
-    return max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
-
-
-def _find_first_error(errors: BaseExceptionGroup) -> BaseException:
-    """The first error itself: a run that stops has one reason."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-class _Told:
-    """Progress over units: how far, and what it has cost so far."""
-
-    def __init__(self, total: int, llm: LLM, progress: Progress | None) -> None:
-        self._total, self._llm, self._progress = total, llm, progress
-        self._units = self._rows = self._failed = 0
-
-    def done(self, rows: Rows) -> None:
-        self._units += 1
-        self._rows += len(rows)
-        self._failed += sum(row["status"] != "ok" for row in rows)
-        if self._progress is None or (self._units % 25 and self._units < self._total):
-            return
-        told = {"rows": self._rows, "rows_failed": self._failed, **self._llm.figures()}
-        self._progress.update("pairs", self._units, self._total, **told)
+    workers = max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
+    written = run_batch(made, write, llm, workers=workers, stage="pairs", progress=progress)
+    return [row for of_unit in written for row in of_unit]

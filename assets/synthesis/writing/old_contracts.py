@@ -1,12 +1,18 @@
-"""Contracts that were published once: what a pair of an older contract was written for."""
+"""Contracts that were published once, and what stands in their place now."""
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.schema.tool_renames import find_renames
+from assets.synthesis.common.tables import read_contract
+from assets.synthesis.writing.moved_arguments import Unmovable
 from warehouse.storage.tables import Tables
+
+Row = Mapping[str, Any]
 
 
 def read_old_contracts(
@@ -39,4 +45,43 @@ def read_old_contracts(
             for row in beside.to_dicts():
                 found.setdefault(row["contract_digest"], row)
             due -= found.keys()
+    return found
+
+
+class Contracts:
+    """The contracts of before (digest -> snapshot row) and of now (`server_id/tool` -> row).
+
+    `old` should also hold the unchanged neighbours of the tools asked about: a tool that stood
+    beside the one that is gone cannot be what it was renamed to.
+    """
+
+    def __init__(self, old: Mapping[str, Row], now: Mapping[str, Row]) -> None:
+        self.rows = {**{row["contract_digest"]: row for row in now.values()}, **old}
+        self.bodies = {digest: read_contract(row) for digest, row in self.rows.items()}
+        self._then, self._now = _group_by_server(old.values()), _group_by_server(now.values())
+        self._renamed: dict[str, dict[str, Row]] = {}
+
+    def find_successor(self, digest: str, server: str, tool: str) -> Row:
+        """The row that stands now where a tool stood: by its name, else by a rename. Raises
+        Unmovable."""
+        if digest not in self.rows:
+            raise Unmovable(f"the contract {digest[:15]} was never published")
+        here = self._now[server].get(tool) or self._find_renamed_tools(server).get(tool)
+        if here is None:
+            raise Unmovable(f"{tool}, which it shows or calls, is gone or held")
+        return here
+
+    def _find_renamed_tools(self, server: str) -> dict[str, Row]:
+        if server not in self._renamed:
+            had, has = self._then[server], self._now[server]
+            gone = {name: read_contract(row) for name, row in had.items() if name not in has}
+            come = {name: read_contract(row) for name, row in has.items() if name not in had}
+            self._renamed[server] = {old: has[new] for new, old in find_renames(gone, come).items()}
+        return self._renamed[server]
+
+
+def _group_by_server(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
+    found: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        found[row["server_id"]].setdefault(row["tool"], row)
     return found

@@ -15,40 +15,23 @@ from assets.synthesis.common.tables import (
     make_pair_id,
     read_contract,
 )
-from assets.synthesis.prompts import read_prompt
-from assets.synthesis.verify.checks.injected_orders import (
-    collect_runs,
-    find_order,
-    find_repeated_run,
-)
-from assets.synthesis.verify.checks.languages import find_other_language
+from assets.synthesis.prompts import make_marker, read_prompt
+from assets.synthesis.verify.checks.injected_orders import collect_runs
 from assets.synthesis.verify.verify import Verification
 from assets.synthesis.verify.verify_row import verify_row
 from assets.synthesis.writing.contract_prompt import format_value
+from assets.synthesis.writing.failures import StepFailed, make_step_failure
 from assets.synthesis.writing.profiles import choose_kind, draw_profile, make_rng
 from assets.synthesis.writing.receipts import join_licences, make_receipt, share_receipt
 from assets.synthesis.writing.scenario import World, make_environment
-from assets.synthesis.writing.units import Row, Unit, count_rows
+from assets.synthesis.writing.text_checks import refuse_order, refuse_unasked_words
+from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.storage.digest import digest
 
 Json = Any
 Value = TypeVar("Value", bound=BaseModel)
-_SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row
-
-
-class StepFailed(Exception):
-    """A step of one row that came to nothing: which, why, and what to do."""
-
-    def __init__(self, step: str, kind: str, found: str, hint: str) -> None:
-        super().__init__(f"{step}: {kind}: {found}; {hint}")
-        self.columns = {
-            "status": "failed",
-            "failed_step": step,
-            "error_kind": kind,
-            "hint": f"{found[:200]}; {hint}",
-        }
 
 
 class Writing:
@@ -86,6 +69,10 @@ class Writing:
     def language(self) -> str:
         return self.profile["language"]
 
+    def start_aside(self) -> "Writing":
+        """Another row of the unit, for a request whose receipt this one takes over."""
+        return Writing(self.unit, self.columns["plan_digest"], 0, self.llm, self.policy)
+
     def draw_world(self) -> World:
         """What exists where this row's person lives."""
         rng = make_rng(self.unit.own, self.unit.task, self.index, self.policy, "world")
@@ -101,23 +88,29 @@ class Writing:
     async def ask(
         self,
         step: str,
-        role: str,
         schema: type[Value],
-        shows: Sequence[Row],
+        shows: Row | Sequence[Row],
         meta: Mapping[str, Json],
+        beside: Sequence[Row] = (),
         **words: str,
     ) -> Reply[Value]:
         """One request with the prompt named `step`; its receipt stays with the row.
 
-        `shows`: the contracts that the prompt holds. `meta`: what the answer is about, which fills
-        the prompt too; `words`: what only the prompt says. Raises StepFailed without an answer.
+        `shows`: the tool or tools that it is about; `beside`: others that its prompt holds. `meta`:
+        what else the answer is about, which fills the prompt too; `words`: what only the prompt
+        says. Raises StepFailed without an answer.
         """
-        asked = read_prompt(step)
+        role, asked = ROLE_OF[step], read_prompt(step)
         self.prompts[step] = asked.digest
-        self.shown |= {row["contract_digest"]: row for row in shows}
+        if isinstance(shows, Mapping):
+            meta = {"contract": self.read_contract(shows), **meta}
+            shows = [shows]
+        else:
+            meta = {"contracts": [self.read_contract(row) for row in shows], **meta}
+        self.shown |= {row["contract_digest"]: row for row in (*shows, *beside)}
         try:
             values = {name: format_value(name, value) for name, value in meta.items()} | words
-            messages = asked.make_messages(mark=make_marker(values), **values)
+            messages = asked.make_messages(mark=make_marker(*values.values()), **values)
             reply = await self.llm.complete(
                 role, messages, schema=schema, seed=self.seed, meta=meta
             )
@@ -143,20 +136,13 @@ class Writing:
         plainly not in the language that was asked for. The offline grammar obeys nobody, and
         speaks English."""
         text = text.strip()
-        hint = "the answer is kept in the ledger; look at the tool's text"
-        if (order := find_order(text)) is not None:
-            raise StepFailed(step, "suspicious", order, hint)
-        if not spoken or self.columns["provider"] == OFFLINE:
-            return text
-        if (run := find_repeated_run(text, self._texts)) is not None:
-            raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", hint)
-        if (other := find_other_language(text, self.language)) is not None:
-            found = f"the text is in {other}, asked for {self.language}"
-            raise StepFailed(step, "wrong_language", found, "another model or seed may help")
+        refuse_order(step, text)
+        if spoken and self.columns["provider"] != OFFLINE:
+            refuse_unasked_words(step, text, self._texts, self.language)
         return text
 
     def set_request(self, step: str, text: str) -> str:
-        """What a person asks for, as `heed` takes it; from here on it is the row's instruction."""
+        """What a person asks for, checked; from here on it is the row's instruction."""
         text = self.check_text(step, text)
         if text.isascii() and len(text.split()) < 2:
             hint = "another model or seed may help"
@@ -191,8 +177,6 @@ class Writing:
             "messages": dump_text(list(messages)),
             "calls": dump_text([{**vars(c), "borrowed": list(c.borrowed)} for c in calls]),
             "arguments": dump_text(own.arguments) if own is not None else None,
-        }
-        self.columns |= {
             "offered": dump_text([row["contract_digest"] for row in offered]),
             "license": join_licences([*self.unit.rows, *offered]),
             "simulated": simulated,
@@ -227,21 +211,3 @@ class Writing:
 def make_seed(task: str, policy: SynthesisPolicy) -> int:
     """The seed of a task's requests: each its own, or two tasks would ask for one text twice."""
     return policy.seed if task == SINGLE else int(digest([policy.seed, task])[:7], 16)
-
-
-def make_marker(values: Mapping[str, str]) -> str:
-    """The code of a prompt's markers: a digest of the data, which so cannot hold it."""
-    return f"DATA-{digest(dict(values))[:16]}"
-
-
-def make_step_failure(step: str, error: Exception) -> StepFailed:
-    """An error of the client as the failure of a step. Faults of the settings are raised as they
-    are."""
-    if isinstance(error, LLMError):
-        if error.kind in _SETTINGS:
-            raise error
-        return StepFailed(step, error.kind, error.found, error.hint)
-    if isinstance(error, BudgetExceeded):
-        return StepFailed(step, "budget", str(error), "raise budget_usd and run again")
-    hint = "the contract or the answer holds a value that JSON cannot"
-    return StepFailed(step, "bad_value", str(error), hint)

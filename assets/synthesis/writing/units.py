@@ -32,21 +32,26 @@ from warehouse.storage.digest import digest
 Row = Mapping[str, Any]
 Near = Callable[[Row], Sequence[Row]]
 
-# (role, prompt) of every request that a row of the task may make, the checkers' aside.
-_WRITTEN = (("generator", "generate"), ("reviser", "revise"), ("caller", "call"))
-_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
+# The prompts of all requests that a row of the task may make, the checkers' aside.
+_WRITTEN = ("generate", "revise", "call")
+_STEPS: dict[str, tuple[str, ...]] = {
     SINGLE: _WRITTEN,
     LOOKALIKE: _WRITTEN,
-    PARALLEL: (("generator", "several"), ("reviser", "revise")),
-    SEQUENTIAL: (
-        ("generator", "several"), ("reviser", "revise"), ("actor", "act"), ("caller", "call"),
-    ),
-    NO_TOOL: (("generator", "no_tool"),),
-    MISSING: (("generator", "missing"),),
-    CLARIFY: (("generator", "missing"), ("caller", "call")),
-    RECOVERY: (*_WRITTEN, ("caller", "repair")),
-}  # fmt: skip
-_EVOLVE = (("evolver", "evolve"),)
+    PARALLEL: ("several", "revise"),
+    SEQUENTIAL: ("several", "revise", "act", "call"),
+    NO_TOOL: ("no_tool",),
+    MISSING: ("missing",),
+    CLARIFY: ("missing", "call"),
+    RECOVERY: (*_WRITTEN, "repair"),
+}
+# Prompt -> the role that it is put to.
+ROLE_OF = {
+    **dict.fromkeys(("generate", "several", "no_tool", "missing"), "generator"),
+    **dict.fromkeys(("call", "repair"), "caller"),
+    "revise": "reviser",
+    "evolve": "evolver",
+    "act": "actor",
+}
 _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
 
 
@@ -129,13 +134,13 @@ def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[
 
 def list_steps(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
     """(role, prompt) of every request that a row of the unit may make."""
-    steps = list(_STEPS[unit.task])
+    steps = [(ROLE_OF[prompt], prompt) for prompt in _STEPS[unit.task]]
     if unit.task in (SINGLE, LOOKALIKE):
         if any(
             is_evolved(unit.own, unit.task, index, policy)
             for index in range(count_rows(unit, policy))
         ):
-            steps += _EVOLVE
+            steps.append((ROLE_OF["evolve"], "evolve"))
         if policy.checks and unit.rivals:
             steps += _CHECKS
     return steps
@@ -152,7 +157,7 @@ def _list_roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
 
 def _digest_plan(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
     steps = list_steps(unit, policy)
-    evolved = [policy.evolve_depth, policy.evolve_share] if _EVOLVE[0] in steps else None
+    evolved = [policy.evolve_depth, policy.evolve_share] if ("evolver", "evolve") in steps else None
     return digest(
         {
             "task": unit.task,

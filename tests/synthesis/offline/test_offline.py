@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import read_purpose, read_slots
+from assets.synthesis.common.contract_reading import read_slots
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.values.invent import make_from_pattern
 from assets.synthesis.offline.values.values import draw_call_arguments

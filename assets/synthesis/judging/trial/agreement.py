@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -81,15 +81,3 @@ def _compute_kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, fl
     )
     spread = on + off - (kappa - chance * (1 - kappa)) ** 2
     return kappa, _Z * math.sqrt(max(0.0, spread) / n) / (1 - chance)
-
-
-def correlate_ranks(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rho, ties given their mean rank; None below two rows or where one is constant."""
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} and {len(other)} values; expected as many of both")
-    if len(one) < 2 or len(set(one)) < 2 or len(set(other)) < 2:
-        return None
-    import polars as pl
-
-    columns = pl.DataFrame({"one": [*map(float, one)], "other": [*map(float, other)]})
-    return columns.select(pl.corr("one", "other", method="spearman")).item()

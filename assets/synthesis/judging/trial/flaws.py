@@ -4,11 +4,16 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import read_purpose
+from assets.synthesis.common.contract_reading import get_required
+from assets.synthesis.common.messages import make_call_message, make_user_message
+from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.common.tables import Golden, dump_text, read_goldens
+from assets.synthesis.common.wrong_calls import make_wrong_call
 from assets.synthesis.verify.verify import verify
 from assets.vectors.lexicon import split_identifier
 
@@ -23,20 +28,34 @@ FLAWS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Source:
+    """The good row of one call that a mutant is made of, and where its chances come from."""
+
+    text: str
+    call: dict[str, Json]
+    contract: Contract
+    rng: random.Random
+
+    def list_stated(self) -> list[str]:
+        """The required arguments whose value stands once in the text."""
+        required = get_required(self.contract)
+        return [
+            n for n in required if n in self.call and _is_stated_scalar(self.call[n], self.text)
+        ]
+
+
 def make_mutants(
     row: Pair, contract: Contract, contracts: Mapping[str, Contract], rng: random.Random
 ) -> list[dict[str, Json]]:
     """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
     alone."""
+    good = Source(row["instruction"], json.loads(row["arguments"]), contract, rng)
     made: list[dict[str, Json]] = []
     for flaw, mutate in _MUTATIONS.items():
-        arguments = json.loads(row["arguments"])
-        changed = mutate(row["instruction"], arguments, contract, rng)
-        if changed is None:
-            continue
-        text, call = changed
-        if (text, call) != (row["instruction"], json.loads(row["arguments"])):
-            made.append({"flaw": flaw, "pair": rewrite_row(row, text, call)})
+        changed = mutate(good)
+        if changed is not None and changed != (good.text, good.call):
+            made.append({"flaw": flaw, "pair": rewrite_row(row, *changed)})
     other = _find_other_tool(row, contracts, rng)
     if other is not None:
         made.append({"flaw": "wrong_tool", "pair": redirect_call(row, other, contracts[other])})
@@ -72,122 +91,64 @@ def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> st
     answered another call."""
     if not row.get("messages"):
         return row.get("messages")
-    made = [
-        {"id": f"call_{n}", "type": "function", "function": {"name": c["tool"],
-         "arguments": dump_text(c["arguments"])}}
-        for n, c in enumerate(calls, 1)
-    ]  # fmt: skip
-    asked = {"role": "user", "content": text}
-    return dump_text([asked, {"role": "assistant", "content": None, "tool_calls": made}])
+    made = make_call_message(1, [(call["tool"], call["arguments"]) for call in calls])
+    return dump_text([make_user_message(text), made])
 
 
 Changed = tuple[str, dict[str, Json]] | None
 
 
-Mutation = Callable[[str, dict[str, Json], Contract, random.Random], Changed]
+def _break_call(kind: str, good: Source) -> Changed:
+    wrong = make_wrong_call(good.contract, good.call, good.rng, (kind,))
+    return None if wrong is None else (good.text, wrong.arguments)
 
 
-def _list_required(arguments: Mapping[str, Json], contract: Contract) -> list[str]:
-    return [name for name in contract["inputSchema"].get("required") or [] if name in arguments]
-
-
-def _drop_argument(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    names = _list_required(call, contract)
+def _invent_value(good: Source) -> Changed:
+    names = good.list_stated()
     if not names:
         return None
-    gone = rng.choice(names)
-    return text, {name: value for name, value in call.items() if name != gone}
-
-
-def _add_argument(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    if contract["inputSchema"].get("additionalProperties") not in (None, False):
-        return None
-    name = rng.choice(["verbose", "output_format", "apiVersion", "userId", "extra"])
-    declared = contract["inputSchema"].get("properties") or {}
-    return None if name in declared else (text, {**call, name: rng.choice(["true", "json", 1])})
-
-
-def _change_type(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    declared = contract["inputSchema"].get("properties") or {}
-    typed = {n: declared[n].get("type") for n in call if isinstance(declared.get(n), Mapping)}
-    names = [name for name, kind in typed.items() if isinstance(kind, str) and kind in _WRONG]
-    if not names:
-        return None
-    name = rng.choice(names)
-    return text, {**call, name: _WRONG[typed[name]](call[name])}
-
-
-_WRONG: dict[str, Callable[[Json], Json]] = {
-    "string": lambda value: {"value": value},
-    "integer": lambda value: f"{value} units",
-    "number": lambda value: f"about {value}",
-    "boolean": lambda value: "yes" if value else "no",
-    "array": lambda value: {"items": value},
-    "object": lambda value: json.dumps(value),
-}
-
-
-def _invent_value(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    names = [n for n in _list_required(call, contract) if _is_stated_scalar(call[n], text)]
-    if not names:
-        return None
-    name = rng.choice(names)
-    value = call[name]
+    name = good.rng.choice(names)
+    value = good.call[name]
     if isinstance(value, (int, float)):
-        other = {**call, name: value * 3 + 17}
-        return None if validate_call(contract, other) else (text, other)
-    shifted = value.translate(_SHIFT)  # of the same shape, for patterns and lengths
-    changed = ({**call, name: other} for other in (rng.choice(_OTHER), shifted))
-    valid = next((c for c in changed if not validate_call(contract, c)), None)
-    return None if valid is None else (text, valid)
+        others = [value * 3 + 17]
+    else:  # a shifted value is of the same shape, for patterns and lengths
+        others = [good.rng.choice(_OTHER), value.translate(_SHIFT)]
+    changed = ({**good.call, name: other} for other in others)
+    valid = next((call for call in changed if not validate_call(good.contract, call)), None)
+    return None if valid is None else (good.text, valid)
 
 
 _SHIFT = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
     "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM3456789012",
 )
-
-
 _OTHER = ("quillfeather", "zanzibar-0417", "mossgrove", "/opt/umber/kelp.dat")
 
 
-def _drop_value(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    names = [n for n in _list_required(call, contract) if _is_stated_scalar(call[n], text)]
+def _drop_value(good: Source) -> Changed:
+    names = good.list_stated()
     if not names:
         return None
-    name = rng.choice(names)
-    spoken = str(call[name])
-    vague = rng.choice(["it", "that one", "the usual one", "the one we talked about"])
-    return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, text), call
+    spoken = str(good.call[good.rng.choice(names)])
+    vague = good.rng.choice(["it", "that one", "the usual one", "the one we talked about"])
+    return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, good.text), good.call
 
 
 def _is_stated_scalar(value: Json, text: str) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
-    spoken = str(value)
-    return len(spoken) > 2 and text.count(spoken) == 1
+    return len(str(value)) > 2 and text.count(str(value)) == 1
 
 
-def _name_tool(text: str, call: dict[str, Json], contract: Contract, rng: random.Random) -> Changed:
-    name = contract["name"]
+def _name_tool(good: Source) -> Changed:
+    name = good.contract["name"]
     if len(split_identifier(name)) < 2:
-        return f"Use the {name} tool: {text}", call
-    return rng.choice([f"Use the {name} tool. {text}", f"Call {name}: {text}"]), call
+        return f"Use the {name} tool: {good.text}", good.call
+    forms = [f"Use the {name} tool. {good.text}", f"Call {name}: {good.text}"]
+    return good.rng.choice(forms), good.call
 
 
-def _add_meta_talk(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
+def _add_meta_talk(good: Source) -> Changed:
     turns = (
         "Sure! Here is a request for that: {t}",
         "The user wants the following: {t} The arguments should be set accordingly.",
@@ -195,40 +156,36 @@ def _add_meta_talk(
         "As an AI language model, I would suggest: {t}",
         "{t} Let me know if you need anything else!",
     )
-    return rng.choice(turns).replace("{t}", text), call
+    return good.rng.choice(turns).replace("{t}", good.text), good.call
 
 
-def _copy_description(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    first = re.split(r"(?<=[.!?])\s|\n", str(contract.get("description") or "").strip())[0]
+def _copy_description(good: Source) -> Changed:
+    described = str(good.contract.get("description") or "").strip()
+    first = re.split(r"(?<=[.!?])\s|\n", described)[0]
     if len(first.split()) < 7:
         return None
-    values = ", ".join(str(v) for v in call.values() if isinstance(v, (str, int, float)))
-    return f"{first.rstrip('.')}: {values}" if values else first, call
+    values = ", ".join(str(v) for v in good.call.values() if isinstance(v, (str, int, float)))
+    return f"{first.rstrip('.')}: {values}" if values else first, good.call
 
 
-def _make_unrealistic(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
-    words = text.split()
+def _repeat_words(good: Source) -> Changed:
+    words = good.text.split()
     if len(words) < 6:
         return None
-    verb = read_purpose(contract).verb
-    again = " ".join([*words[:3], *words[:3], verb, verb, *words[3:]])
-    return again, call
+    verb = read_purpose(good.contract).verb
+    return " ".join([*words[:3], *words[:3], verb, verb, *words[3:]]), good.call
 
 
-_MUTATIONS: dict[str, Mutation] = {
-    "missing_required_argument": _drop_argument,
-    "unknown_argument": _add_argument,
-    "wrong_type": _change_type,
+_MUTATIONS: dict[str, Callable[[Source], Changed]] = {
+    "missing_required_argument": partial(_break_call, "missing_required"),
+    "unknown_argument": partial(_break_call, "unknown_argument"),
+    "wrong_type": partial(_break_call, "wrong_type"),
     "ungrounded_value": _invent_value,
     "missing_required_value": _drop_value,
     "names_the_tool": _name_tool,
     "not_an_instruction": _add_meta_talk,
     "copies_description": _copy_description,
-    "unrealistic": _make_unrealistic,
+    "unrealistic": _repeat_words,
 }
 
 

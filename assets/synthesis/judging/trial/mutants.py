@@ -82,13 +82,13 @@ def _make_row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) 
 
 
 def make_cases(
-    night: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
+    written: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
 ) -> tuple[list[Case], dict[str, Mapping[str, Json]]]:
     """Every case of one trial, and the contracts they stand on; the same for the same seed.
 
-    `night`: rows of PAIRS, of which up to `good` that hold one call and that the rules accepted are
-    drawn. Only rules have accepted them: what the judge said of them would make its false alarms
-    look rare.
+    `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted
+    are drawn. Only rules have accepted them: what the judge said of them would make its false
+    alarms look rare.
     """
     rng = random.Random(seed)
     rows, own = read_known_good()
@@ -102,16 +102,16 @@ def make_cases(
         found += [
             Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
         ]
-    for row in _draw_rows(night, contracts, rng, good):
+    for row in _draw_rows(written, contracts, rng, good):
         found.append(Case(OF_THE_RUN, row))
         found += _make_mechanical(row, contracts, rng, without=set())
     return found, {**contracts, **own}
 
 
 def _draw_rows(
-    night: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int
+    written: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int
 ) -> list[Pair]:
-    known = [row for row in night if row["task"] in ONE_CALL and row["verdict"] == "accept"]
+    known = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
     known = [row for row in known if reaches_judge(row) and row["contract_digest"] in contracts]
     return rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(n, len(known)))
 

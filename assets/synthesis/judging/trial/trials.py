@@ -4,18 +4,16 @@ Mechanical flaws are the easy ones; a rate over them says that the filters work,
 taste.
 """
 
-import asyncio
-import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.judge import get_judge_name, judge_async
+from assets.synthesis.judging.judge import get_judge_name, judge
 from assets.synthesis.judging.trial.mutants import (
     GOOD,
     OF_THE_RUN,
@@ -37,7 +35,6 @@ ALL = "all_flaws"
 # of the flaws, or refuses more than three tenths of what people wrote as good, is not published.
 CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
 UNANSWERED_CEILING = 0.2  # of the trial's rows; beyond it the trial says nothing
-REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
 
 JUDGE_TRIALS = TableSpec(
     name="judge_trials",
@@ -120,7 +117,7 @@ def try_judge(
         {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
         for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))
     ]
-    judged = asyncio.run(judge_async(asked, known, llm, policy))
+    judged = judge(asked, known, llm, policy)
     verdicts = {int(row["pair_id"]): row["verdict"] if row["status"] == "ok" else None
                 for row in judged}  # fmt: skip
     both = [
@@ -186,78 +183,3 @@ def audit_trial(report: MutationReport | None) -> list[Verdict]:
             "judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.describe(), ceiling
         ),
     ]
-
-
-@dataclass(frozen=True)
-class Rejections:
-    """Why rows were not accepted: flaws that filters found, criteria that the judge scored low."""
-
-    whole: int
-    accepted: int
-    flaws: Counter[str]
-    criteria: Counter[str]
-    other: Counter[str]  # twins, a judge without an answer
-
-    @property
-    def rate(self) -> float:
-        return 1 - self.accepted / self.whole if self.whole else 0.0
-
-    def describe(self, most: int = 4) -> str:
-        """`1,204 of 1,300 rejected (93%): ungrounded_value 800, …; judge: realism 210, …`."""
-        refused = self.whole - self.accepted
-        text = f"{refused:,} of {self.whole:,} rejected ({self.rate:.0%})"
-        found = (self.flaws + self.other).most_common(most)
-        flaws = ", ".join(f"{kind} {n:,}" for kind, n in found)
-        criteria = ", ".join(f"{kind} {n:,}" for kind, n in self.criteria.most_common(most))
-        said = [part for part in (flaws, f"judge: {criteria}" if criteria else "") if part]
-        return text + (f": {'; '.join(said)}" if said else "")
-
-
-def count_rejections(
-    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
-) -> Rejections:
-    """Counts why whole rows were not accepted, by filters and judge together.
-
-    A row counts once per flaw kind of a filter that rejected it; of a row that the judge rejected
-    every criterion counts that scored below the threshold, or the lowest where none did.
-    """
-    judged = {row["pair_id"]: row for row in judgements}
-    flaws: Counter[str] = Counter()
-    criteria: Counter[str] = Counter()
-    other: Counter[str] = Counter()
-    whole = accepted = 0
-    for row in pairs:
-        if row["status"] != "ok":
-            continue
-        whole += 1
-        verdict = judged.get(row["pair_id"])
-        if row["verdict"] == "reject":
-            flaws.update(_list_certain_flaws(row))
-        elif row.get("twin_of") is not None:
-            other["repeats another"] += 1
-        elif verdict is None or verdict["status"] != "ok":
-            other["not judged"] += 1
-        elif verdict["verdict"] == "accept":
-            accepted += 1
-        else:
-            criteria.update(_list_low_criteria(verdict))
-    return Rejections(whole, accepted, flaws, criteria, other)
-
-
-def _list_certain_flaws(row: Mapping[str, Json]) -> set[str]:
-    found = json.loads(row.get("flaws") or "[]")
-    certain = {flaw["kind"] for flaw in found if flaw.get("certain", True)}
-    return certain or {"no flaw stated"}
-
-
-def _list_low_criteria(verdict: Mapping[str, Json]) -> list[str]:
-    scores = json.loads(verdict.get("scores") or "{}")
-    bar = verdict.get("threshold") or 6.0
-    low = [name for name, score in scores.items() if score < bar]
-    return low or sorted(scores, key=lambda name: scores[name])[:1] or ["no scores"]
-
-
-def audit_rejections(found: Rejections) -> Verdict:
-    """Stops a partition of which more than nine tenths were rejected, with the reasons counted."""
-    bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
-    return Verdict("accept_rate", found.rate <= REJECTED_CEILING, found.describe(), bar)

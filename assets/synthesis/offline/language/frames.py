@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Purpose
+from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.clauses import make_clause
 from assets.synthesis.offline.language.idioms import find_idiom
 from assets.synthesis.offline.language.phrasing import Filled

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Purpose
+from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.phrasing import Filled, quote_text, say_value
 from assets.vectors.lexicon import load_lexicon, split_identifier
 

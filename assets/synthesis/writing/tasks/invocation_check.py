@@ -14,11 +14,10 @@ from typing import Any
 
 from assets.synthesis.common.role_schemas import Choice
 from assets.synthesis.common.tables import read_contract
-from assets.synthesis.prompts import read_prompt
+from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.writing.receipts import make_receipt
 from warehouse.llm.client import LLM, LLMError, Reply
-from warehouse.storage.digest import digest
 
 Json = Any
 CHECKERS = ("checker_a", "checker_b")
@@ -132,7 +131,7 @@ def make_choice_messages(
 ) -> list[dict[str, str]]:
     """The prompt `choose` over these tools, in this order."""
     texts = [json.dumps(contract, ensure_ascii=False)[:_LONGEST] for contract in contracts]
-    mark = f"DATA-{digest([texts, instruction])[:16]}"
+    mark = make_marker(*texts, instruction)
     tools = "\n\n".join(
         f"BEGIN {mark} tool {number}\n{text}\nEND {mark} tool {number}"
         for number, text in enumerate(texts, 1)

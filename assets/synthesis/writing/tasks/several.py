@@ -6,24 +6,23 @@ generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.role_schemas import Acted, Several, Step
-from assets.synthesis.common.tables import PARALLEL, Golden, dump_text
-from assets.synthesis.verify.grounding.grounding import Text
-from assets.synthesis.verify.verify import find_worst_grade
-from assets.synthesis.writing.messages import (
+from assets.synthesis.common.messages import (
     make_call_message,
     make_golden,
     make_result_message,
     make_user_message,
 )
-from assets.synthesis.writing.row_builder import StepFailed, Writing
+from assets.synthesis.common.role_schemas import Acted, Several, Step
+from assets.synthesis.common.tables import PARALLEL, dump_text
+from assets.synthesis.verify.grounding.grounding import Text
+from assets.synthesis.verify.verify import find_worst_grade
+from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.single import ask_call_of, format_order
 from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
 from assets.synthesis.writing.tool_chains import chain_links, make_link
-from assets.synthesis.writing.units import Row, Unit
-from warehouse.llm.client import LLM
+from assets.synthesis.writing.units import Row
 
 Json = Any
 MOST_CALLS = 3
@@ -31,29 +30,20 @@ _STEP = "several"
 _AGAIN = "another model or seed may help"
 
 
-async def write_several(
-    unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy
-) -> list[dict[str, Json]]:
+async def write_several(writing: Writing) -> None:
     """The one row of a unit `parallel` or `sequential`."""
-    writing = Writing(unit, plan, 0, llm, policy)
-    try:
-        rows = _order_rows(writing)
-        world = writing.draw_world()
-        text, steps = await _write_request(writing, rows, world)
-        text, steps = await _state_values(writing, rows, text, steps, world)
-        if unit.task == PARALLEL:
-            messages = [
-                make_user_message(text),
-                make_call_message(1, [(rows[s.tool - 1]["tool"], s.arguments) for s in steps]),
-            ]
-        else:
-            messages, steps = await _call_in_sequence(writing, rows, text, steps)
-        calls = [_make_golden(rows, step) for step in steps]
-        writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
-        writing.verify_row()
-    except StepFailed as failure:
-        return [writing.make_row(failure)]
-    return [writing.make_row()]
+    unit = writing.unit
+    rows = _order_rows(writing)
+    world = writing.draw_world()
+    text, steps = await _write_request(writing, rows, world)
+    text, steps = await _state_values(writing, rows, text, steps, world)
+    if unit.task == PARALLEL:
+        made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
+        messages = [make_user_message(text), make_call_message(1, made)]
+    else:
+        messages, steps = await _call_in_sequence(writing, rows, text, steps)
+    calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
+    writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
 
 
 def _order_rows(writing: Writing) -> list[Row]:
@@ -68,21 +58,9 @@ def _order_rows(writing: Writing) -> list[Row]:
 async def _write_request(
     writing: Writing, rows: Sequence[Row], world: World
 ) -> tuple[str, list[Step]]:
-    contracts = [writing.read_contract(row) for row in rows]
     shape = writing.unit.task
-    reply = await writing.ask(
-        _STEP,
-        "generator",
-        Several,
-        rows,
-        {
-            "contracts": contracts,
-            "shape": shape,
-            "profile": writing.profile,
-            "environment": world,
-        },
-        order=format_order(writing),
-    )
+    meta = {"shape": shape, "profile": writing.profile, "environment": world}
+    reply = await writing.ask(_STEP, Several, rows, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request(_STEP, reply.value.instruction)
     steps = [step.model_copy(update={"arguments": writing.check_values(_STEP, step.arguments)})
@@ -161,17 +139,10 @@ async def _call_in_sequence(
 
 async def _ask_actor(writing: Writing, row: Row, step: Step, later: Sequence[Step]) -> str:
     """The actor's result, asked to hold what later calls are meant to take out of it."""
-    contract = writing.read_contract(row)
     holds = {name: after.arguments[name] for after in later for name in after.borrowed
              if name in after.arguments}  # fmt: skip
-    reply = await writing.ask(
-        "act",
-        "actor",
-        Acted,
-        [row],
-        {"contract": contract, "arguments": step.arguments},
-        holds=dump_text(holds),
-    )
+    meta = {"arguments": step.arguments}
+    reply = await writing.ask("act", Acted, row, meta, holds=dump_text(holds))
     return writing.check_text("act", reply.value.content, spoken=False)
 
 
@@ -200,7 +171,3 @@ def _find_unheld(
         for name in borrowed
         if name not in arguments or find_worst_grade(name, arguments[name], held) != "stated"
     ]
-
-
-def _make_golden(rows: Sequence[Row], step: Step) -> Golden:
-    return make_golden(rows[step.tool - 1], step.arguments, step.borrowed)

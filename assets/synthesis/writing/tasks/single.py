@@ -7,14 +7,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from assets.synthesis.common.messages import make_call_message, make_golden, make_user_message
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Call, Draft, Requests
 from assets.synthesis.common.tables import LOOKALIKE, dump_text
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.verify.verify import Verification, decide
-from assets.synthesis.writing.messages import make_call_message, make_golden, make_user_message
+from assets.synthesis.writing.failures import StepFailed, make_step_failure
 from assets.synthesis.writing.profiles import KINDS, make_rng
-from assets.synthesis.writing.row_builder import StepFailed, Writing, make_step_failure
+from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from assets.synthesis.writing.tasks.invocation_check import check_invocation
@@ -46,26 +47,17 @@ async def write_single(
 
 async def ask_requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Requests], World]:
     """One request of the generator for the drafts of all `rows`, and the world they share."""
-    unit = writing.unit
-    contract, world = writing.read_contract(unit.own), writing.draw_world()
+    unit, world = writing.unit, writing.draw_world()
     beside = unit.rivals if unit.task == LOOKALIKE else ()
-    rivals = [writing.read_contract(row) for row in beside]
-    kinds = [row.columns["kind"] for row in rows]
-    reply = await writing.ask(
-        "generate",
-        "generator",
-        Requests,
-        [unit.own, *beside],
-        {
-            "contract": contract,
-            "count": len(rows),
-            "kinds": kinds,
-            "profiles": [row.profile for row in rows],
-            "environment": world,
-            "rivals": rivals,
-        },
-        orders="\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1)),
-    )
+    meta = {
+        "count": len(rows),
+        "kinds": [row.columns["kind"] for row in rows],
+        "profiles": [row.profile for row in rows],
+        "environment": world,
+        "rivals": [writing.read_contract(row) for row in beside],
+    }
+    orders = "\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1))
+    reply = await writing.ask("generate", Requests, unit.own, meta, beside, orders=orders)
     return reply, world
 
 
@@ -111,14 +103,7 @@ def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: 
 
 async def ask_call_of(writing: Writing, row: Row, text: str, values: Values) -> Values:
     """The caller's arguments for a request to one tool."""
-    contract = writing.read_contract(row)
-    reply = await writing.ask(
-        "call",
-        "caller",
-        Call,
-        [row],
-        {"contract": contract, "instruction": text, "values": values},
-    )
+    reply = await writing.ask("call", Call, row, {"instruction": text, "values": values})
     return writing.check_values("call", reply.value.arguments)
 
 

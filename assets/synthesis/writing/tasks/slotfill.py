@@ -6,9 +6,10 @@ from typing import Any
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
 from assets.synthesis.verify.verify import find_ungrounded, find_worst_grade
+from assets.synthesis.writing.failures import StepFailed
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import DIRECTIONS, draw_directions, is_evolved
-from assets.synthesis.writing.row_builder import StepFailed, Writing
+from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.units import Row
 
@@ -45,22 +46,15 @@ async def ask_revision(
     writing: Writing, row: Row, text: str, values: Values, names: list[str], world: World
 ) -> tuple[str, Values]:
     """The reviser's text, and the values with those that it told for `names`."""
-    contract = writing.read_contract(row)
     names = list(dict.fromkeys(names))
-    reply = await writing.ask(
-        "revise",
-        "reviser",
-        Worded,
-        [row],
-        {
-            "contract": contract,
-            "instruction": text,
-            "values": values,
-            "absent": names,
-            "environment": world,
-            "language": writing.language,
-        },
-    )
+    meta = {
+        "instruction": text,
+        "values": values,
+        "absent": names,
+        "environment": world,
+        "language": writing.language,
+    }
+    reply = await writing.ask("revise", Worded, row, meta)
     said = writing.check_values("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
     text = writing.set_request("revise", reply.value.instruction)
@@ -88,22 +82,15 @@ async def evolve_request(
 async def _evolve_step(
     writing: Writing, direction: str, text: str, values: Values, world: World
 ) -> tuple[str, Values]:
-    contract = writing.read_contract(writing.unit.own)
-    reply = await writing.ask(
-        "evolve",
-        "evolver",
-        Worded,
-        [writing.unit.own],
-        {
-            "contract": contract,
-            "instruction": text,
-            "values": values,
-            "direction": direction,
-            "environment": world,
-            "language": writing.language,
-        },
-        direction=DIRECTIONS[direction],
-    )
+    meta = {
+        "instruction": text,
+        "values": values,
+        "direction": direction,
+        "environment": world,
+        "language": writing.language,
+    }
+    own, more = writing.unit.own, DIRECTIONS[direction]
+    reply = await writing.ask("evolve", Worded, own, meta, direction=more)
     before, text = text, writing.set_request("evolve", reply.value.instruction)
     added = len(text.split()) - len(before.split())
     if len(text) <= len(before) or added > MOST_ADDED:

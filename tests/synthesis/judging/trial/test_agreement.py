@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging.trial.agreement import correlate_ranks, measure_agreement
+from assets.synthesis.judging.trial.agreement import measure_agreement
 
 
 def test_kappa_of_the_textbook_table() -> None:
@@ -36,19 +36,3 @@ def test_agreement_is_bounded_and_counts_every_row(pairs: list[tuple[bool, bool]
         assert -1 <= found.kappa_low <= found.kappa <= found.kappa_high <= 1
     same = measure_agreement([(good, good) for good, _ in pairs])
     assert same.kappa in (None, 1.0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
-def test_ranks_agree_with_scipy(pairs: list[tuple[int, int]]) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    found = correlate_ranks(one, other)
-    if found is None:
-        assert len(pairs) < 2 or len(set(one)) == 1 or len(set(other)) == 1
-    else:
-        assert found == pytest.approx(float(stats.spearmanr(one, other).statistic), abs=1e-9)
-
-
-def test_ranks_of_unequal_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 and 1 values"):
-        correlate_ranks([1, 2], [1])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_goldens
+from assets.synthesis.judging.rejections import Rejections, audit_rejections, count_rejections
 from assets.synthesis.judging.trial.flaws import FLAWS, make_mutants
 from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, make_cases, read_known_good
 from assets.synthesis.judging.trial.trials import (
@@ -20,10 +21,7 @@ from assets.synthesis.judging.trial.trials import (
     RULES,
     MutationReport,
     Rate,
-    Rejections,
-    audit_rejections,
     audit_trial,
-    count_rejections,
     make_trial_rows,
     try_judge,
 )
@@ -39,7 +37,7 @@ ROWS, CONTRACTS = read_known_good()
 SCHEMA_FLAWS = {"missing_required_argument", "unknown_argument", "wrong_type"}
 
 
-def test_the_rows_by_hand_are_good_by_the_rules_and_cover_domains_and_languages() -> None:
+def test_the_known_rows_are_good_by_the_rules_and_cover_domains_and_languages() -> None:
     assert len(ROWS) >= 24
     assert len({row["server_id"] for row in ROWS}) >= 8
     assert {json.loads(row["profile"])["language"] for row in ROWS} == {"en", "de", "es"}
@@ -68,13 +66,13 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
 
 
 def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
-    night = [{**row, "pair_id": f"night-{n}"} for n, row in enumerate(ROWS)]
-    found, known = make_cases(night, CONTRACTS, seed=3, good=5)
+    written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
+    found, known = make_cases(written, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in found)
     assert set(kinds) == {*FLAWS, GOOD, OF_THE_RUN}
     assert kinds[OF_THE_RUN] == 5
     assert all(case.row["contract_digest"] in known for case in found)
-    again, _ = make_cases(reversed(night), CONTRACTS, seed=3, good=5)
+    again, _ = make_cases(reversed(written), CONTRACTS, seed=3, good=5)
     assert found == again
 
 

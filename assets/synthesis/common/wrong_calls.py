@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +33,12 @@ class WrongCall:
     error: str
 
 
-def make_wrong_call(contract: Contract, right: Arguments, rng: random.Random) -> WrongCall | None:
-    """A refused neighbour of the right call, or None where the contract refuses nothing like it."""
-    kinds = list(_WRONG)
-    rng.shuffle(kinds)
-    for kind in kinds:
+def make_wrong_call(
+    contract: Contract, right: Arguments, rng: random.Random, kinds: Collection[str] = ()
+) -> WrongCall | None:
+    """A refused neighbour of the right call, of one of `kinds` (none: of any); None where the
+    contract refuses nothing like it."""
+    for kind in rng.sample(list(kinds or _WRONG), len(kinds or _WRONG)):
         for arguments in _WRONG[kind](right, rng):
             flaws = validate_call(contract, arguments)
             if any(flaw.kind == kind for flaw in flaws):

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.writing.migration import Unmovable, find_renamed_parameters, rewrite_arguments
+from assets.synthesis.writing.moved_arguments import (
+    Unmovable,
+    find_renamed_parameters,
+    rewrite_arguments,
+)
 from tests.contracts.schema_worlds import next_version as any_version
 from tests.contracts.schema_worlds import value_for, whole
 from tests.support.examples import examples

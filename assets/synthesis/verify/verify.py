@@ -102,7 +102,7 @@ def find_ungrounded(
             continue
         path, how, leaf = worst[0]
         kind = "missing_required_value" if name in required else "ungrounded_value"
-        if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
+        if how == ABSENT and text.numbers.read and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
         reason = f"{show_scalar(leaf)[:60]!r} is not in the text ({how})"
         yield Finding(kind, path[:200], reason, certain=False)

@@ -5,7 +5,7 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
-from assets.synthesis.verify.grounding.number_words import find_numbers
+from assets.synthesis.verify.grounding.number_words import Numbers
 from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
@@ -115,7 +115,7 @@ def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: obje
     ],
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text: str, number: float) -> None:
-    assert number in find_numbers(text.casefold())
+    assert number in Numbers(text.casefold())
 
 
 def test_a_sign_is_part_of_a_number() -> None:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
-from assets.synthesis.verify.grounding.number_words import find_numbers
+from assets.synthesis.verify.grounding.number_words import Numbers
 from assets.synthesis.verify.verify import verify
 from tests.support.examples import examples
 
@@ -38,7 +38,7 @@ def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, 
 def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
     text = said(frame, f"{n} apples")
     other = n + more
-    assume(float(other) not in find_numbers(text.folded))
+    assume(float(other) not in Numbers(text.folded))
     assert grade_value(other, {}, "count", text) != STATED
     assert grade_value(str(other), {}, "count", text) != STATED
 

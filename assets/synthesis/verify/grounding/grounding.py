@@ -80,11 +80,11 @@ def _grade_number(given: float, name: str, text: Text, listed: bool) -> str:
     if not math.isfinite(value):
         return LIKELY
     numbers, words = text.numbers, set(split_identifier(name))
-    if value in numbers or any(abs(n - value) <= 1e-12 * abs(value) for n in numbers):
-        return ABSENT if words & _PLACES and has_other_sign(value, text.folded) else STATED
+    if value in numbers:
+        return ABSENT if words & _PLACES and _has_other_sign(value, text.folded) else STATED
     if value < 0 and -value in numbers and _NEGATIVE.search(text.folded):
         return STATED
-    if matches_scaled(value, text.folded, numbers) or _matches_span(value, text):
+    if _matches_scaled(value, text) or _matches_span(value, text):
         return STATED
     if listed and any(low <= value <= high for low, high in text.ranges):
         return STATED  # grades 9 to 12
@@ -92,12 +92,12 @@ def _grade_number(given: float, name: str, text: Text, listed: bool) -> str:
         return text.grade_day(day)
     if -value in numbers and value > 0:
         return ABSENT  # the sign was said, and it is the other one
-    if value in (0, 1) or any(abs(value) == abs(n) * f for n in numbers for f in _FACTORS):
+    if value in (0, 1) or any(_round(abs(value) / f) in numbers.read for f in _FACTORS):
         return LIKELY
     if words & _INDEXES and (value + 1 in numbers or value - 1 in numbers):
         return LIKELY  # counted from the other end of 0 and 1
     if words & _PLACES:
-        return ABSENT if any(n != math.floor(n) for n in numbers) else LIKELY
+        return ABSENT if any(n != math.floor(n) for n in numbers.read) else LIKELY
     return ABSENT
 
 
@@ -115,14 +115,19 @@ def _matches_span(value: float, text: Text) -> bool:
     if value != round(value, 1) or value <= 0:
         return False
     wanted = {value, value / 1000, *(value * unit for unit in _UNITS_OF_TIME)}
-    return bool(wanted & text.spans)
+    return any(
+        _round(one / unit) in text.numbers.read for one in wanted for unit in text.time_units
+    )
 
 
-_PERCENT = re.compile(r"%|percent|per cent|prozent|yuzde|por ?cento|процент|بالمئة|パーセント")
-_TENTHS = re.compile(r"out of (?:10|ten)\b|/10\b|von zehn|sur dix|sobre diez|de dez")
 # What is said -> how many of the plain unit it is.
-_PREFIXED = (
-    (re.compile(r"\d\s*k\b|\bk(?:m|g|w|hz|v|b|j|pa|ib|n|cal)s?\b|\d\s*k(?:m|g|w|hz|v|b|j|pa|ib)\b"), 1e3),
+_SCALED = (
+    (
+        re.compile(
+            r"\d\s*k\b|\bk(?:m|g|w|hz|v|b|j|pa|ib|n|cal)s?\b|\d\s*k(?:m|g|w|hz|v|b|j|pa|ib)\b"
+        ),
+        1e3,
+    ),
     (re.compile(r"\bkilo|kilomet|公里|千米"), 1e3),
     (re.compile(r"\bm(?:hz|w|b|ib|pa|v)\b|\d\s*m(?:hz|w|b|ib|pa|v)\b|\bmega|\bmegs?\b"), 1e6),
     (re.compile(r"\bg(?:hz|w|b|ib|pa)\b|\d\s*g(?:hz|w|b|ib|pa)\b|\bgiga|\bgigs?\b"), 1e9),
@@ -132,28 +137,27 @@ _PREFIXED = (
     (re.compile(r"\d\s*[uµμ](?:m|s|g|l|a|f)\b|\bmicro"), 1e-6),
     (re.compile(r"\d\s*n(?:m|s|f)\b|\bnano"), 1e-9),
     (re.compile(r"[$€£]|dollar|euro|pound|\bchf\b|\beur\b|\busd\b"), 100.0),  # in cents
-)  # fmt: skip
-_BINARY = (
     (re.compile(r"\d\s*ki?b\b|kilobyte"), 1024.0),
     (re.compile(r"\d\s*mi?b\b|megabyte|\bmegs?\b"), 1024.0**2),
     (re.compile(r"\d\s*gi?b\b|gigabyte|\bgigs?\b"), 1024.0**3),
     (re.compile(r"\d\s*gi?b\b|gigabyte|\bgigs?\b"), 1024.0),  # counted in megabytes
+    (re.compile(r"%|percent|per cent|prozent|yuzde|por ?cento|процент|بالمئة|パーセント"), 0.01),
+    (re.compile(r"out of (?:10|ten)\b|/10\b|von zehn|sur dix|sobre diez|de dez"), 0.1),
 )
 
 
-def matches_scaled(value: float, folded: str, numbers: set[float]) -> bool:
+def _matches_scaled(value: float, text: Text) -> bool:
     """Whether a number of the text, with the unit that the text names, comes to `value`."""
-    factors = [factor for said, factor in (*_PREFIXED, *_BINARY) if said.search(folded)]
-    factors += [0.01] if _PERCENT.search(folded) else []
-    factors += [0.1] if _TENTHS.search(folded) else []
-    return any(
-        abs(number * factor - value) <= 1e-9 * max(1.0, abs(value))
-        for factor in factors
-        for number in numbers
-    )
+    factors = (factor for said, factor in _SCALED if said.search(text.folded))
+    return any(_round(value / factor) in text.numbers.read for factor in factors)
 
 
-def has_other_sign(value: float, folded: str) -> bool:
+def _round(value: float) -> float:
+    """Without the error of a division: 1.75 / 0.01 is 175."""
+    return float(f"{value:.12g}")
+
+
+def _has_other_sign(value: float, folded: str) -> bool:
     """Whether the text gives this coordinate the other hemisphere: 33.85 south for 33.85."""
     written = re.escape(f"{abs(value):.10f}".rstrip("0").rstrip("."))
     away = rf"(?<![\d.]){written}0*\s*(?:°|degrees?\b|deg\b)?\s*(?:(?:s|w)\b|south|west|sud\b|oeste|ouest|sur\b|guney|bati)"

@@ -1,16 +1,25 @@
-"""Numbers as people say and write them, in several languages and scripts."""
+"""Numbers as people say and write them, in several languages and scripts.
+
+What is written in figures, and every number of one word, is read out of the text; a longer number
+in words is looked for as num2words spells it.
+"""
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from functools import cache
-from itertools import islice
+from collections.abc import Container, Iterator
+from functools import cached_property
+from itertools import islice, pairwise
 
-from assets.synthesis.verify.grounding.folding import fold_text
-from assets.vectors.lexicon import split_list
+from assets.synthesis.verify.grounding.number_spelling import (
+    HALVES,
+    WORD,
+    list_spellings,
+    make_scales,
+    make_units,
+    make_vocabularies,
+)
 
-_LANGUAGES = split_list("en de fr es pt it nl tr pl ru sv id ar")  # of those that num2words writes
-_EVERYDAY = {"on", "en", "do", "an"}  # words of English or Spanish before they are numbers
+_WORD_OR_FIGURES = re.compile(r"[^\W_]+")
 _PHRASES = {
     "a couple": 2, "a pair": 2, "both": 2, "twice": 2, "double": 2, "once": 1, "triple": 3,
     "a dozen": 12, "half a dozen": 6, "half": 0.5, "half an hour": 30, "quarter of an hour": 15,
@@ -29,85 +38,80 @@ _DIGITS = re.compile(
 _POWERS = re.compile(
     r"(?<![\d.])(-?\d{1,30}(?:\.\d{1,30})?)\s?(?:e|(?:x|×|\*|·)\s?10\s?\^?)\s?([+-]?\d{1,3})\b"
 )
-_GLUED = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bn": 1e9, "mm": 1e6, "t": 1e12}
+_GLUED = re.compile(r"(?<![\d.,])(\d{1,30}(?:[.,]\d{1,30})?)\s?(k|mm?|g|bn?|t)\b")
+_GLUES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bn": 1e9, "mm": 1e6, "t": 1e12}
+_MOST_SOUGHT = 500  # numbers that are looked for in words
 _MOST = 5000  # numbers read out of one text; nobody says more, and a dump of digits is no request
+_UNSPACED = ("ja", "ko")  # their words are not set apart
 
 
-@cache
-def _make_units() -> dict[str, int]:
-    """Folded word -> the number below one hundred that it says."""
-    found = {"oh": 0}
-    for language in _LANGUAGES:
-        for number in range(100):
-            words = _spell_number(number, language)
-            if len(words) == 1 and words[0] not in _EVERYDAY:
-                found.setdefault(words[0], number)
-    return found
+class Numbers(Container[float]):
+    """The numbers of a folded text. `read`: those in figures or in one word, halves and phrases."""
+
+    def __init__(self, folded: str) -> None:
+        self._folded = folded
+        self._words = WORD.findall(folded)
+        self._spaced = f" {' '.join(re.findall(_WORD_OR_FIGURES, folded))} "
+        self._sought = 0
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, (int, float)):
+            return False
+        if number in self.read:
+            return True
+        if number < 0:
+            return "minus" in self._words and -number in self
+        self._sought += 1
+        if number > 1e12 or round(number, 3) != number or self._sought > _MOST_SOUGHT:
+            return False  # nobody spells that out
+        return any(
+            f" {said} " in self._spaced if said.isascii() or " " in said else said in self._folded
+            for language in self._languages
+            for said in list_spellings(float(number), language)
+        )
+
+    @cached_property
+    def _languages(self) -> list[str]:
+        """The languages of which it holds a number word, or the script."""
+        words, scales = set(self._words), make_scales()
+        return [
+            language for language, known in make_vocabularies().items()
+            if not words.isdisjoint(known)
+            or (language == "en" and not words.isdisjoint(scales))
+            or (language in _UNSPACED and not self._folded.isascii())
+        ]  # fmt: skip
+
+    @cached_property
+    def read(self) -> set[float]:
+        folded = self._folded
+        found: set[float] = set()
+        for match in islice(_DIGITS.finditer(folded), _MOST):
+            found |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
+        plain = re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
+        for match in islice(plain, _MOST):  # 12x34, ids
+            if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
+                found.add(float(match.group()))
+        powers = islice(_POWERS.finditer(folded), _MOST)
+        found |= {float(f"{match.group(1)}e{match.group(2)}") for match in powers}
+        for match in islice(_GLUED.finditer(folded), _MOST):
+            found.add(float(match.group(1).replace(",", ".")) * _GLUES[match.group(2)])
+        units, scales = make_units(), make_scales()
+        found |= {float(units[word]) for word in self._words if word in units}
+        for one, two in pairwise(self._words):  # two dozen, twenty-five
+            if one in units and two in scales:
+                found.add(units[one] * scales[two])
+            elif units.get(one, 1) % 10 == 0 and 0 < units.get(two, 0) < 10:
+                found.add(float(units[one] + units[two]))
+        found |= {float(digits) for digits in find_spelled_digits(self._words) if len(digits) < 16}
+        spaced = f" {folded.replace('-', ' ')} "
+        found |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
+        found |= {1.0} if _A_UNIT.search(folded) else set()
+        found |= {1.5} if _ONE_AND_HALF.search(folded) else set()
+        found |= set(_read_chinese(folded))
+        return found
 
 
-@cache
-def _make_scales() -> dict[str, float]:
-    """Folded word -> what it multiplies the number before it by."""
-    found: dict[str, float] = {"dozen": 12, "dozens": 12, "grand": 1e3, "lakh": 1e5, "crore": 1e7}
-    for language in _LANGUAGES:
-        for scale in (100, 1_000, 10**6, 10**9):
-            found.setdefault(_spell_number(scale, language)[-1], scale)
-            for number in (2, 5):
-                words, one = (
-                    _spell_number(number * scale, language),
-                    _spell_number(number, language)[-1],
-                )
-                if len(words) > 1 or words[0].startswith(one):
-                    found.setdefault(words[-1].removeprefix(one), scale)
-    return found | {f"{word}s": found[word] for word in ("hundred", "thousand", "million")}
-
-
-@cache
-def _make_ordinals() -> dict[str, int]:
-    """first, twentieth: what ends a number."""
-    numbers = (*range(1, 20), *range(20, 100, 10))
-    return {_spell_number(number, "en", "ordinal")[-1]: number for number in numbers}
-
-
-@cache
-def _make_points() -> set[str]:
-    """What is said for the decimal point."""
-    spelled = [_spell_number(1.5, language) for language in _LANGUAGES]
-    return {"dot", *(words[1] for words in spelled if len(words) == 3)}
-
-
-def _spell_number(number: float, language: str, to: str = "cardinal") -> list[str]:
-    from num2words import num2words
-
-    return re.findall(r"[^\W\d_]+", fold_text(str(num2words(number, lang=language, to=to))))
-
-
-def find_numbers(folded: str) -> set[float]:
-    """Every number the folded text states, in digits or words (several languages)."""
-    found: set[float] = set()
-    for match in islice(_DIGITS.finditer(folded), _MOST):
-        found |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
-    plain = re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
-    for match in islice(plain, _MOST):  # 12x34, ids
-        if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
-            found.add(float(match.group()))
-    for match in islice(_POWERS.finditer(folded), _MOST):
-        found.add(float(f"{match.group(1)}e{match.group(2)}"))
-    glued = re.finditer(r"(?<![\d.,])(\d{1,30}(?:[.,]\d{1,30})?)\s?(k|mm?|g|bn?|t)\b", folded)
-    for match in islice(glued, _MOST):
-        found.add(float(match.group(1).replace(",", ".")) * _GLUED[match.group(2)])
-    words = re.findall(r"[^\W\d_]+", folded.replace("-", " "))
-    found |= (
-        _read_words(words)
-        | _read_decimals(words)
-        | _read_spelled_digits(words)
-        | set(_read_chinese(folded))
-    )
-    spaced = f" {folded.replace('-', ' ')} "
-    found |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
-    found |= {1.0} if _A_UNIT.search(folded) else set()
-    found |= _read_halves(folded)
-    return found | {-number for number in found if re.search(r"\bminus\b", folded)}
+_ONE_AND_HALF = re.compile(rf"\b(?:an?|one|une?|una?|uma?) \w{{1,20}} (?:{'|'.join(HALVES)})\b")
 
 
 def find_ranges(folded: str) -> list[tuple[float, float]]:
@@ -125,129 +129,21 @@ def _read_digits(digits: str, after: str) -> set[float]:
     numbers = {float(reading) for reading in readings if reading.count(".") <= 1}
     numbers |= {float(part) for part in digits.split() if re.fullmatch(r"-?\d+", part)}
     following = re.match(r"[\s-]*([^\W\d_]+)", after)
-    scale = _make_scales().get(following.group(1)) if following else None
+    scale = make_scales().get(following.group(1)) if following else None
     scale = scale or (1e4 if after.lstrip()[:1] in "万萬만" and after.strip() else None)
     return numbers | ({number * scale for number in numbers} if scale else set())
 
 
-def _read_words(words: list[str]) -> set[float]:
-    """Numbers in words: each part, and what each run of them says ("two hundred and six")."""
-    found: set[float] = set()
-    run: list[float | str] = []
-    for word in [*words, ""]:
-        value = read_number_word(word)
-        if value is not None or (word in _make_scales() and (run or word in _BARE_SCALES)):
-            run.append(word if value is None else value)
-            found |= set() if value is None else {value}
-            if word in _make_ordinals() or len(run) > 12:  # an ordinal ends its number
-                found |= _sum_run(run)
-                run = []
-        elif run and word not in ("and", "y", "e", "et", "und", "en", "и", "و"):
-            found |= _sum_run(run)
-            run = []
-    return found
-
-
-_BARE_SCALES = {"hundred", "thousand", "mil", "сто"}
-
-
-def read_number_word(word: str) -> float | None:
-    """The number that one word says, or None."""
-    value = _make_units().get(word, _make_ordinals().get(word))
-    return None if value is None else float(value)
-
-
-def _sum_run(run: list[float | str]) -> set[float]:
-    """What a run of number words can mean: a sum with scales, or two halves of a year."""
-    total, current = 0.0, 0.0
-    for part in run:
-        if isinstance(part, str):
-            current = (current or 1.0) * _make_scales()[part]
-            if _make_scales()[part] >= 1000:
-                total, current = total + current, 0.0
-        else:
-            current += part
-    found = {total + current}
-    plain = [part for part in run if isinstance(part, float)]
-    if len(plain) == len(run) and len(plain) > 1 and 0 < plain[0] < 100:
-        found.add(plain[0] * 100 + sum(plain[1:]))  # nineteen ninety-six, three forty-two
-        if len(plain) > 2 and plain[0] % 10 == 0:
-            found.add((plain[0] + plain[1]) * 100 + sum(plain[2:]))  # twenty twenty-five
-    return found
-
-
-def _read_decimals(words: list[str]) -> set[float]:
-    """ "zero point one two", "sixty-five point four", "drei Komma fünf"."""
-    found: set[float] = set()
-    for place, word in enumerate(words):
-        if word not in _make_points() or place == 0 or place + 1 >= len(words):
-            continue
-        tail = ""
-        for digit in words[place + 1 : place + 9]:
-            if _make_units().get(digit, 10) > 9:
-                break
-            tail += str(_make_units()[digit])
-        head = words[max(0, place - 6) : place]
-        while head and read_number_word(head[0]) is None and head[0] not in _make_scales():
-            head = head[1:]
-        whole = _read_words(head)
-        if tail and whole:
-            found |= {number + float(f"0.{tail}") for number in whole if number == int(number)}
-    return {round(number, 8) for number in found}
-
-
-def _read_spelled_digits(words: list[str]) -> set[float]:
-    """Digits said one by one: "two oh two", "eins null eins sieben acht"."""
-    return {float(digits) for digits in find_spelled_digits(words) if len(digits) < 16}
-
-
 def find_spelled_digits(words: list[str]) -> list[str]:
-    """Runs of two or more digits said one by one, as they would be written."""
-    runs, run = list[str](), ""
-    for word in [*words, ""]:
-        digit = _make_units().get(word, 10)
-        if digit < 10:
-            run += str(digit)
-        else:
-            if len(run) > 1:
-                runs.append(run)
-            run = ""
-    return runs
-
-
-_HALF = re.compile(
-    r"\b(\w{1,20})(?:[ -](\w{1,20}))? (?:and a half|y medio|y media|e meia|e meio|et demie?)\b"
-)
-
-
-def _read_halves(folded: str) -> set[float]:
-    """ "two and a half", "a minute and a half"."""
-    found: set[float] = set()
-    for match in _HALF.finditer(folded):
-        for word in match.groups(default=""):
-            value = float(word) if word.isdecimal() and len(word) < 9 else read_number_word(word)
-            found |= {value + 0.5} if value is not None else set()
-        found |= {1.5} if match.group(2) else set()
-    return found
-
-
-_HAN = re.compile(r"[零〇一二三四五六七八九十百千万萬亿億两兩]{1,20}")
+    """Runs of two or more digits said one by one ("two oh two"), as they would be written."""
+    written = "".join(str(n) if (n := make_units().get(word, 10)) < 10 else " " for word in words)
+    return [run for run in written.split() if len(run) > 1]
 
 
 def _read_chinese(folded: str) -> Iterator[float]:
-    """Numbers in Chinese characters: 三百二十, 二〇二五."""
-    for match in _HAN.finditer(folded):
-        values = [unicodedata.numeric(char, 2.0) for char in match.group()]  # 两 is two
+    """Each numeral in Chinese characters, and what is written digit by digit: 二〇二五."""
+    for run in re.findall(r"[零〇一二三四五六七八九十百千万萬亿億两兩]{1,20}", folded):
+        values = [unicodedata.numeric(char, 2.0) for char in run]  # 两 is two
         yield from values
         if max(values) < 10:
             yield float("".join(str(int(value)) for value in values))
-            continue
-        total, section, digit = 0.0, 0.0, 0.0
-        for value in values:
-            if value < 10:
-                digit = value
-            elif value >= 10_000:
-                total, section, digit = total + (section + digit or 1) * value, 0.0, 0.0
-            else:
-                section, digit = section + (digit or 1) * value, 0.0
-        yield total + section + digit

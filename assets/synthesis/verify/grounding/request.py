@@ -4,14 +4,15 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from assets.synthesis.verify.grounding.dates import Day, find_spans, find_written_dates, grade_date
+from assets.synthesis.verify.grounding.dates import Day, find_written_dates, grade_date
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.known_names import make_aliases
 from assets.synthesis.verify.grounding.number_words import (
-    find_numbers,
+    Numbers,
     find_ranges,
     find_spelled_digits,
 )
+from assets.synthesis.verify.grounding.times import list_time_units
 from assets.vectors.lexicon import find_base_form, find_family
 
 # Characters of a request, and of one value, that are read; what is longer is no request
@@ -77,12 +78,13 @@ class Text:
         return {family for verb in verbs if (family := find_family(verb or ""))}
 
     @cached_property
-    def numbers(self) -> set[float]:
-        return find_numbers(self.folded)
+    def numbers(self) -> Numbers:
+        return Numbers(self.folded)
 
     @cached_property
-    def spans(self) -> set[float]:
-        return set(find_spans(self.folded, self.numbers))
+    def time_units(self) -> list[int]:
+        """The units of time that it speaks of, in seconds."""
+        return list_time_units(self.folded)
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:

@@ -18,7 +18,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.export.licences import permits_commercial_use
-from assets.synthesis.writing.old_contracts import read_old_contracts
+from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from warehouse.storage.tables import Tables
 
 Row = dict[str, Any]

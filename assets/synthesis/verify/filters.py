@@ -1,6 +1,9 @@
 """Filters over a whole partition of pairs: descriptions handed back, and requests said before.
 
 rows -> cosine with the description -> flaw, verdict -> near-copies point to the row that stays
+
+SemHash selects greedily in the order given: the first of its kind stays and every copy points at
+it. Below `EXACT` texts neighbours are exact; above, usearch's graph finds them.
 """
 
 import json
@@ -12,7 +15,6 @@ import numpy as np
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text
-from assets.synthesis.verify.checks.near_duplicates import find_twins
 from assets.synthesis.verify.conversation import Unreadable, read_conversation
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.verify import decide
@@ -138,3 +140,34 @@ def _mark_twins(
 def _make_sort_key(row: Row) -> tuple[str, str, str, int, str]:
     """Where a row stands among all: the first of its kind in this order stays."""
     return row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
+
+
+# Exact search of so many 384-dimensional vectors takes seconds; four times as many take a minute.
+EXACT = 10_000
+
+
+class _NoEncoder:
+    """SemHash wants an encoder for texts that come later; none do."""
+
+    def encode(self, inputs: object, **_: object) -> np.ndarray:
+        raise NotImplementedError("vectors are given")
+
+
+def find_twins(texts: Sequence[str], vectors: np.ndarray, above: float) -> list[int | None]:
+    """For each text the index of the earlier, kept text that it nearly repeats, or None.
+
+    `vectors`: one unit vector a text. A text repeats another when their cosine is `above` or more.
+    """
+    from semhash import SemHash
+
+    if len(texts) < 2:
+        return [None] * len(texts)
+    backend = "basic" if len(texts) <= EXACT else "usearch"
+    records = [{"place": str(place)} for place in range(len(texts))]
+    index = SemHash.from_embeddings(
+        np.asarray(vectors, dtype=np.float32), records, _NoEncoder(), ["place"], backend
+    )
+    first: list[int | None] = [None] * len(texts)
+    for copy in index.self_deduplicate(threshold=above).filtered:
+        first[int(copy.record["place"])] = int(copy.duplicate_of["place"])
+    return first

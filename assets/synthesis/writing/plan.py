@@ -19,8 +19,8 @@ from assets.synthesis.common.tables import (
 )
 from assets.synthesis.verify.filters import filter_rows
 from assets.synthesis.writing.compose import compose_rows
-from assets.synthesis.writing.migration import migrate
-from assets.synthesis.writing.old_contracts import read_old_contracts
+from assets.synthesis.writing.migration.migration import migrate
+from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts

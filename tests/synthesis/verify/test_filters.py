@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.verify.checks import near_duplicates as module
-from assets.synthesis.verify.checks.near_duplicates import find_twins
-from assets.synthesis.verify.filters import compute_cosines, filter_rows, make_echo_finding
+from assets.synthesis.verify import filters as module
+from assets.synthesis.verify.filters import (
+    compute_cosines,
+    filter_rows,
+    find_twins,
+    make_echo_finding,
+)
 from tests.support.examples import examples
 
 Json = Any

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 from assets.synthesis.verify.finding import Finding
@@ -77,10 +78,4 @@ _FILLER = set(
 
 def find_longest_run(said: list[str], described: list[str]) -> int:
     """The longest stretch of words that both hold in the same order without a gap."""
-    best, previous = 0, [0] * (len(described) + 1)
-    for word in said:
-        current = [0]
-        for position, other in enumerate(described):
-            current.append(previous[position] + 1 if word == other else 0)
-        best, previous = max(best, *current), current
-    return best
+    return SequenceMatcher(None, said, described, autojunk=False).find_longest_match().size

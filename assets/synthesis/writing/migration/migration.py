@@ -19,12 +19,12 @@ from assets.synthesis.common.tables import (
     read_goldens,
 )
 from assets.synthesis.verify.verify_row import verify_row
-from assets.synthesis.writing.moved_arguments import (
+from assets.synthesis.writing.migration.moved_arguments import (
     Unmovable,
     find_renamed_parameters,
     rewrite_arguments,
 )
-from assets.synthesis.writing.old_contracts import Contracts
+from assets.synthesis.writing.migration.old_contracts import Contracts
 
 Json = Any
 Row = Mapping[str, Any]

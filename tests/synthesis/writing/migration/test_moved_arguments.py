@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.writing.moved_arguments import (
+from assets.synthesis.writing.migration.moved_arguments import (
     Unmovable,
     find_renamed_parameters,
     rewrite_arguments,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from secrets import token_bytes
 
-from assets.servers.credentials.accounts import Accounts
+from assets.servers.credentials.oauth import Accounts
 from assets.servers.credentials.secrets import Secrets
 from assets.servers.deploy.policy import DeployPolicy, Network
 from assets.servers.remote.transport import RemotePolicy

@@ -14,9 +14,9 @@ from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.image import fetch_image
 from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.packages.fetch import FetchError, ensure_artifact
+from assets.servers.packages.fetch import ensure_artifact
 from assets.servers.probe.classify import Evidence, classify_evidence
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Listener
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
@@ -70,7 +70,7 @@ def _prepare_launch(
         artifact = ensure_artifact(
             recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
         )
-    except FetchError as error:
+    except PackageError as error:
         raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:
         raise _make_no_sandbox_failure(error) from None

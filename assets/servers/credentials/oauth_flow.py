@@ -4,7 +4,7 @@ Imports the SDK, which takes long: import this module inside functions.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import IO, Any, Protocol
+from typing import Any
 
 import anyio
 import httpx2
@@ -18,11 +18,11 @@ from mcp.shared.auth import (  # noqa: TID253
     OAuthClientInformationFull,
     OAuthClientMetadata,
     OAuthMetadata,
-    OAuthToken,
     ProtectedResourceMetadata,
 )
 from pydantic import AnyUrl
 
+from assets.servers.credentials.token_store import TokenStore
 from assets.servers.remote.outcome import RemoteFailure, login_advice, show_text
 
 CLIENT_NAME = "toolmill"
@@ -37,19 +37,6 @@ class LoginNeeded(OAuthFlowError):
         self.failure = RemoteFailure("remote_auth", f"OAuth: {detail}", login_advice(url))
 
 
-class Store(Protocol):
-    """The SDK's TokenStorage, and what it does not keep."""
-
-    async def get_tokens(self) -> OAuthToken | None: ...
-    async def set_tokens(self, tokens: OAuthToken) -> None: ...
-    async def get_client_info(self) -> OAuthClientInformationFull | None: ...
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None: ...
-    def expires_at(self) -> float | None: ...
-    def metadata(self, name: str) -> dict[str, Any] | None: ...
-    def set_metadata(self, **found: dict[str, Any] | None) -> None: ...
-    def try_lock(self) -> IO[bytes] | None: ...
-
-
 class _Kept(OAuthClientProvider):
     """A provider that goes on where another process stopped."""
 
@@ -57,15 +44,14 @@ class _Kept(OAuthClientProvider):
 
     async def _initialize(self) -> None:
         await super()._initialize()
-        store: Store = self.context.storage
+        known = self.context.storage.load()
         if self.context.current_tokens:
-            self.context.token_expiry_time = store.expires_at()
-        if found := store.metadata("server"):
+            self.context.token_expiry_time = known.get("expires_at")
+        if found := known.get("server_metadata"):
             self.context.oauth_metadata = OAuthMetadata.model_validate(found)
-        if found := store.metadata("resource"):
-            self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                found
-            )
+        if found := known.get("resource_metadata"):
+            resource = ProtectedResourceMetadata.model_validate(found)
+            self.context.protected_resource_metadata = resource
 
     def _expected_issuer(self) -> str:
         """The authorization server that is asked. The SDK would register anew at another one than
@@ -84,9 +70,9 @@ class _Kept(OAuthClientProvider):
         if prior and prior.refresh_token and context.current_tokens.refresh_token is None:
             context.current_tokens.refresh_token = prior.refresh_token  # the server does not rotate
             await context.storage.set_tokens(context.current_tokens)
-        context.storage.set_metadata(
-            server=_dump_model(context.oauth_metadata),
-            resource=_dump_model(context.protected_resource_metadata),
+        context.storage.save(
+            server_metadata=_dump_model(context.oauth_metadata),
+            resource_metadata=_dump_model(context.protected_resource_metadata),
         )
 
 
@@ -173,19 +159,9 @@ class Login(_Kept):
         await self.context.storage.set_client_info(client)
 
 
-def make_unattended(url: str, store: Store) -> Unattended:
-    return Unattended(url, OAuthClientMetadata(redirect_uris=None), store)
-
-
-def make_machine(
-    url: str, store: Store, *, client_id: str, client_secret: str, issuer: str, scope: str | None
-) -> Machine:
-    return Machine(url, store, client_id, client_secret, scope=scope, issuer=issuer)
-
-
 def make_login(
     url: str,
-    store: Store,
+    store: TokenStore,
     *,
     redirect_uri: str,
     show: Callable[[str], Awaitable[None]],

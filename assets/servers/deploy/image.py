@@ -6,8 +6,7 @@ from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.package import list_given_names, probe_behaviour
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.packages.fetch import FetchError
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
@@ -17,16 +16,16 @@ from assets.servers.sandbox.spec import SandboxPolicy
 
 
 def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callable[[], Command]:
-    """Pulls the image; what is returned makes the command of one launch. Raises FetchError."""
+    """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
     docker = Docker(program=sandbox.engine)
     try:
         docker.preflight()
     except SandboxUnavailable as error:
         found = f"an image runs in a container engine only, and {error.what} ({error.why})"
-        raise FetchError("needs_software", found) from None
+        raise PackageError("needs_software", found) from None
     image = f"{recipe.name}@{recipe.integrity}"
     if problem := docker.pull(image):
-        raise FetchError("fetch_failed", problem)
+        raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
     return lambda: docker.image_command(image, recipe.args, env, sandbox)
 
@@ -40,7 +39,7 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     sandbox = policy.sandbox_of(recipe.server_id)
     try:
         command = fetch_image(recipe, given, sandbox)
-    except FetchError as error:
+    except PackageError as error:
         return make_failed(Failure(error.kind, str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:

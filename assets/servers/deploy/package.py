@@ -8,11 +8,11 @@ from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.packages.fetch import Artifact, FetchError, ensure_artifact
+from assets.servers.packages.fetch import Artifact, ensure_artifact
 from assets.servers.packages.licence import read_licence
 from assets.servers.packages.mcpb import SERVER
 from assets.servers.probe.consistency import move_clock, probe_again
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.env_usage import find_variables
@@ -33,7 +33,7 @@ def run_package(
     package = _Package(recipe, given, policy, toolchain)
     try:
         tried = package.try_launch(recipe, package.fetch(recipe))
-    except FetchError as error:
+    except PackageError as error:
         return make_failed(Failure(error.kind, str(error)))
     if tried.result.status != "ok":
         tried = package.try_built(tried)
@@ -125,9 +125,9 @@ class _Package:
         return self.policy.sandbox_of(self.recipe.server_id)
 
     def fetch(self, recipe: Recipe, *, scripts: bool = False) -> Artifact:
-        """Raises FetchError."""
+        """Raises PackageError."""
         if recipe.ecosystem == "private":
-            raise FetchError("policy_denied", "private servers are launched by `toolmill probe`")
+            raise PackageError("policy_denied", "private servers are launched by `toolmill probe`")
         return ensure_artifact(
             recipe,
             home=self.policy.home,
@@ -146,7 +146,7 @@ class _Package:
             return first
         try:
             again = self.try_launch(first.recipe, self.fetch(first.recipe, scripts=True))
-        except FetchError:
+        except PackageError:
             return first
         return again if again.result.status == "ok" else first
 
@@ -162,7 +162,7 @@ class _Package:
             older = extra.as_of != last.recipe.as_of
             try:
                 artifact = self.fetch(extra) if older else last.artifact
-            except FetchError:
+            except PackageError:
                 continue  # what it depended on then is no longer to be had
             last = self.try_launch(extra, artifact)
             if last.result.status == "ok":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from assets.servers.credentials.accounts import Accounts
+from assets.servers.credentials.oauth import Accounts
 from assets.servers.credentials.secrets import SecretError, Secrets
 from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.session import ProbePolicy

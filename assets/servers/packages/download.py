@@ -8,17 +8,10 @@ from typing import BinaryIO
 
 import httpx2
 
+from assets.servers.probe.failure_kinds import PackageError
 from warehouse.network.http import open_client
 
 MAX_BUNDLE_MB = 256
-
-
-class DownloadError(RuntimeError):
-    """A bundle that could not be had; `kind` is of the taxonomy."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
 
 
 def download(
@@ -47,7 +40,7 @@ def download(
         with os.fdopen(descriptor, "wb") as file:
             found = _stream_bundle(url, file, max_mb << 20, allow_loopback)
         if sha256 and found != sha256:
-            raise DownloadError(
+            raise PackageError(
                 "integrity", f"{url} hashes to {found[:16]}…, expected {sha256[:16]}…"
             )
         part.rename(folder / found)
@@ -66,15 +59,15 @@ def _stream_bundle(url: str, file: BinaryIO, limit: int, allow_loopback: bool) -
             client.stream("GET", url) as answer,
         ):
             if answer.status_code in (404, 410):
-                raise DownloadError("not_found", f"{url} answers {answer.status_code}")
+                raise PackageError("not_found", f"{url} answers {answer.status_code}")
             if answer.status_code != 200:
-                raise DownloadError("fetch_failed", f"{url} answers {answer.status_code}")
+                raise PackageError("fetch_failed", f"{url} answers {answer.status_code}")
             for chunk in answer.iter_bytes():
                 total += len(chunk)
                 if total > limit:
-                    raise DownloadError("oversize", f"{url} is larger than {limit >> 20} MB")
+                    raise PackageError("oversize", f"{url} is larger than {limit >> 20} MB")
                 state.update(chunk)
                 file.write(chunk)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise DownloadError("fetch_failed", f"{url}: {error or type(error).__name__}") from error
+        raise PackageError("fetch_failed", f"{url}: {error or type(error).__name__}") from error
     return state.hexdigest()

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.servers.packages.install import INSTALLERS, TREE, FetchError, Workshop
-from assets.servers.packages.mcpb import BundleError
+from assets.servers.packages.install import INSTALLERS, TREE, Workshop
 from assets.servers.packages.run_tool import fetch_policy, own_path
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
@@ -59,17 +59,17 @@ def ensure_artifact(
     policy: SandboxPolicy | None = None,
     scripts: bool = False,
 ) -> Artifact:
-    """The artefact of a recipe, fetched unless it is there. Raises FetchError.
+    """The artefact of a recipe, fetched unless it is there. Raises PackageError.
 
     A package that cannot be installed without its own scripts is tried once more with them where
     the policy says so; scripts: asks for that second attempt at once."""
     second = policy is not None and policy.scripts == "second" and recipe.ecosystem in _BUILT
     if scripts and not second:
-        raise FetchError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
+        raise PackageError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
     workshop = Workshop(home, toolchain, fetch_policy(policy), scripts)
     try:
         return _ensure_fetched(recipe, workshop)
-    except FetchError as error:
+    except PackageError as error:
         if scripts or not second or error.kind != "build_failed":
             raise
     return _ensure_fetched(recipe, replace(workshop, scripts=True))
@@ -79,21 +79,13 @@ def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
     try:
         name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
     except ToolMissing as error:
-        raise FetchError("needs_software", str(error)) from error
+        raise PackageError("needs_software", str(error)) from error
     folder = workshop.home / "artifacts" / name
     if not (folder / _MANIFEST).exists():
         _fetch_into(recipe, folder, workshop)
     facts = json.loads((folder / _MANIFEST).read_bytes())
-    return Artifact(
-        tree=folder / TREE,
-        argv=tuple(facts["argv"]),
-        env=facts["env"],
-        placeholders=tuple(facts["placeholders"]),
-        locked=facts["locked"],
-        megabytes=facts["megabytes"],
-        built_with_scripts=facts.get("built_with_scripts", False),
-        scripts_skipped=facts.get("scripts_skipped", False),
-    )
+    lists = {name: tuple(facts[name]) for name in ("argv", "placeholders")}
+    return Artifact(folder / TREE, **{**facts, **lists})
 
 
 def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
@@ -106,13 +98,13 @@ def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
         install = INSTALLERS[recipe.ecosystem]
         facts = install(recipe, staging, workshop)
         if (staging / TREE).is_symlink():  # it would be mounted for the server, wherever it leads
-            raise FetchError(
+            raise PackageError(
                 "build_failed", "its install scripts put a link in place of its folder"
             )
         shutil.rmtree(staging / "caches", ignore_errors=True)  # of an attempt with scripts
         size = _measure_megabytes(staging)
         if size > _MAX_ARTIFACT_MB:
-            raise FetchError("oversize", f"installs {size:.0f} MB")
+            raise PackageError("oversize", f"installs {size:.0f} MB")
         facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
         _write_manifest(staging, facts)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +113,8 @@ def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
         except OSError:
             if not (folder / _MANIFEST).exists():  # else another run was first with the same
                 raise
-    except (ToolMissing, BundleError) as error:
-        kind = "needs_software" if isinstance(error, ToolMissing) else "build_failed"
-        raise FetchError(kind, str(error)) from error
+    except ToolMissing as error:
+        raise PackageError("needs_software", str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

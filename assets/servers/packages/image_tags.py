@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from assets.servers.recipes.recipe import ResolveError
+from assets.servers.probe.failure_kinds import PackageError
 
 _ABSENT = r"manifest unknown|not found|no such manifest|name unknown|repository does not exist"
 _DENIED = r"denied|unauthori[sz]ed|authentication required"
@@ -19,11 +19,11 @@ def _run(argv: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
 
 
 def resolve_image_digest(reference: str, run: Run = _run) -> str:
-    """`sha256:<hex>` of the manifest that `reference` (NAME:TAG) points to. Raises ResolveError:
+    """`sha256:<hex>` of the manifest that `reference` (NAME:TAG) points to. Raises PackageError:
     `needs_software` without an engine, `not_found`, `remote_auth`, `fetch_failed`."""
     engine = shutil.which("docker") or shutil.which("podman")
     if engine is None:
-        raise ResolveError(
+        raise PackageError(
             "needs_software",
             f"the tag of {reference} can only be resolved by a container engine, and here is"
             " neither `docker` nor `podman`: install one, or list the image by its digest",
@@ -41,7 +41,7 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     try:
         finished = run(argv)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ResolveError("fetch_failed", f"asking for {reference}: {error}") from error
+        raise PackageError("fetch_failed", f"asking for {reference}: {error}") from error
     found = re.search(r"sha256:[0-9a-f]{64}", finished.stdout)
     if finished.returncode == 0 and found:
         return found[0]
@@ -52,5 +52,5 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
         ("not_found", _ABSENT),
     ):
         if re.search(words, said, re.IGNORECASE):
-            raise ResolveError(kind, f"{reference}: {said}")
-    raise ResolveError("fetch_failed", f"{reference}: {said}")
+            raise PackageError(kind, f"{reference}: {said}")
+    raise PackageError("fetch_failed", f"{reference}: {said}")

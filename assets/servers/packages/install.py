@@ -11,9 +11,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from assets.servers.packages.download import DownloadError, download
+from assets.servers.packages.download import download
 from assets.servers.packages.mcpb import SERVER, extract_bundle, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe, normalise_name
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
@@ -28,14 +29,6 @@ _UV_BUILD = (
     r"|Failed to build|no (usable|compatible) wheel"
 )
 _UV_ABSENT = r"not found in the package registry|no version of"
-
-
-class FetchError(RuntimeError):
-    """A package that could not be made an artefact; `kind` is of the taxonomy."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -61,11 +54,11 @@ def _install_npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str,
     if finished.code != 0:
         said = finished.said
         kind = _classify_words(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
-        raise FetchError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
+        raise PackageError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
     lock = _read_json(staging / TREE / "node_modules" / ".package-lock.json").get("packages", {})
     found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
     if recipe.integrity and found != recipe.integrity:
-        raise FetchError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
+        raise PackageError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
     package = _read_json(staging / TREE / "node_modules" / recipe.name / "package.json")
     program = _find_npm_program(recipe, package)
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
@@ -94,13 +87,13 @@ def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     if isinstance(bins, str):
         bins = {unscoped: bins}
     if not isinstance(bins, dict) or not bins:
-        raise FetchError("no_recipe", f"{recipe.name} declares no program (`bin`)")
+        raise PackageError("no_recipe", f"{recipe.name} declares no program (`bin`)")
     ours = [name for name in bins if "mcp" in name.lower()]
     wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
     name: str = next((n for n in wanted if n in bins), next(iter(bins)))
     path = os.path.normpath(str(bins[name]))
     if path.startswith(("..", "/")):
-        raise FetchError("build_failed", f"the program {path!r} lies outside its package")
+        raise PackageError("build_failed", f"the program {path!r} lies outside its package")
     return path
 
 
@@ -124,7 +117,7 @@ def _install_pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str
             said = finished.said
             kind = _classify_words(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
             kind = "integrity" if "Hash mismatch" in said else kind
-            raise FetchError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
+            raise PackageError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
     packages = next((staging / TREE / "venv" / "lib").glob("python*/site-packages"))
     program = _find_console_script(recipe, packages)
     bin_folder = f"{SERVER}/venv/bin"
@@ -174,21 +167,18 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     module = recipe.name.replace("-", "_")
     if (packages / module / "__main__.py").exists():
         return f"-m {module}"
-    raise FetchError("no_recipe", f"{recipe.name} declares no program (console script)")
+    raise PackageError("no_recipe", f"{recipe.name} declares no program (console script)")
 
 
 def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
     wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
-    try:
-        bundle, found = download(
-            str(recipe.url),
-            workshop.home / "cache" / "bundles",
-            sha256=wanted,
-            allow_loopback=workshop.policy.allow_loopback,
-        )
-    except DownloadError as error:
-        raise FetchError(error.kind, str(error)) from error
+    bundle, found = download(
+        str(recipe.url),
+        workshop.home / "cache" / "bundles",
+        sha256=wanted,
+        allow_loopback=workshop.policy.allow_loopback,
+    )
     extract_bundle(bundle, staging / TREE)
     node = str(toolchain.node) if toolchain.node else None
     return {**read_command(staging / TREE, str(toolchain.python), node), "locked": found}
@@ -210,7 +200,7 @@ def _run_installer(
     )
     if finished.breach:
         limit = finished.breach
-        raise FetchError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
+        raise PackageError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
     return finished
 
 
@@ -232,7 +222,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         small = is_plain(path) and path.stat().st_size < 1 << 26
         found = json.loads(path.read_text("utf-8")) if small else None
     except (OSError, ValueError, RecursionError) as error:
-        raise FetchError("build_failed", f"no readable {path.name}: {error}") from error
+        raise PackageError("build_failed", f"no readable {path.name}: {error}") from error
     return found if isinstance(found, dict) else {}
 
 

@@ -7,16 +7,13 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import make_value
 
 MAX_FILES = 20_000
 MAX_UNPACKED_MB = 1024
 SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-
-
-class BundleError(ValueError):
-    """A bundle that cannot be used: the message says what was found and what was expected."""
 
 
 def extract_bundle(bundle: Path, folder: Path) -> None:
@@ -26,22 +23,26 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
         with zipfile.ZipFile(bundle) as archive:
             entries = archive.infolist()
             if len(entries) > MAX_FILES:
-                raise BundleError(f"{len(entries)} files, expected at most {MAX_FILES}")
+                raise PackageError(
+                    "build_failed", f"{len(entries)} files, expected at most {MAX_FILES}"
+                )
             left = MAX_UNPACKED_MB << 20
             for entry in entries:
                 left -= _extract_one(archive, entry, folder, left)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
-        raise BundleError(f"no readable zip: {error}") from error
+        raise PackageError("build_failed", f"no readable zip: {error}") from error
 
 
 def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, left: int) -> int:
     """Bytes written for one entry."""
     path = PurePosixPath(entry.filename.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
-        raise BundleError(f"the entry {entry.filename[:80]!r} points out of the bundle")
+        raise PackageError(
+            "build_failed", f"the entry {entry.filename[:80]!r} points out of the bundle"
+        )
     mode = entry.external_attr >> 16
     if stat.S_ISLNK(mode):
-        raise BundleError(f"the entry {entry.filename[:80]!r} is a link")
+        raise PackageError("build_failed", f"the entry {entry.filename[:80]!r} is a link")
     target = folder.joinpath(*path.parts)
     if entry.is_dir():
         target.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path,
         while chunk := source.read(1 << 16):
             written += len(chunk)
             if written > left:
-                raise BundleError(f"it unpacks to more than {MAX_UNPACKED_MB} MB")
+                raise PackageError("build_failed", f"it unpacks to more than {MAX_UNPACKED_MB} MB")
             file.write(chunk)
     target.chmod(0o755 if mode & 0o111 else 0o644)
     return written
@@ -61,12 +62,12 @@ def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path,
 def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     """{argv, env, placeholders} of an unpacked bundle, seen from inside the sandbox.
 
-    What the manifest asks of its user becomes typed placeholders. Raises BundleError.
+    What the manifest asks of its user becomes typed placeholders. Raises PackageError.
     """
     manifest = _read_manifest(folder)
     server = manifest.get("server")
     if not isinstance(server, dict):
-        raise BundleError("manifest.json has no `server`")
+        raise PackageError("build_failed", "manifest.json has no `server`")
     found = server.get("mcp_config")
     config: dict[str, Any] = found if isinstance(found, dict) else {}
     command, args = config.get("command"), config.get("args")
@@ -74,7 +75,9 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
         command = {"python": "python", "node": "node"}.get(str(server.get("type")), "")
         args = [f"${{__dirname}}/{server.get('entry_point')}"]
     if not isinstance(command, str) or not isinstance(args or [], list):
-        raise BundleError("manifest.json: mcp_config.command is no string or args no list")
+        raise PackageError(
+            "build_failed", "manifest.json: mcp_config.command is no string or args no list"
+        )
     values, made_up = _user_values(manifest.get("user_config"))
     words = [_fill_text(str(word), values) for word in [command, *(args or [])]]
     env = {
@@ -93,12 +96,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         if path.stat().st_size > 1 << 20:
-            raise BundleError("manifest.json is larger than 1 MB")
+            raise PackageError("build_failed", "manifest.json is larger than 1 MB")
         manifest = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"no readable manifest.json: {error}") from error
+        raise PackageError("build_failed", f"no readable manifest.json: {error}") from error
     if not isinstance(manifest, dict):
-        raise BundleError("manifest.json is not an object")
+        raise PackageError("build_failed", "manifest.json is not an object")
     return manifest
 
 
@@ -130,9 +133,9 @@ def _choose_program(word: str, python: str, node: str | None) -> str:
         return python
     if word == "node":
         if node is None:
-            raise BundleError("it needs Node.js, which is not on this host")
+            raise PackageError("build_failed", "it needs Node.js, which is not on this host")
         return node
     path = word if word.startswith(SERVER) else f"{SERVER}/{word.removeprefix('./')}"
     if ".." in PurePosixPath(path).parts:
-        raise BundleError(f"the command {word[:80]!r} points out of the bundle")
+        raise PackageError("build_failed", f"the command {word[:80]!r} points out of the bundle")
     return path

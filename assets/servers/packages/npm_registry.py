@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from assets.servers.recipes.recipe import Resolved, ResolveError
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.recipe import Resolved
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.network.http import open_client
 
@@ -30,7 +31,7 @@ class NpmRegistry:
 
     def release(self, name: str, version: str) -> Resolved | None:
         """What the registry says of one exact version or tag; None where it has none. Raises
-        ResolveError (`fetch_failed`)."""
+        PackageError (`fetch_failed`)."""
         quoted = quote(name, safe="@")
         found = self._get(f"{quoted}/{quote(version, safe='')}")
         if found is None:  # some registries answer 404 for the tags of a package that they have
@@ -41,7 +42,7 @@ class NpmRegistry:
             return None
         exact, integrity = _as_object(found).get("version"), _as_object(found.get("dist"))
         if not isinstance(exact, str):
-            raise ResolveError("fetch_failed", f"the npm registry names no version of {name}")
+            raise PackageError("fetch_failed", f"the npm registry names no version of {name}")
         hashed = integrity.get("integrity")
         return Resolved(exact, hashed if isinstance(hashed, str) else "")
 
@@ -52,12 +53,12 @@ class NpmRegistry:
             body = answer.json() if answer.status_code == 200 else None
         except (httpx2.HTTPError, ValueError, RecursionError) as error:
             detail = f"the npm registry on {path}: {error or type(error).__name__}"
-            raise ResolveError("fetch_failed", detail) from error
+            raise PackageError("fetch_failed", detail) from error
         if answer.status_code == 404:
             return None
         if not isinstance(body, dict):
             detail = f"the npm registry answers {answer.status_code} on {path}"
-            raise ResolveError("fetch_failed", detail)
+            raise PackageError("fetch_failed", detail)
         return body
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from assets.marketplaces.listing import Package
-from assets.servers.packages.download import DownloadError, download
+from assets.servers.packages.download import download
 from assets.servers.packages.image_tags import resolve_image_digest
 from assets.servers.packages.npm_registry import npm_registry
 from assets.servers.packages.run_tool import Finished, run_tool
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import (
     Resolved,
-    ResolveError,
     find_exact_version,
     normalise_name,
     parse_image,
 )
-from assets.servers.sandbox.toolchain import Toolchain
+from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.storage.digest import digest
 
@@ -39,7 +39,7 @@ class Resolver:
     """Resolves packages through the ledger.
 
     A pinned release is asked for once and for ever; an unpinned one once a run, because its
-    latest version moves. Calling it raises ResolveError (`not_found`, `fetch_failed`,
+    latest version moves. Calling it raises PackageError (`not_found`, `fetch_failed`,
     `build_failed`), which is not recorded as done. allow_loopback: bundles may lie on this machine.
     """
 
@@ -79,7 +79,7 @@ class Resolver:
         }
         ask = asks.get(package.type)
         if ask is None:
-            raise ResolveError("policy_denied", f"{package.type} packages are not launched here")
+            raise PackageError("policy_denied", f"{package.type} packages are not launched here")
         data = self._ledger.once("resolve", digest(key), _make_effect(ask, package))
         return Resolved(**json.loads(data))
 
@@ -95,7 +95,7 @@ class Resolver:
             if found is not None:
                 return replace(found, instead_of=wanted)
         if found is None:
-            raise ResolveError("not_found", f"npm has no {package.identifier}@{wanted}")
+            raise PackageError("not_found", f"npm has no {package.identifier}@{wanted}")
         return found
 
     def _npm_view(self, package: Package) -> Resolved:
@@ -112,8 +112,8 @@ class Resolver:
         if finished.code == 0 and isinstance(answer, dict) and answer.get("version"):
             return Resolved(answer["version"], str(answer.get("dist.integrity", "")))
         if finished.code == 0 or re.search(_NPM_ABSENT, finished.stderr + finished.stdout):
-            raise ResolveError("not_found", f"npm has no {spec}")
-        raise ResolveError("fetch_failed", f"npm view {spec}: {finished.said[-200:]}")
+            raise PackageError("not_found", f"npm has no {spec}")
+        raise PackageError("fetch_failed", f"npm view {spec}: {finished.said[-200:]}")
 
     def _resolve_pypi(self, package: Package) -> Resolved:
         """By uv, which reads every kind of index; with another Python where the usual one will not
@@ -134,19 +134,19 @@ class Resolver:
             released = self._find_release_date(f"{name}=={found[1]}", python)
             return Resolved(found[1], " ".join(hashes), python, released)
         if re.search(_PYPI_ABSENT, said):
-            raise ResolveError("not_found", f"the Python index has no {spec}")
+            raise PackageError("not_found", f"the Python index has no {spec}")
         if re.search(_OTHER_PYTHON, said):
             have = ", ".join([self._toolchain.python_version, *sorted(self._toolchain.pythons)])
-            raise ResolveError(
+            raise PackageError(
                 "needs_software", f"{spec} runs on none of this host's Pythons ({have})"
             )
         if re.search(_PYPI_NO_VERSION, said):
             if version is None:
-                raise ResolveError("not_found", f"the Python index has no release of {spec}")
+                raise PackageError("not_found", f"the Python index has no release of {spec}")
             latest = self._resolve_pypi(package.model_copy(update={"version": None}))
             return replace(latest, instead_of=version)
         kind = "build_failed" if "No solution found" in said else "fetch_failed"
-        raise ResolveError(kind, f"uv pip compile {spec}: {said[-200:]}")
+        raise PackageError(kind, f"uv pip compile {spec}: {said[-200:]}")
 
     def _find_release_date(self, spec: str, python: str | None) -> str | None:
         """When a release was uploaded, None where its index does not say."""
@@ -179,14 +179,11 @@ class Resolver:
         return Resolved(tag, resolve_image_digest(f"{name}:{tag or 'latest'}"))
 
     def _resolve_mcpb(self, package: Package) -> Resolved:
-        try:
-            _, sha = download(
-                package.identifier,
-                self._home / "cache" / "bundles",
-                allow_loopback=self._allow_loopback,
-            )
-        except DownloadError as error:
-            raise ResolveError(error.kind, str(error)) from error
+        _, sha = download(
+            package.identifier,
+            self._home / "cache" / "bundles",
+            allow_loopback=self._allow_loopback,
+        )
         return Resolved(package.version, f"sha256:{sha}")
 
     def _run(self, argv: tuple[str, ...]) -> Finished:
@@ -195,7 +192,10 @@ class Resolver:
 
 def _make_effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:
     def effect() -> Outcome:
-        return Outcome(json.dumps(asdict(ask(package))).encode())
+        try:
+            return Outcome(json.dumps(asdict(ask(package))).encode())
+        except ToolMissing as error:
+            raise PackageError("needs_software", str(error)) from error
 
     return effect
 

@@ -83,6 +83,14 @@ class Failure:
         return f"{self.detail}: {advice}" if self.detail else advice
 
 
+class PackageError(Exception):
+    """A package that cannot be pinned or fetched; `kind` is in KINDS."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
 def compute_next_retry(kind: str, attempts: int, now: float) -> float | None:
     """When a row that failed `attempts` times is due again (epoch seconds); None: never."""
     first = KINDS[kind].retry_s

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from assets.marketplaces.launch.command import is_exact, read_launch
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
-from assets.servers.probe.failure_kinds import KINDS
+from assets.servers.probe.failure_kinds import KINDS, PackageError
 from assets.servers.recipes.fill import (
     describe_provider,
     fill_address,
@@ -105,14 +105,6 @@ class Resolved:
     instead_of: str | None = None
 
 
-class ResolveError(RuntimeError):
-    """A release that cannot be pinned; `kind` is of the taxonomy."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-
-
 Resolve = Callable[[Package], Resolved]
 
 
@@ -148,7 +140,7 @@ def plan_recipe(
     listing: Listing, resolve: Resolve, *, placeholders: bool = True
 ) -> Recipe | Unlaunchable:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
-    exact version and integrity; whatever it raises as ResolveError becomes an Unlaunchable. Without
+    exact version and integrity; whatever it raises as PackageError becomes an Unlaunchable. Without
     `placeholders` nothing is made up: arguments, variables and headers that need a value are left
     out."""
     identity = identify_server(listing)
@@ -167,7 +159,7 @@ def plan_recipe(
         return Unlaunchable(identity, "no_recipe", problem)
     try:
         resolved = resolve(package)
-    except ResolveError as error:
+    except PackageError as error:
         return Unlaunchable(identity, error.kind, str(error))
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)

@@ -65,7 +65,7 @@ def login(
 @app.command()
 def logout(url: Url) -> None:
     """Forget the login of a remote server. The server is not told: revoke it there if need be."""
-    from assets.servers.credentials.oauth import TokenStore
+    from assets.servers.credentials.token_store import TokenStore
 
     server_id = _parse_server_id(url)
     forgotten = TokenStore(load_settings().state_path(), server_id).forget()

@@ -365,10 +365,10 @@ async def test_no_sandbox_is_an_outcome_and_its_mend_is_told(bench, monkeypatch)
 
 
 async def test_a_package_that_cannot_be_fetched_is_our_trouble(bench, monkeypatch):
-    from assets.servers.packages.fetch import FetchError
+    from assets.servers.probe.failure_kinds import PackageError
 
     def no_registry(*_, **__):
-        raise FetchError("fetch_failed", "no route to the registry")
+        raise PackageError("fetch_failed", "no route to the registry")
 
     async with bench.world(ECHO) as world:
         monkeypatch.setattr(stdio_connection, "ensure_artifact", no_registry)

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from assets.servers.credentials.oauth import TokenStore, auth_for, log_in
+from assets.servers.credentials.oauth import auth_for, log_in
 from assets.servers.credentials.secrets import OAuthChoice, SecretError
+from assets.servers.credentials.token_store import TokenStore
 from tests.servers.remote.test_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.credentials.oauth import TokenStore, auth_for
+from assets.servers.credentials.oauth import auth_for
+from assets.servers.credentials.token_store import TokenStore
 from orchestration.cli.data.login import app
 from tests.servers.remote.test_probe import ask
 from tests.support.oauth_authority import authority

@@ -7,7 +7,7 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.recipes.recipe import ResolveError
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.remote.transport import RemotePolicy
 from demo.server import replicas
 from tests.servers.conftest import npm
@@ -166,7 +166,7 @@ def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):
 
     def down(package):
         answers.append(package)
-        raise ResolveError("fetch_failed", "no route")
+        raise PackageError("fetch_failed", "no route")
 
     first = deploy([npm("pkg")], resolve=down)
     assert first.rows[0]["error_kind"] == "fetch_failed"

@@ -15,9 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from assets.servers.packages.fetch import FetchError, artifact_digest, ensure_artifact
+from assets.servers.packages.fetch import artifact_digest, ensure_artifact
 from assets.servers.packages.install import _digest_installed
 from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -192,7 +193,7 @@ def test_install_scripts_stay_off_and_it_is_said_that_there_were_some(registry):
 def test_a_policy_that_says_never_is_not_talked_out_of_it(registry):
     recipe = node_package(registry)
     for policy in (None, SandboxPolicy()):
-        with pytest.raises(FetchError, match="install scripts are off") as refused:
+        with pytest.raises(PackageError, match="install scripts are off") as refused:
             fetch(registry, recipe, policy, scripts=True)
         assert refused.value.kind == "policy_denied"
 
@@ -225,7 +226,7 @@ def test_with_and_without_scripts_are_two_artefacts(registry):
 
 def test_a_source_release_is_built_on_the_second_attempt_only(registry):
     recipe = source_release(registry)
-    with pytest.raises(FetchError) as refused:
+    with pytest.raises(PackageError) as refused:
         fetch(registry, recipe)
     assert refused.value.kind == "build_failed"
     made = fetch(registry, recipe, SECOND)
@@ -254,7 +255,7 @@ def test_another_file_than_the_pinned_one_is_refused(registry):
     name = "built-1.0.0-py3-none-any.whl"
     pinned = registry.pypi("built", name, wheel())
     registry.pypi("built", name, wheel("def main(): evil()\n"))
-    with pytest.raises(FetchError) as refused:
+    with pytest.raises(PackageError) as refused:
         fetch(registry, pinned)
     assert refused.value.kind == "integrity"
 
@@ -277,7 +278,7 @@ def test_what_a_script_leaves_for_us_to_step_into_harms_nobody(name, registry):
     kind, said, made = None, "", None
     try:
         made = fetch(registry, recipe, SECOND, scripts=True)
-    except FetchError as error:
+    except PackageError as error:
         kind, said = error.kind, str(error)
     assert kind in (None, "build_failed", "no_recipe", "fetch_failed", "integrity")
     assert "root:" not in said

@@ -6,8 +6,9 @@ import zipfile
 import pytest
 
 from assets.servers.packages import mcpb as bundles
-from assets.servers.packages.download import DownloadError, download
-from assets.servers.packages.mcpb import BundleError, extract_bundle, read_command
+from assets.servers.packages.download import download
+from assets.servers.packages.mcpb import extract_bundle, read_command
+from assets.servers.probe.failure_kinds import PackageError
 
 
 def _zip(path, entries):
@@ -39,7 +40,7 @@ def test_files_keep_their_folders_and_whether_they_run(tmp_path):
 def test_an_entry_that_points_out_is_refused(tmp_path, entry):
     _zip(tmp_path / "b", [(entry, "/etc/passwd")])
     (tmp_path / "out").mkdir()
-    with pytest.raises(BundleError, match=r"points out|is a link"):
+    with pytest.raises(PackageError, match=r"points out|is a link"):
         extract_bundle(tmp_path / "b", tmp_path / "out")
     assert not (tmp_path / "x").exists()
 
@@ -49,13 +50,13 @@ def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "b", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", b"\0" * (4 << 20))
     (tmp_path / "out").mkdir()
-    with pytest.raises(BundleError, match="more than 1 MB"):
+    with pytest.raises(PackageError, match="more than 1 MB"):
         extract_bundle(tmp_path / "b", tmp_path / "out")
 
 
 def test_what_is_no_zip_says_so(tmp_path):
     (tmp_path / "b").write_text("<html>")
-    with pytest.raises(BundleError, match="no readable zip"):
+    with pytest.raises(PackageError, match="no readable zip"):
         extract_bundle(tmp_path / "b", tmp_path)
 
 
@@ -96,7 +97,7 @@ def test_a_manifest_without_a_command_is_started_by_its_type(tmp_path):
     [None, [], {"mcp_config": {"command": 7}}, {"mcp_config": {"command": "../../bin/sh"}}],
 )
 def test_an_unusable_manifest_is_refused(tmp_path, server):
-    with pytest.raises(BundleError):
+    with pytest.raises(PackageError):
         _command(tmp_path, server=server)
 
 
@@ -119,21 +120,21 @@ def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
 )
 def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, path, limits, kind):
     host.files |= {"/a": b"data", "/big": b"x" * (2 << 20)}
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(PackageError) as caught:
         download(host.url + path, tmp_path, allow_loopback=True, **limits)
     assert caught.value.kind == kind
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_host_that_is_down_is_a_failed_fetch(tmp_path):
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(PackageError) as caught:
         download("http://127.0.0.1:9/x", tmp_path, allow_loopback=True)
     assert caught.value.kind == "fetch_failed"
 
 
 def test_a_bundle_at_a_private_address_is_not_asked_for(tmp_path, host):
     for url in (f"{host.url}/a", host.url.replace("127.0.0.1", "localhost"), "http://10.0.0.1/a"):
-        with pytest.raises(DownloadError, match="not a public address") as caught:
+        with pytest.raises(PackageError, match="not a public address") as caught:
             download(url, tmp_path)
         assert caught.value.kind == "fetch_failed"
     assert host.requests == []

@@ -13,7 +13,7 @@ from assets.servers.packages import image_tags, resolve
 from assets.servers.packages.npm_registry import NpmRegistry
 from assets.servers.packages.resolve import Resolver
 from assets.servers.packages.run_tool import Finished
-from assets.servers.recipes.recipe import ResolveError
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -83,13 +83,13 @@ def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
 def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> None:
     if answer is not None:
         registry[1]["/x/latest"] = answer
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(PackageError) as error:
         resolver(Package(type="npm", identifier="x"))
     assert error.value.kind == kind
 
 
 def test_a_registry_out_of_reach_is_no_absence(tmp_path) -> None:
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(PackageError) as error:
         NpmRegistry("http://127.0.0.1:1", True, None).release("x", "latest")
     assert error.value.kind == "fetch_failed"
 
@@ -136,7 +136,7 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
 )
 def test_what_uv_says_names_the_kind(resolver, uv, said, kind) -> None:
     uv[1].append(("compile", (1, "", said)))
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(PackageError) as error:
         resolver(Package(type="pypi", identifier="x", version="0.1.0"))
     assert error.value.kind == kind
 
@@ -181,7 +181,7 @@ def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
     def run(argv):
         return subprocess.CompletedProcess(argv, code, out, said)
 
-    with pytest.raises(ResolveError) as error:
+    with pytest.raises(PackageError) as error:
         image_tags.resolve_image_digest("docker.io/library/x:1", run)
     assert error.value.kind == kind
 
@@ -197,6 +197,6 @@ def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(image_tags.shutil, "which", lambda _: None)
-    with pytest.raises(ResolveError, match="install one") as error:
+    with pytest.raises(PackageError, match="install one") as error:
         image_tags.resolve_image_digest("docker.io/library/x:1")
     assert error.value.kind == "needs_software"

@@ -2,11 +2,11 @@ import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
+from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (
     Recipe,
     Resolved,
-    ResolveError,
     Unlaunchable,
     identify_server,
     parse_image,
@@ -133,7 +133,7 @@ def test_a_listing_without_a_safe_launch_says_why(listing, kind):
 
 def test_what_the_registry_refuses_is_a_row_not_an_error():
     def absent(package):
-        raise ResolveError("not_found", f"npm has no {package.identifier}")
+        raise PackageError("not_found", f"npm has no {package.identifier}")
 
     refused = plan_recipe(npm("pkg"), absent)
     assert isinstance(refused, Unlaunchable)

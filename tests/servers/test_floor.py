@@ -1,4 +1,4 @@
-"""The floor under a night's launches."""
+"""The floor under a run's launches."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def rows(**kinds: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("night", "passed"),
+    ("counts", "passed"),
     [
         ({"crashed": 5}, False),
         ({"crashed": 4}, True),  # too few to speak of a rate
@@ -32,6 +32,6 @@ def rows(**kinds: int) -> list[dict[str, Any]]:
     ],
 )
 def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(
-    night: dict[str, int], passed: bool
+    counts: dict[str, int], passed: bool
 ) -> None:
-    assert check_launch_rate(rows(**night)).passed is passed
+    assert check_launch_rate(rows(**counts)).passed is passed

@@ -1,4 +1,4 @@
-"""A launch needs none of the packages that tables, vectors and nights are made with."""
+"""A launch needs none of the packages that tables, vectors and models are made with."""
 
 import json
 import subprocess

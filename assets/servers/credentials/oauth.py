@@ -109,10 +109,7 @@ def log_in(
             url,
             transport="auto",
             limits=ProbePolicy(start_s=patience_s, idle_s=patience_s, extras_s=0),
-            # Whoever types an address on this machine means it.
-            policy=RemotePolicy(
-                allow_loopback=is_loopback(httpx2.URL(url).host), wall_s=2 * patience_s
-            ),
+            policy=RemotePolicy(allow_loopback=here, wall_s=2 * patience_s),
             auth=provider,
             connector=connector,
         )

@@ -57,7 +57,7 @@ def run_package(
 def make_launch(
     recipe: Recipe, artifact: Artifact, toolchain: Toolchain, given: Given | None = None
 ) -> Launch:
-    """The command and the world it sees in the run phase."""
+    """The command and what it sees in the run phase."""
     mounts = [Mount.same(path) for path in toolchain.binds]
     mounts.append(Mount(artifact.tree, SERVER))
     return Launch(

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.servers.deploy.job import Job
 from assets.servers.deploy.result import Deployed
 from assets.servers.probe.failure_kinds import compute_next_retry
 from assets.servers.probe.probe import ProbeResult
@@ -64,23 +65,19 @@ def make_deployment_row(
     recipe: Recipe | Unlaunchable,
     deployed: Deployed | None,
     blobs: Blobs,
+    job: Job,
     *,
-    server_id: str,
-    marketplace: str,
-    listing_id: str,
-    launch_digest: str,
-    conditions: str,
     attempts: int,
     now: float,
 ) -> dict[str, Any]:
     """The row of DEPLOYMENTS; the raw tools go to a blob of their own."""
     row: dict[str, Any] = {
         **dict.fromkeys(DEPLOYMENTS.columns),
-        "server_id": server_id,
-        "marketplace": marketplace,
-        "listing_id": listing_id,
-        "launch_digest": launch_digest,
-        "conditions": conditions,
+        "server_id": job.key,
+        "marketplace": job.listing.marketplace,
+        "listing_id": job.listing.listing_id,
+        "launch_digest": job.launch_digest,
+        "conditions": job.conditions,
         "attempts": attempts,
         "probed_at": now,
     }

@@ -55,7 +55,7 @@ def build_command_line(
     root = os.geteuid() == 0
     shown = uid if root else os.getuid()
     files: list[int] = []
-    args = _world(launch, policy)
+    args = _build_file_tree(launch, policy)
     for path, text in environment.list_identity_files(shown).items():
         files.append(make_memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
@@ -78,7 +78,7 @@ def build_command_line(
     return [*outer, *drop, *inner], files
 
 
-def _world(launch: Launch, policy: SandboxPolicy) -> list[str]:
+def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
     """Bubblewrap's arguments for the namespaces and the file tree."""
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     args += ["--new-session", "--hostname", "sandbox"]

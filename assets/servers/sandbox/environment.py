@@ -1,4 +1,4 @@
-"""The world that every backend shows a server alike: who it is, its environment, its limits."""
+"""What every backend shows a server alike: who it is, its environment, its limits."""
 
 import os
 import random

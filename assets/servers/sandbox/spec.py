@@ -58,7 +58,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Launch:
-    """A command and the world it sees. `env` is its whole environment besides HOME and friends;
+    """A command and what it sees. `env` is its whole environment besides HOME and friends;
     `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host)."""
 
     argv: tuple[str, ...]

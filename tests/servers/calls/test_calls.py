@@ -353,7 +353,7 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
 # --- refusals of ours
 
 
-async def test_no_sandbox_is_an_outcome_and_its_mend_is_told(bench, monkeypatch):
+async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
     def none(_policy):
         raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
 

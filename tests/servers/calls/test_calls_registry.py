@@ -27,7 +27,7 @@ HERE = SandboxPolicy(allow_loopback=True)
 
 
 async def listed(recipe, policy):
-    """(Caller, the raw tools) of a server, probed as at night."""
+    """(Caller, the raw tools) of a server, probed as in a run."""
     require_sandbox()
     deployed = await asyncio.to_thread(deploy, recipe, policy)
     if deployed.probe.error_kind == "fetch_failed":

@@ -1,4 +1,4 @@
-"""OAuth for remote servers: a login by a person, renewal at night, and what must not happen."""
+"""OAuth for remote servers: a login by a person, unattended renewal, and what must not happen."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ def logged_in(url: str, state, **more):
     return log_in(url, SERVER, state, **{"show": browser, "timeout_s": 5.0, **more})
 
 
-def by_night(url: str, state, choice: OAuthChoice | None = None):
+def ask_unattended(url: str, state, choice: OAuthChoice | None = None):
     return ask(url, auth=auth_for(url, SERVER, choice, state))
 
 
@@ -47,12 +47,12 @@ def grants(found) -> list[str]:
 # --- a person's login
 
 
-def test_a_login_is_kept_and_used_at_night(tmp_path):
+def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
     with authority() as (server, resource, _):
         told = logged_in(resource.url, tmp_path)
         assert (told["status"], told["logged_in"], told["tools"]) == ("ok", True, 2), told
         assert (told["renewable"], told["scope"]) == (True, "tools")
-        found = by_night(resource.url, tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
         assert (found.status, len(found.tools)) == ("ok", 2)
         assert grants(server) == ["authorization_code"]
         assert server.grants[0]["resource"] == resource.url
@@ -83,7 +83,7 @@ def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
         assert list(server.clients) == ["mine"]
         assert told["scope"] == "a b"
         ends_now(tmp_path)
-        assert by_night(resource.url, tmp_path).status == "ok"
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
         assert server.grants[-1]["client_secret"] == "own-secret-1"
 
 
@@ -165,35 +165,35 @@ def test_an_authorization_address_that_is_no_web_page_is_not_shown(tmp_path, end
     assert (told["status"] == "ok", shown) == (False, [])
 
 
-def test_an_unreadable_file_is_mended_by_a_login(tmp_path):
+def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
     store = TokenStore(tmp_path, SERVER)
     store.save()
     store.path.write_text("{half")
     with authority() as (_, resource, _issuer):
         with pytest.raises(SecretError, match="toolmill login"):
-            by_night(resource.url, tmp_path)
+            ask_unattended(resource.url, tmp_path)
         assert logged_in(resource.url, tmp_path)["logged_in"]
-        assert by_night(resource.url, tmp_path).status == "ok"
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
 
 
-# --- at night
+# --- unattended
 
 
 def test_without_a_login_the_hint_says_how(tmp_path):
     with authority() as (server, resource, _):
-        found = by_night(resource.url, tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
         assert (found.error_kind, server.clients) == ("remote_auth", {})
         assert f"toolmill login {resource.url}" in str(found.hint)
 
 
 @pytest.mark.parametrize("rotates", [True, False])
-def test_a_token_that_ended_is_renewed_and_kept_each_night(tmp_path, rotates):
+def test_a_token_that_ended_is_renewed_and_kept_each_time(tmp_path, rotates):
     with authority(rotates=rotates) as (server, resource, issuer):
         logged_in(resource.url, tmp_path)
         for _ in range(2):
             server.access.clear()
             ends_now(tmp_path)
-            assert by_night(resource.url, tmp_path).status == "ok"
+            assert ask_unattended(resource.url, tmp_path).status == "ok"
         assert grants(server) == ["authorization_code", "refresh_token", "refresh_token"]
         assert "/authorize" not in [urlsplit(call.path).path for call in issuer.calls[4:]]
         kept = TokenStore(tmp_path, SERVER).load()
@@ -206,7 +206,7 @@ def test_a_token_that_was_revoked_early_is_renewed_too(tmp_path):
     with authority(rotates=False) as (server, resource, _):
         logged_in(resource.url, tmp_path)
         server.access.clear()
-        assert by_night(resource.url, tmp_path).status == "ok"
+        assert ask_unattended(resource.url, tmp_path).status == "ok"
         assert grants(server) == ["authorization_code", "refresh_token"]
         assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
 
@@ -221,7 +221,7 @@ def test_probes_at_once_do_not_spend_each_others_renewal(tmp_path, ended):
         if ended:
             ends_now(tmp_path)
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: by_night(resource.url, tmp_path), range(4)))
+            found = list(pool.map(lambda _: ask_unattended(resource.url, tmp_path), range(4)))
         assert [one.status for one in found] == ["ok"] * 4, found
         if ended:
             assert grants(server) == ["authorization_code", "refresh_token"]
@@ -237,7 +237,7 @@ def test_a_refused_renewal_needs_a_person(tmp_path, ended):
         server.refuses_refresh = True
         if ended:
             ends_now(tmp_path)
-        found = by_night(resource.url, tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
         assert found.error_kind == "remote_auth"
         assert f"toolmill login {resource.url}" in str(found.hint)
         assert token not in str(found.hint)  # the authority's answer quotes it
@@ -249,7 +249,7 @@ def test_a_token_without_renewal_that_ended_needs_a_person(tmp_path):
     with authority(refreshable=False) as (server, resource, _):
         assert not logged_in(resource.url, tmp_path)["renewable"]
         server.access.clear()
-        found = by_night(resource.url, tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
         assert (found.error_kind, len(server.clients)) == ("remote_auth", 1)
         assert "toolmill login" in str(found.hint)
 
@@ -277,7 +277,7 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
         logged_in(resource.url, tmp_path)
         one.access.clear()
         one.issuer = two.issuer  # the MCP server names another authority from now on
-        found = by_night(resource.url, tmp_path)
+        found = ask_unattended(resource.url, tmp_path)
         assert found.error_kind == "remote_auth"
         assert "another authorization server" in str(found.hint)
         assert (two.grants, two.clients) == ([], {})
@@ -286,36 +286,40 @@ def test_credentials_that_moved_to_another_authority_are_not_shown_to_it(tmp_pat
 
 # --- client credentials
 
-MACHINE = {"grant": "client_credentials", "client_id": "night", "client_secret": "env:NIGHT"}
+MACHINE = {
+    "grant": "client_credentials",
+    "client_id": "machine",
+    "client_secret": "env:MACHINE_SECRET",
+}
 
 
 def test_a_machine_logs_itself_in_and_keeps_the_token(tmp_path, monkeypatch):
-    monkeypatch.setenv("NIGHT", "night-secret")
-    with authority(machines={"night": "night-secret"}) as (server, resource, _):
+    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
         choice = OAuthChoice(**MACHINE, issuer=server.issuer)
-        assert by_night(resource.url, tmp_path, choice).status == "ok"
-        assert by_night(resource.url, tmp_path, choice).status == "ok"
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
         assert grants(server) == ["client_credentials"]
         ends_now(tmp_path)
         server.access.clear()
-        assert by_night(resource.url, tmp_path, choice).status == "ok"
+        assert ask_unattended(resource.url, tmp_path, choice).status == "ok"
         assert grants(server) == ["client_credentials"] * 2
-    assert "night-secret" not in TokenStore(tmp_path, SERVER).path.read_text()
+    assert "machine-secret" not in TokenStore(tmp_path, SERVER).path.read_text()
 
 
 def test_a_machine_that_is_refused_is_told_without_its_secret(tmp_path, monkeypatch):
-    monkeypatch.setenv("NIGHT", "wrong-secret")
-    with authority(machines={"night": "night-secret"}) as (server, resource, _):
-        found = by_night(resource.url, tmp_path, OAuthChoice(**MACHINE, issuer=server.issuer))
+    monkeypatch.setenv("MACHINE_SECRET", "wrong-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
+        found = ask_unattended(resource.url, tmp_path, OAuthChoice(**MACHINE, issuer=server.issuer))
     assert found.error_kind == "remote_auth"
     assert "400" in str(found.hint)
     assert "wrong-secret" not in repr(found)
 
 
 def test_a_machines_secret_goes_to_the_named_issuer_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("NIGHT", "night-secret")
-    with authority(machines={"night": "night-secret"}) as (server, resource, _):
-        found = by_night(
+    monkeypatch.setenv("MACHINE_SECRET", "machine-secret")
+    with authority(machines={"machine": "machine-secret"}) as (server, resource, _):
+        found = ask_unattended(
             resource.url, tmp_path, OAuthChoice(**MACHINE, issuer="https://mine.example")
         )
         assert (found.error_kind, server.grants) == ("remote_auth", [])

@@ -61,7 +61,7 @@ def test_a_server_without_sources_is_given_nothing():
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
-def test_a_file_that_others_may_read_is_refused_with_the_mend(tmp_path, mode):
+def test_a_file_that_others_may_read_is_refused_with_the_fix(tmp_path, mode):
     path = private_file(tmp_path, VALUE.encode(), mode)
     error = refused(env={"KEY": f"file:{path}"})
     assert f"chmod 600 {path}" in str(error)

@@ -6,6 +6,7 @@ import pytest
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy, effect_key
+from assets.servers.deploy.job import Job
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.deploy.result import Deployed
 from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
@@ -14,6 +15,7 @@ from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 from warehouse.storage.blobs import Blobs
 
@@ -105,7 +107,7 @@ def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatc
     assert b"hunter2" not in deployed.to_json()
 
 
-def test_a_secret_that_is_missing_is_a_failure_with_its_mend(tmp_path):
+def test_a_secret_that_is_missing_is_a_failure_with_its_fix(tmp_path):
     sources = {"npm:x": ServerSecrets(env={"KEY": "env:NO_SUCH_VARIABLE"})}
     policy = DeployPolicy(tmp_path, secrets=Secrets(sources, bytes(16)))
     result = deploy(RECIPE, policy).probe
@@ -122,7 +124,7 @@ def test_the_demo_asks_no_server_outside_this_host(tmp_path):
     assert (result.error_kind, "this host" in str(result.hint)) == ("policy_denied", True)
 
 
-def test_a_strangers_words_fit_the_columns_whatever_they_hold(installed, tmp_path):
+def test_untrusted_words_fit_the_columns_whatever_they_hold(installed, tmp_path):
     source = """
 message = read()
 info = {"name": "\\ud800", "version": "7"}
@@ -144,8 +146,8 @@ while True:
     deployed = deploy(RECIPE, policy)
     assert deployed.probe.status == "ok", deployed.probe.hint
     blobs = Blobs(tmp_path / "blobs")
-    names = dict.fromkeys(("server_id", "marketplace", "listing_id", "launch_digest"), "x")
-    row = make_deployment_row(RECIPE, deployed, blobs, **names, conditions="c", attempts=1, now=0.0)
+    job = Job(RECIPE.server_id, npm("x"), None, policy)
+    row = make_deployment_row(RECIPE, deployed, blobs, job, attempts=1, now=0.0)
     (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
     assert (kept["server_name"], kept["server_version"]) == ("?", "7")
     extras = blobs.get_json(kept["extras_blob"])

@@ -42,11 +42,11 @@ def _deploys(warehouse):
     return warehouse.ledger.counts().get(("deploy", "done"), 0)
 
 
-def _digest(night):
-    return DEPLOYMENTS.digest(DEPLOYMENTS.frame(night.rows))
+def _digest(run):
+    return DEPLOYMENTS.digest(DEPLOYMENTS.frame(run.rows))
 
 
-def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
+def test_a_run_over_good_and_bad_servers(deploy, host, warehouse):
     listings = [
         host.listing("good", GOOD),
         host.listing("twin", GOOD),
@@ -56,8 +56,8 @@ def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
         host.listing("empty", "serve([])"),
         npm("x", native_id="odd", runnable=False, reason="no command", package=None),
     ]
-    night = deploy(listings)
-    kinds = {row["server_id"].rpartition("/")[2]: row["error_kind"] for row in night.rows}
+    run = deploy(listings)
+    kinds = {row["server_id"].rpartition("/")[2]: row["error_kind"] for row in run.rows}
     assert kinds == {
         "good.mcpb": None,
         "twin.mcpb": None,
@@ -67,13 +67,13 @@ def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
         "empty.mcpb": "no_tools",
         "listing:registry:odd": "no_recipe",
     }
-    assert all(row["hint"] for row in night.rows if row["status"] == "failed")
-    assert summarise_rows(night.rows)["tools"] == 4
-    tools = [row["tools_blob"] for row in night.rows if row["status"] == "ok"]
+    assert all(row["hint"] for row in run.rows if row["status"] == "failed")
+    assert summarise_rows(run.rows)["tools"] == 4
+    tools = [row["tools_blob"] for row in run.rows if row["status"] == "ok"]
     assert warehouse.blobs.get_json(tools[0])[0]["name"] == "a"
 
 
-def test_an_unchanged_world_costs_nothing(deploy, host, warehouse):
+def test_unchanged_listings_costs_nothing(deploy, host, warehouse):
     listings = [host.listing("good", GOOD), host.listing("keyed", "sys.exit('API key required')")]
     first = deploy(listings)
     effects, requests = warehouse.ledger.counts(), len(host.requests)
@@ -105,7 +105,7 @@ def test_a_failure_waits_for_its_time_and_then_counts_its_attempts(deploy, host)
     assert _digest(later) == _digest(first)  # a failure that stays is no news
 
 
-def test_a_night_that_was_killed_repeats_no_launch(deploy, host, warehouse):
+def test_a_run_that_was_killed_repeats_no_launch(deploy, host, warehouse):
     listings = [host.listing("a", GOOD), host.listing("b", GOOD)]
     whole = deploy(listings)
     again = deploy(listings, [], now=5.0)  # the rows were lost, the ledger was not
@@ -123,8 +123,8 @@ def test_the_same_recipe_on_two_marketplaces_is_launched_once(deploy, host, ware
 
 def test_two_listings_of_one_server_are_one_row(deploy, host):
     listing = host.listing("a", GOOD)
-    night = deploy([listing, listing.model_copy(update={"native_id": "z"})])
-    assert [row["listing_id"] for row in night.rows] == ["registry:a"]
+    run = deploy([listing, listing.model_copy(update={"native_id": "z"})])
+    assert [row["listing_id"] for row in run.rows] == ["registry:a"]
 
 
 def test_an_edited_description_launches_nothing(deploy, host):
@@ -151,7 +151,7 @@ def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
     assert (second.done, second.rows) == ([], first.rows)
 
 
-def test_an_unpinned_server_is_asked_for_each_night_and_launched_when_it_moved(deploy, host):
+def test_an_unpinned_server_is_asked_for_each_run_and_launched_when_it_moved(deploy, host):
     first = deploy([host.listing("a", GOOD, pinned=False)])
     same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, run_date="n2")
     assert (same.done, len(host.requests)) == ([], 2)
@@ -177,9 +177,9 @@ def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):
 def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, host):
     folder = "serve([tool('a')]) if os.path.isdir(sys.argv[-1]) else sys.exit('Usage: x DIRECTORY')"
     stdio = "serve([tool('a')]) if 'stdio' in sys.argv else sys.exit('usage: x {stdio,http}')"
-    night = deploy([host.listing("folder", folder), host.listing("stdio", stdio)])
-    assert [row["error_kind"] for row in night.rows] == [None, None]
-    assert [row["placeholders"] for row in night.rows] == ['["arg:0"]', '["arg:0"]']
+    run = deploy([host.listing("folder", folder), host.listing("stdio", stdio)])
+    assert [row["error_kind"] for row in run.rows] == [None, None]
+    assert [row["placeholders"] for row in run.rows] == ['["arg:0"]', '["arg:0"]']
 
 
 def test_progress_is_told_of_every_server(deploy, host):
@@ -201,8 +201,8 @@ def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse)
     (artifact,) = (warehouse.home / "artifacts").iterdir()
     (artifact / "toolmill.json").unlink()
     shutil.rmtree(artifact)
-    night = deploy([listing.model_copy(update={"args": ("--again",)})], run_date="n2")
-    assert night.rows[0]["error_kind"] is None
+    run = deploy([listing.model_copy(update={"args": ("--again",)})], run_date="n2")
+    assert run.rows[0]["error_kind"] is None
     assert len(host.requests) == 2
 
 
@@ -223,7 +223,7 @@ def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, mon
     assert _digest(third) == _digest(first)
 
 
-def test_a_remote_server_is_asked_every_night(deploy, warehouse):
+def test_a_remote_server_is_asked_in_every_run(deploy, warehouse):
     with replicas(scale="small", sites=["files"]) as running:
         url = f"{running['files']}/mcp"
         listing = npm("glossary", package=None, url=url, transport="streamable-http")
@@ -231,10 +231,10 @@ def test_a_remote_server_is_asked_every_night(deploy, warehouse):
         assert deploy([listing]).rows[0]["error_kind"] == "policy_denied"
         first = deploy([listing], policy=asks)
         assert (first.rows[0]["status"], first.rows[0]["n_tools"]) == ("ok", 2), first.rows[0]
-        again = deploy([listing], first.rows, policy=asks)  # the same night: after a kill
-        next_night = deploy([listing], again.rows, run_date="n2", policy=asks)
+        again = deploy([listing], first.rows, policy=asks)  # the same run date: after a kill
+        next_run = deploy([listing], again.rows, run_date="n2", policy=asks)
         assert warehouse.ledger.counts()["remote", "done"] == 2
-        assert _digest(next_night) == _digest(first)
+        assert _digest(next_run) == _digest(first)
         assert (first.rows[0]["certified"], first.rows[0]["behaviour"]) == (None, "[]")
-    down = deploy([listing], next_night.rows, run_date="n3", policy=asks)
+    down = deploy([listing], next_run.rows, run_date="n3", policy=asks)
     assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")

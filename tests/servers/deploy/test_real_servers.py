@@ -15,7 +15,7 @@ REFERENCE = "@modelcontextprotocol/server-"
 SECRETS = ("JIRA_URL", "JIRA_USERNAME", "JIRA_API_TOKEN", "CONFLUENCE_URL", "CONFLUENCE_USERNAME")
 
 
-def _night(warehouse, listings, previous=()):
+def _deploy(warehouse, listings, previous=()):
     require_sandbox()
     return deploy_listings(
         listings,
@@ -28,13 +28,13 @@ def _night(warehouse, listings, previous=()):
     )
 
 
-def _tools(night):
-    return {row["server_id"]: row["error_kind"] or row["n_tools"] for row in night.rows}
+def _tools(run):
+    return {row["server_id"]: row["error_kind"] or row["n_tools"] for row in run.rows}
 
 
 def test_a_python_server_and_packages_that_do_not_exist(warehouse):
     absent = "toolmill-test-no-such-package"
-    night = _night(
+    run = _deploy(
         warehouse,
         [
             pypi("mcp-server-time", "2026.10.19"),
@@ -42,9 +42,9 @@ def test_a_python_server_and_packages_that_do_not_exist(warehouse):
             npm(f"@{absent}/x"),
         ],
     )
-    if "fetch_failed" in _tools(night).values():
+    if "fetch_failed" in _tools(run).values():
         pytest.skip("the package registries are out of reach")
-    assert _tools(night) == {
+    assert _tools(run) == {
         "pypi:mcp-server-time": 2,
         f"pypi:{absent}": "not_found",
         f"npm:@{absent}/x": "not_found",
@@ -66,7 +66,7 @@ def test_twelve_real_servers_list_their_tools(warehouse):
         pypi("excel-mcp-server", "2.2.2"),
         pypi("mcp-atlassian", "0.23.1", env=keyed),
     ]
-    night = _night(warehouse, listings)
-    assert sorted(_tools(night).values()) == [1, 1, 2, 9, 12, 13, 14, 19, 24, 25, 46, 98]
-    assert summarise_rows(night.rows)["tools"] == 264
-    assert _night(warehouse, listings, night.rows).done == []
+    run = _deploy(warehouse, listings)
+    assert sorted(_tools(run).values()) == [1, 1, 2, 9, 12, 13, 14, 19, 24, 25, 46, 98]
+    assert summarise_rows(run.rows)["tools"] == 264
+    assert _deploy(warehouse, listings, run.rows).done == []

@@ -44,7 +44,7 @@ def test_a_recipe_survives_json_with_its_digest(recipe, scripts):
 @pytest.mark.parametrize(
     "facts", [{}, {"server_id": "npm:x", "ecosystem": "gem", "name": "x"}, {"no": "recipe"}]
 )
-def test_what_is_no_recipe_is_refused_with_the_mend(facts):
+def test_what_is_no_recipe_is_refused_with_the_fix(facts):
     with pytest.raises(RecipeError, match="build the index again"):
         load_recipe(facts)
 

@@ -103,7 +103,7 @@ def test_without_placeholders_nothing_is_made_up() -> None:
 
 
 @pytest.mark.parametrize("kind", ["needs_network", "needs_software", "out_of_memory", "oversize"])
-def test_what_no_value_mends_is_not_tried_again(kind: str) -> None:
+def test_what_no_value_repairs_is_not_tried_again(kind: str) -> None:
     assert make_next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
 
 

@@ -113,8 +113,9 @@ def _serve_replica(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
-    from assets.marketplaces.crawl.crawl import CrawlPolicy, crawl, load_adapter
+    from assets.marketplaces.crawl.crawl import crawl, load_adapter
     from assets.marketplaces.fetch.fetcher import Fetcher
+    from assets.marketplaces.policy import CrawlPolicy
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs
 

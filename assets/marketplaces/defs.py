@@ -6,16 +6,10 @@ import dagster as dg
 import polars as pl
 
 from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoint
-from assets.marketplaces.crawl.crawl import (
-    KEY_MISSING,
-    CrawlError,
-    CrawlPolicy,
-    CrawlResult,
-    crawl,
-    load_adapter,
-)
+from assets.marketplaces.crawl.crawl import KEY_MISSING, crawl, load_adapter
 from assets.marketplaces.crawl.merge import merge_listings
 from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, CrawlResult
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from warehouse.storage.digest import canonical_json, digest
 
 Transport = Literal["stdio", "streamable-http", "sse"]
 PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
+Flags = Annotated[tuple[str, ...], BeforeValidator(lambda found: tuple(sorted(set(found))))]
 
 FLAGS = (
     "placeholder",  # an argument, URL part or value is left for the user to fill in
@@ -70,9 +71,9 @@ class Listing(_Frozen):
     `command` and `args` are what a person would type (`npx -y NAME@1.2.3 ARGS`); they are never
     given to a shell. For an mcpb package `command` is None: the bundle's manifest holds it. An
     argument the user must supply stands as `{name}` or `{name:filepath}` (formats: string, number,
-    boolean, filepath). `launch` is what they say, None until they are read (`normalise.clean`) and
-    where there are none. `runnable` says that the listing holds the evidence for a recipe; if not,
-    `reason` says why.
+    boolean, filepath). `launch` is what they say, None where there are none; an adapter that has
+    read them states it, else `normalise.clean` reads them. `runnable` says that the listing holds
+    the evidence for a recipe; if not, `reason` says why.
     """
 
     marketplace: str
@@ -90,7 +91,7 @@ class Listing(_Frozen):
     headers: tuple[Header, ...] = ()
     package: Package | None = None
     evidence: str = ""  # where in the payload the launch facts stood
-    flags: tuple[str, ...] = ()
+    flags: Flags = ()
     runnable: bool = False
     reason: str | None = None
     updated_at: str | None = None  # RFC 3339, as the marketplace says

@@ -47,8 +47,8 @@ _ODD_IN_ID = regex.compile(rf"{_HIDDEN.pattern}|(?! )\p{{Zs}}")
 
 def clean(listing: Listing) -> Listing:
     """The listing with texts fit to show, ids whose every character is visible, and, where a launch
-    fact holds a hidden character, `runnable: False` with the reason; `launch` is read from the
-    words as they stand then. Idempotent, never raises."""
+    fact holds a hidden character, `runnable: False` with the reason; `launch` is read where nobody
+    has. Idempotent, never raises."""
     name, hid_name = clean_text(listing.name, NAME_CAP, lines=False)
     description, hid_text = clean_text(listing.description, DESCRIPTION_CAP)
     native_id = _make_visible_id(listing.native_id)
@@ -69,8 +69,10 @@ def clean(listing: Listing) -> Listing:
         launch |= {"runnable": False, "reason": facts["reason"] or reason}
     if hidden and "hidden_text" not in listing.flags:
         facts["flags"] = tuple(sorted({*listing.flags, "hidden_text"}))
-    cleaned = listing.model_copy(update=facts | launch | {"launch": None})
-    if cleaned.command is None and not cleaned.args:
+    if where:
+        launch["launch"] = None  # it was read from other words
+    cleaned = listing.model_copy(update=facts | launch)
+    if cleaned.launch or (cleaned.command is None and not cleaned.args):
         return cleaned
     return cleaned.model_copy(update={"launch": read_launch(cleaned)})
 

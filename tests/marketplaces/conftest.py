@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import Adapter, CrawlPolicy, load_adapter
+from assets.marketplaces.crawl.crawl import load_adapter
+from assets.marketplaces.policy import Adapter, CrawlPolicy
 from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs

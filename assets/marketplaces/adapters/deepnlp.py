@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
+from assets.marketplaces.adapters.support.records import Problems, cut_list, list_refs
 from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
 from assets.marketplaces.launch.mcp_config import make_unrunnable, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import (
@@ -31,7 +32,6 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    make_problem,
 )
 
 _API = "/api/mcp_marketplace/v1"
@@ -64,8 +64,8 @@ class DeepNlpAdapter(Adapter):
             total, items = _read_number(body.get("total_hits")), len(body["items"])
             shown += items
             if items and not new and not problems:
-                hint = f"page {number} repeats the pages before it; the list was cut there"
-                yield RefPage([], problems=[make_problem("", url, "cursor_loop", hint)])
+                fault = f"page {number} repeats the pages before it"
+                yield cut_list(RefPage([]), url, "cursor_loop", fault)
                 return
             over = not items or (items < _COUNT if total is None else shown >= total)
             short = not items and total is not None and shown < total
@@ -90,11 +90,8 @@ class DeepNlpAdapter(Adapter):
             return make_server_listings(identity, raw["servers"], "config")
         items = raw.get("items", [raw])
         if not isinstance(items, list) or not items or not isinstance(items[0], Mapping):
-            return [
-                Listing(
-                    **_make_identity({}, ref), **make_unrunnable("the server's own page is empty")
-                )
-            ]
+            why = make_unrunnable("the server's own page is empty")
+            return [Listing(**_make_identity({}, ref), **why)]
         item = items[0]
         identity = _make_identity(item, ref)
         if "items" not in raw and "config" not in item:
@@ -128,21 +125,17 @@ class DeepNlpAdapter(Adapter):
         base = self.policy.base_url.rstrip("/")
         return base if base.endswith(_API) else base + _API
 
-    def _list_refs(self, items: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    def _list_refs(self, items: list[Any], url: str) -> tuple[list[Ref], Problems]:
         """Refs of a page's items; the digest of what the list shows is a weak revision."""
-        refs, problems = [], []
-        for item in items:
+
+        def make_ref(item: Any) -> Ref | None:
             native_id = item.get("id") if isinstance(item, Mapping) else None
-            if not isinstance(native_id, str) or not native_id.strip(" /"):
-                hint = "the item has no `id`"
-                problems.append(
-                    make_problem(f"malformed-{record_digest(item)[:12]}", url, "malformed", hint)
-                )
-                continue
-            native_id = native_id.strip(" /")
+            native_id = native_id.strip(" /") if isinstance(native_id, str) else ""
             page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
-            refs.append(Ref(native_id, page, record_digest(_strip_unsteady(item)), weak=True))
-        return refs, problems
+            revision = record_digest(_strip_unsteady(item)) if native_id else None
+            return Ref(native_id, page, revision, weak=True) if native_id else None
+
+        return list_refs(items, url, make_ref, "the item has no `id`")
 
 
 def _choose_config(configs: Any) -> tuple[int, dict[str, Any] | None]:

@@ -1,27 +1,29 @@
 """Glama: its MCP directory API, connectors by default and servers where the scope says so."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.fetch.payload import FIX, parse_json, parse_json_object
-from assets.marketplaces.launch.mcp_config import find_account_flags, read_remote_facts
-from assets.marketplaces.listing import Header, Listing
-from assets.marketplaces.policy import (
-    Adapter,
-    CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Post,
-    Ref,
-    RefPage,
-    make_problem,
+from assets.marketplaces.adapters.support.records import (
+    Problems,
+    cut_list,
+    find_saved,
+    follow_cursor,
+    list_refs,
 )
+from assets.marketplaces.fetch.payload import check_json_list, parse_json
+from assets.marketplaces.launch.mcp_config import (
+    add_flags,
+    make_malformed,
+    make_unrunnable,
+    read_remote_facts,
+)
+from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.policy import Adapter, Evidence, Get, Page, Post, Ref, RefPage
 from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
-from warehouse.storage.digest import sha256
 
 _FIRST = 100  # the most the API allows
 _MARKS = {"connection", "environmentVariablesJsonSchema", "repository", "attributes"}
@@ -58,26 +60,24 @@ class GlamaAdapter(Adapter):
             whole = whole and ended
 
     async def _read_list(self, get: Get, scope: str) -> AsyncIterator[RefPage]:
-        after: str | None = None
-        seen: set[str] = set()
-        while True:
+        def make_url(after: str | None) -> str:
             query = {"first": str(_FIRST)} | ({"after": after} if after else {})
-            url = f"{self.policy.base_url.rstrip('/')}/v1/{scope}?{urlencode(query)}"
-            body = await get(url, _check_list_page(scope, empty_is_fine=after is not None))
+            return f"{self.policy.base_url.rstrip('/')}/v1/{scope}?{urlencode(query)}"
+
+        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
+            check = check_json_list(scope, empty_is_fine=not first, beside="pageInfo")
+            body = await get(url, check)
             refs, problems = _list_refs(body[scope], url)
-            info = body["pageInfo"]
-            after = read_string(info.get("endCursor")) or None
-            if info.get("hasNextPage") is not True:
-                yield RefPage(refs, True, problems)
-                return
-            if after is None or after in seen:
-                kind = "cursor_loop" if after else "malformed"
-                what = f"{after!r} came twice" if after else "is missing"
-                hint = f"the cursor {what}; the list of {scope} was cut there"
-                yield RefPage(refs, False, [*problems, make_problem("", url, kind, hint)])
-                return
-            seen.add(after)
-            yield RefPage(refs, False, problems)
+            page = RefPage(refs, problems=problems)
+            after = read_string(body["pageInfo"].get("endCursor")) or None
+            if body["pageInfo"].get("hasNextPage") is not True:
+                return replace(page, ended=True), None
+            if after is None:
+                page = cut_list(page, url, "malformed", "the cursor is missing")
+            return page, after
+
+        async for page in follow_cursor(make_url, read):
+            yield page
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of one connector or server."""
@@ -89,10 +89,9 @@ class GlamaAdapter(Adapter):
         try:
             facts = _read_connector(raw) if _is_connector(raw) else _read_server(raw)
         except (ValueError, TypeError, AttributeError) as error:
-            reason = f"malformed: {redact(str(error)).splitlines()[0]}"[:300]
-            facts = {"runnable": False, "reason": reason}
+            facts = make_malformed(error)
         if raw.get("deprecatedAt"):
-            facts["flags"] = tuple(sorted({*facts.get("flags", ()), "deprecated"}))
+            facts = add_flags(facts, ["deprecated"])
         return [
             Listing(
                 marketplace=self.name,
@@ -114,42 +113,17 @@ class GlamaAdapter(Adapter):
             found = lists[0] if lists else found
             if lists and not found and "pageInfo" in value:
                 return []
-        named = [one for one in found if _is_ours(one)]
-        if not named:
-            keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
-            expected = "a page, a server or a connector of glama"
-            raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
+        expected = "a page, a server or a connector of glama"
+        named = find_saved(page, value, found, _is_ours, expected)
         return [Ref(str(_read_native_id(one)), page.url, raw=one) for one in named]
 
 
-def _check_list_page(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, Any]]:
-    """A check of one list page. Glama at times sends HTML or cut JSON with status 200."""
-
-    def check(page: Page) -> dict[str, Any]:
-        body = parse_json_object(page, scope, "pageInfo")
-        for key, kind in ((scope, list), ("pageInfo", dict)):
-            if not isinstance(body[key], kind):
-                found = f"`{key}` of type {type(body[key]).__name__}"
-                raise CrawlError("missing_key", page.url, found, f"a {kind.__name__} `{key}`", FIX)
-        if not body[scope] and not empty_is_fine:
-            found = f"an empty `{scope}` with status 200"
-            raise CrawlError("empty", page.url, found, "at least one record", FIX)
-        return body
-
-    return check
-
-
-def _list_refs(records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
-    refs, problems = [], []
-    for at, record in enumerate(records):
+def _list_refs(records: list[Any], url: str) -> tuple[list[Ref], Problems]:
+    def make_ref(record: Any) -> Ref | None:
         native_id = _read_native_id(record)
-        if native_id is None:
-            made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
-            hint = "the record has no namespace and slug"
-            problems.append(make_problem(made_up, url, "malformed", hint))
-            continue
-        refs.append(Ref(native_id, url, raw=record))
-    return refs, problems
+        return Ref(native_id, url, raw=record) if native_id else None
+
+    return list_refs(records, url, make_ref, "the record has no namespace and slug")
 
 
 def _read_native_id(record: Any) -> str | None:
@@ -179,7 +153,7 @@ def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     """A remote endpoint. How a key is sent is not said: `Authorization` is the usual place."""
     connection = record.get("connection")
     if not isinstance(connection, dict):
-        return {"runnable": False, "reason": "the connector names no connection"}
+        return make_unrunnable("the connector names no connection")
     auth = read_string(connection.get("authType")).lower()
     headers: tuple[Header, ...] = ()
     if auth not in ("", "none"):
@@ -188,7 +162,7 @@ def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     transport = read_string(connection.get("transport"))
     facts = read_remote_facts(read_string(connection.get("url")).strip(), transport, headers)
     if (urlsplit(facts["url"]).hostname or "").endswith("glama.ai"):
-        facts["flags"] = tuple(sorted({*facts["flags"], "hosted_gateway"}))
+        facts = add_flags(facts, ["hosted_gateway"])
     return facts | {"evidence": "connection"}
 
 
@@ -198,7 +172,7 @@ def _read_server(record: Mapping[str, Any]) -> dict[str, Any]:
     env = tuple(variable for variable, _ in read_schema_inputs(schema))
     return {
         "env": env,
-        "flags": tuple(sorted(find_account_flags(env))),
+        "flags": find_account_flags(env),
         "evidence": "environmentVariablesJsonSchema" if env else "",
         "runnable": False,
         "reason": _NO_COMMAND,

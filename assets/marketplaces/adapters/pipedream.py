@@ -10,14 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from assets.marketplaces.adapters.support.records import Problems, follow_cursor, list_refs
 from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, read_html
 from assets.marketplaces.launch.mcp_config import read_remote_facts
-from assets.marketplaces.launch.mcp_servers import (
-    make_server_listings,
-    read_captured,
-    read_text,
-    record_digest,
-)
+from assets.marketplaces.launch.mcp_servers import make_server_listings, read_captured, read_text
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.markup.html import Tag, read_tokens
 from assets.marketplaces.policy import (
@@ -29,7 +25,6 @@ from assets.marketplaces.policy import (
     Post,
     Ref,
     RefPage,
-    make_problem,
 )
 
 _REMOTE = "https://remote.mcp.pipedream.net/v3"
@@ -65,31 +60,28 @@ class PipedreamAdapter(Adapter):
         return {"Authorization": f"Bearer {token}"}
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
-        cursor: str | None = None
-        seen: set[str] = set()
         shown = 0
-        while True:
-            query = {"limit": str(_LIMIT)} | ({"after": cursor} if cursor else {})
-            url = f"{self._make_root()}/v1/connect/apps?{urlencode(query)}"
-            body = await get(url, check_json_list("data", empty_is_fine=cursor is not None))
+
+        def make_url(after: str | None) -> str:
+            query = {"limit": str(_LIMIT)} | ({"after": after} if after else {})
+            return f"{self._make_root()}/v1/connect/apps?{urlencode(query)}"
+
+        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
+            nonlocal shown
+            body = await get(url, check_json_list("data", empty_is_fine=not first))
             refs, problems = _list_refs(body["data"], url)
-            info = body.get("page_info")
-            after = info.get("end_cursor") if isinstance(info, Mapping) else None
-            cursor = after if isinstance(after, str) and after and body["data"] else None
-            if cursor in seen:
-                hint = f"the cursor {cursor!r} came twice; the list was cut there"
-                yield RefPage(
-                    refs, problems=[*problems, make_problem("", url, "cursor_loop", hint)]
-                )
-                return
             shown += len(body["data"])
-            total = info.get("total_count") if isinstance(info, Mapping) else None
-            short = cursor is None and isinstance(total, int) and shown < total
-            ended = cursor is None and not short
-            yield RefPage(refs, ended=ended, problems=problems, truncated=short)
-            if cursor is None:
-                return
-            seen.add(cursor)
+            info = body.get("page_info")
+            info = info if isinstance(info, Mapping) else {}
+            after = info.get("end_cursor") if body["data"] else None
+            after = after if isinstance(after, str) and after else None
+            total = info.get("total_count")
+            short = after is None and isinstance(total, int) and shown < total
+            page = RefPage(refs, after is None and not short, problems, truncated=short)
+            return page, after
+
+        async for page in follow_cursor(make_url, read):
+            yield page
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The remote server of one app, or the servers of a config of 2025."""
@@ -128,16 +120,12 @@ class PipedreamAdapter(Adapter):
         return self.policy.base_url.rstrip("/").removesuffix("/v1")
 
 
-def _list_refs(apps: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
-    refs, problems = [], []
-    for app in apps:
+def _list_refs(apps: list[Any], url: str) -> tuple[list[Ref], Problems]:
+    def make_ref(app: Any) -> Ref | None:
         slug = read_text(app.get("name_slug")) if isinstance(app, Mapping) else ""
-        if slug:
-            refs.append(Ref(slug, url, None, app))
-        else:
-            made_up = f"malformed-{record_digest(app)[:12]}"
-            problems.append(make_problem(made_up, url, "malformed", "the app has no `name_slug`"))
-    return refs, problems
+        return Ref(slug, url, None, app) if slug else None
+
+    return list_refs(apps, url, make_ref, "the app has no `name_slug`")
 
 
 def _list_headers(slug: str) -> tuple[Header, ...]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.support.private_files import find_files, load, parse_data
 from assets.marketplaces.fetch.payload import FIX
-from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.mcp_config import add_flags, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import read_text, record_digest
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
@@ -90,10 +90,11 @@ class PrivateAdapter(Adapter):
         facts = _mark_secrets(read_launch_facts(entry), entry, raw.get("secret_inputs"))
         if isinstance(entry, Mapping) and entry.get("disabled") is True:
             facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
-        flags = {*facts.get("flags", ()), *(("multi_server",) if raw.get("several") else ())}
+        if raw.get("several"):
+            facts = add_flags(facts, ["multi_server"])
         evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
-        return [Listing(**identity, **{**facts, "flags": tuple(sorted(flags))}, evidence=evidence)]
+        return [Listing(**identity, **facts, evidence=evidence)]
 
     def saved(self, page: Page) -> list[Ref]:
         """One such file."""
@@ -153,7 +154,7 @@ def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, A
     """The facts with every variable and header as a secret that takes a secret input or holds what
     looks like a key, whatever its name."""
     marks = [f"${{input:{one}}}" for one in inputs] if isinstance(inputs, list) else []
-    flags = set(facts.get("flags", ()))
+    flags: set[str] = set()
     changed: dict[str, Any] = {}
     for member in ("env", "headers"):
         said = entry.get(member) if isinstance(entry, Mapping) else None
@@ -166,7 +167,7 @@ def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, A
                 flags.add("needs_account")
             made.append(one)
         changed[member] = tuple(made)
-    return {**facts, **changed, "flags": tuple(sorted(flags))}
+    return add_flags(facts | changed, flags)
 
 
 def _is_covered(approved: str, endpoint: str) -> bool:

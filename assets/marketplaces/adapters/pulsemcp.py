@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.fetch.payload import parse_json
-from assets.marketplaces.launch.mcp_config import find_account_flags
+from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import Evidence, Page, Post, Ref
 from assets.marketplaces.server_json.document import make_server_listing

@@ -4,21 +4,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from assets.marketplaces.adapters.support.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import (
-    Adapter,
-    CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    make_problem,
-)
+from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
 from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
 from assets.marketplaces.server_json.inputs import read_string
-from warehouse.storage.digest import sha256
 
 _LIMIT = 100  # the most the API allows
 
@@ -42,21 +33,17 @@ class RegistryAdapter(Adapter):
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         """Pages of the list. With `since` the registry includes deleted records of its own; it is
         at or before the newest edit known, which is then part of the answer (`checkpoint.py`)."""
-        cursor: str | None = None
-        seen: set[str] = set()
-        while True:
-            url = self.make_page_url(cursor, since)
+
+        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
             # Changes since a time that the newest record has reached are never none.
-            body = await get(url, check_json_list("servers", empty_is_fine=cursor is not None))
+            body = await get(url, check_json_list("servers", empty_is_fine=not first))
             refs, problems = self._read_page(body["servers"], url)
-            cursor, fault = _next(body, seen)
-            if fault:
-                yield RefPage(refs, problems=[*problems, make_problem("", url, *fault)])
-                return
-            yield RefPage(refs, cursor is None, problems)
-            if cursor is None:
-                return
-            seen.add(cursor)
+            cursor, fault = _read_cursor(body)
+            page = RefPage(refs, cursor is None, problems)
+            return cut_list(page, url, "malformed", fault) if fault else page, cursor
+
+        async for page in follow_cursor(lambda cursor: self.make_page_url(cursor, since), read):
+            yield page
 
     def make_page_url(self, cursor: str | None, since: str | None) -> str:
         """The URL of one page of the list; the cursor is opaque and goes encoded."""
@@ -111,19 +98,17 @@ class RegistryAdapter(Adapter):
         return found
 
     def _read_page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
-        """Refs of a page's latest records, and a row for each without a name."""
-        refs: list[Ref] = []
-        problems = []
-        for at, record in enumerate(records):
-            if not _read_name(record):
-                made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
-                problems.append(
-                    make_problem(made_up, url, "malformed", "the record has no server.name")
-                )
-            elif self.read_registry_meta(record).get("isLatest") is not False:
-                # A registry that ignores `version=latest` lists old ones too.
-                refs.append(self._make_ref(record, url))
-        return self._keep_newest(refs), problems
+        """Refs of a page's latest records, and a row for each without a name. A registry that
+        ignores `version=latest` lists old ones too."""
+
+        def make_ref(record: Any) -> Ref | None:
+            return self._make_ref(record, url) if _read_name(record) else None
+
+        refs, problems = list_refs(records, url, make_ref, "the record has no server.name")
+        latest = [
+            ref for ref in refs if self.read_registry_meta(ref.raw).get("isLatest") is not False
+        ]
+        return self._keep_newest(latest), problems
 
     def _keep_newest(self, refs: Iterable[Ref]) -> list[Ref]:
         """Several versions of one name may be flagged latest: the newest of them. The same version
@@ -179,16 +164,14 @@ class RegistryAdapter(Adapter):
         return CrawlError("missing_key", url, found, expected, FIX)
 
 
-def _next(body: dict[str, Any], seen: set[str]) -> tuple[str | None, tuple[str, str] | None]:
-    """(the next cursor or None at the end, kind and hint of what is wrong with it)."""
+def _read_cursor(body: dict[str, Any]) -> tuple[str | None, str | None]:
+    """(the next cursor or None at the end, what is wrong with it)."""
     metadata = body.get("metadata") or {}
     if not isinstance(metadata, dict):
-        return None, ("malformed", f"metadata is {type(metadata).__name__}; the list was cut there")
+        return None, f"metadata is {type(metadata).__name__}"
     cursor = metadata.get("nextCursor") or metadata.get("next_cursor") or None
     if cursor is not None and not read_string(cursor):
-        return None, ("malformed", f"the cursor is {type(cursor).__name__}; the list was cut there")
-    if cursor is not None and read_string(cursor) in seen:
-        return None, ("cursor_loop", f"the cursor {cursor!r} came twice; the list was cut there")
+        return None, f"the cursor is {type(cursor).__name__}"
     return read_string(cursor) or None, None
 
 

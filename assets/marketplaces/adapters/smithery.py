@@ -5,9 +5,11 @@ own address. `homepage` is the author's page, never an endpoint.
 """
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
+from assets.marketplaces.adapters.support.records import cut_list, find_saved, list_refs
 from assets.marketplaces.adapters.support.smithery_connections import Facts, read_connection_facts
 from assets.marketplaces.adapters.support.smithery_slugs import (
     find_server_pages,
@@ -15,7 +17,8 @@ from assets.marketplaces.adapters.support.smithery_slugs import (
     make_server_key,
 )
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
-from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
+from assets.marketplaces.fetch.payload import check_json_list, parse_json, parse_json_object
+from assets.marketplaces.launch.mcp_servers import THIN
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -36,7 +39,7 @@ from warehouse.storage.digest import sha256
 _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")
 _DETAIL = {"connections", "deploymentUrl", "security", "tools"}
-_THIN = "the list names no launch facts; they stand on the server's own page"
+_NAMELESS = "the record has no qualifiedName"
 
 
 class SmitheryAdapter(Adapter):
@@ -91,32 +94,28 @@ class SmitheryAdapter(Adapter):
     async def _read_list(
         self, get: Get, seen: set[str], mapped: Mapping[str, Location]
     ) -> AsyncIterator[tuple[RefPage, int]]:
+        def make_ref(item: Any) -> Ref | None:
+            name = _read_qualified_name(item)
+            if not name:
+                return None
+            seen.add(make_server_key(name))
+            when = mapped.get(make_server_key(name), (name, None))[1]
+            return self._make_ref(name, when or _digest_revision(item))
+
         number = 1
         while True:
             url = self._list_url(number)
             body = await get(url, check_json_list("servers", empty_is_fine=number > 1))
-            refs, problems = [], []
             known = len(seen)
-            for at, item in enumerate(body["servers"]):
-                name = _read_qualified_name(item)
-                if not name:
-                    made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
-                    hint = "the record has no qualifiedName"
-                    problems.append(make_problem(made_up, url, "malformed", hint))
-                    continue
-                seen.add(make_server_key(name))
-                when = mapped.get(make_server_key(name), (name, None))[1]
-                refs.append(self._make_ref(name, when or _digest_revision(item)))
-            repeats = bool(refs) and len(seen) == known
+            refs, problems = list_refs(body["servers"], url, make_ref, _NAMELESS)
+            page = RefPage(refs, problems=problems)
+            repeats = bool(page.refs) and len(seen) == known
             if repeats:
-                hint = f"page {number} names only servers of earlier pages; the list was cut there"
-                problems.append(make_problem("", url, "cursor_loop", hint))
+                fault = f"page {number} names only servers of earlier pages"
+                page = cut_list(replace(page, refs=[]), url, "cursor_loop", fault)
             said = body.get("pagination")
             said = said if isinstance(said, dict) else {}
-            yield (
-                RefPage([] if repeats else refs, problems=problems),
-                _read_number(said.get("totalCount")),
-            )
+            yield page, _read_number(said.get("totalCount"))
             last = number >= (_read_number(said.get("totalPages")) or number + 1)
             if last or repeats or not body["servers"]:
                 return
@@ -141,20 +140,19 @@ class SmitheryAdapter(Adapter):
         return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
 
     def _detail_url(self, name: str) -> str:
-        return (
-            f"{self.policy.base_url.rstrip('/')}/servers/{quote(name, safe='', errors='replace')}"
-        )
+        slug = quote(name, safe="", errors="replace")
+        return f"{self.policy.base_url.rstrip('/')}/servers/{slug}"
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
-        return await get(ref.url, _detail, ref=ref)
+        return await get(ref.url, lambda page: parse_json_object(page, "qualifiedName"), ref=ref)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of a record's own answer; a list's record is too thin to launch."""
         name = _read_qualified_name(raw)
         if not name:
-            raise ValueError("the record has no qualifiedName")
+            raise ValueError(_NAMELESS)
         own = not _DETAIL.isdisjoint(raw)
-        facts: Facts = read_connection_facts(raw) if own else {"reason": _THIN}
+        facts: Facts = read_connection_facts(raw) if own else {"reason": THIN}
         return [
             Listing(
                 marketplace=self.name,
@@ -173,16 +171,9 @@ class SmitheryAdapter(Adapter):
             found = value["servers"]
             if not found and "pagination" in value:
                 return []
-        named = [one for one in found if _read_qualified_name(one)]
-        if not named:
-            keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
-            expected = "a list or a record of smithery with qualifiedName"
-            raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
+        expected = "a list or a record of smithery with qualifiedName"
+        named = find_saved(page, value, found, _read_qualified_name, expected)
         return [Ref(_read_qualified_name(one), page.url, raw=one) for one in named]
-
-
-def _detail(page: Page) -> dict[str, Any]:
-    return parse_json_object(page, "qualifiedName")
 
 
 def _read_qualified_name(item: Any) -> str:

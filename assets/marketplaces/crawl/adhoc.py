@@ -40,32 +40,8 @@ def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
 
 def make_public_listing(listing: Listing) -> dict[str, Any]:
     """A listing in the normal form, as JSON values."""
-    return {
-        "marketplace": listing.marketplace,
-        "native_id": listing.native_id,
-        "name": listing.name,
-        "description": listing.description,
-        "repository": listing.repository,
-        "subfolder": listing.subfolder,
-        "transport": listing.transport,
-        "command": listing.command,
-        "args": list(listing.args),
-        "env": [
-            {"name": v.name, "required": v.required, "secret": v.secret, "default": v.default}
-            for v in listing.env
-        ],
-        "url": listing.url,
-        "headers": [
-            {"name": h.name, "required": h.required, "secret": h.secret, "default": h.default}
-            for h in listing.headers
-        ],
-        "package": listing.package.model_dump() if listing.package else None,
-        "flags": list(listing.flags),
-        "evidence": listing.evidence,
-        "runnable": listing.runnable,
-        "reason": listing.reason,
-        "updated_at": listing.updated_at,
-    }
+    about = {"__all__": {"description"}}  # of a variable: long, and said to a person elsewhere
+    return listing.model_dump(mode="json", exclude={"launch": True, "env": about, "headers": about})
 
 
 def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:

@@ -24,18 +24,6 @@ from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent
 
-__all__ = [
-    "KEY_MISSING",
-    "Adapter",
-    "CrawlError",
-    "CrawlPolicy",
-    "CrawlResult",
-    "UnknownMarketplace",
-    "crawl",
-    "list_marketplaces",
-    "load_adapter",
-]
-
 KEY_MISSING: Completeness = "skipped: key missing"
 
 

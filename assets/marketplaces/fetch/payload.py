@@ -24,17 +24,23 @@ def parse_json(page: Page) -> Any:
         raise CrawlError("truncated", page.url, found, "JSON", FIX) from error
 
 
-def check_json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict[str, Any]]:
-    """A check that a response is a JSON object whose member `key` is a list.
+def check_json_list(
+    key: str, *, empty_is_fine: bool = False, beside: str | None = None
+) -> Callable[[Page], dict[str, Any]]:
+    """A check that a response is a JSON object whose member `key` is a list, and whose member
+    `beside`, where one is named, is an object.
 
     An empty first page is an error: it looks like the end of a marketplace that lost everything.
     """
+    kinds: dict[str, type] = {key: list} | ({beside: dict} if beside else {})
 
     def check(page: Page) -> dict[str, Any]:
-        body = parse_json_object(page, key)
-        if not isinstance(body[key], list):
-            found = f"`{key}` of type {type(body[key]).__name__}"
-            raise CrawlError("missing_key", page.url, found, f"a list `{key}`", FIX)
+        body = parse_json_object(page, *kinds)
+        for name, kind in kinds.items():
+            if not isinstance(body[name], kind):
+                found = f"`{name}` of type {type(body[name]).__name__}"
+                expected = f"a {kind.__name__} `{name}`"
+                raise CrawlError("missing_key", page.url, found, expected, FIX)
         if not body[key] and not empty_is_fine:
             found = f"an empty `{key}` with status 200"
             raise CrawlError("empty", page.url, found, "at least one record", FIX)

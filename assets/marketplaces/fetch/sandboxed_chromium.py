@@ -12,19 +12,8 @@ from functools import cache
 from pathlib import Path
 
 _ETC = (
-    "alternatives",
-    "ca-certificates",
-    "chromium",
-    "chromium.d",
-    "fonts",
-    "group",
-    "hosts",
-    "ld.so.cache",
-    "localtime",
-    "nsswitch.conf",
-    "passwd",
-    "resolv.conf",
-    "ssl/certs",
+    *("alternatives", "ca-certificates", "chromium", "chromium.d", "fonts", "group", "hosts"),
+    *("ld.so.cache", "localtime", "nsswitch.conf", "passwd", "resolv.conf", "ssl/certs"),
 )
 _ROOTS = ("bin", "lib", "lib32", "lib64", "sbin")  # links into /usr on a merged system
 

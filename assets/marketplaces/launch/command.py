@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, find_authors_path, make_unnamed
-from assets.marketplaces.launch.package_spec import is_exact, parse_npm_spec, parse_pypi_spec
 from assets.marketplaces.launch.runners import (
     BRIDGES,
     UV_VALUED,
@@ -15,18 +14,7 @@ from assets.marketplaces.launch.runners import (
 )
 from assets.marketplaces.launch.shell_words import Line, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing
-from warehouse.sanitize.placeholders import find_placeholder, is_local
-
-__all__ = [
-    "Launch",
-    "find_placeholder",
-    "is_exact",
-    "parse_command",
-    "parse_npm_spec",
-    "parse_pypi_spec",
-    "read_launch",
-]
-
+from warehouse.sanitize.placeholders import is_local
 
 # Every name of one runner: (first words) -> what runs.
 _RUNNERS: dict[tuple[str, ...], str] = {
@@ -75,8 +63,7 @@ def read_launch(listing: Listing) -> LaunchFacts:
         return listing.launch
     if listing.command is None:
         return LaunchFacts(own_args=listing.args)
-    launch = parse_command(listing.command, listing.args)
-    return LaunchFacts(own_args=launch.own_args, entry=launch.entry)
+    return parse_command(listing.command, listing.args).facts
 
 
 def _find_runner(line: Line) -> tuple[str, list[str], Launch]:

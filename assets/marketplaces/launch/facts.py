@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import LaunchFacts, Package
 from warehouse.sanitize.placeholders import is_local, is_unfilled
+from warehouse.sanitize.redact import redact
 
 _FILE = re.compile(r"(?i)(?!https?://)\S.*\.(?:[cm]?[jt]s|pyw?|jar|sh|rb|php|exe|dll|go|tsx)")
 FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}
@@ -26,6 +27,12 @@ class Launch:
     env: tuple[tuple[str, str], ...] = ()  # variables the line sets or, where empty, passes on
     flags: frozenset[str] = field(default_factory=frozenset)
     reason: str | None = None  # why there is no way to launch it, else None
+
+    @property
+    def facts(self) -> LaunchFacts:
+        """What a listing keeps of it."""
+        own = tuple(redact(word) for word in self.own_args)
+        return LaunchFacts(own_args=own, entry=self.entry and redact(self.entry))
 
 
 def change_launch(launch: Launch, **changes: object) -> Launch:

@@ -1,7 +1,7 @@
 """Config: an `mcpServers` entry, as pages and READMEs show it, in the listing's normal form."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,22 +16,7 @@ from assets.marketplaces.listing import EnvVar, Header, Package
 from warehouse.sanitize.placeholders import is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 
-__all__ = [
-    "find_account_flags",
-    "make_unrunnable",
-    "read_bundle_facts",
-    "read_launch_facts",
-    "read_remote_facts",
-    "read_stdio_facts",
-    "read_variables",
-]
-
-_GATEWAYS = (
-    "server.smithery.ai",
-    "run.tools",
-    "api.mcphub.com",
-    "mcp.pipedream.net",
-)
+_GATEWAYS = ("server.smithery.ai", "run.tools", "api.mcphub.com", "mcp.pipedream.net")
 _SPELLINGS = {
     "http": "streamable-http",
     "https": "streamable-http",
@@ -52,7 +37,8 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
     runnable, reason) that one entry of `mcpServers` states. Never raises on odd shapes: what
     cannot be read becomes `runnable: False` with a reason."""
     if not isinstance(entry, Mapping):
-        return make_unrunnable(f"malformed: the entry is {_describe_kind(entry)}, not an object")
+        kind = type(entry).__name__
+        return make_unrunnable(f"malformed: the entry is {kind}, not an object")
     said = _read_transport(entry)
     env = tuple(read_variables(_find_member(entry, _ENVS), EnvVar))
     flags = find_value_flags(_find_member(entry, _ENVS))
@@ -67,15 +53,15 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
         headers = tuple(read_variables(found, Header))
         facts = read_remote_facts(url.strip(), str(spelled), headers) | {"env": env}
         flags |= find_value_flags(found) | find_account_flags(env) | _find_query_flags(url)
-        return _add_flags(facts, flags)
+        return add_flags(facts, flags)
     args = entry.get("args")
     args = entry.get("arguments", []) if args is None else args
     if command is not None and not isinstance(command, str):
-        return make_unrunnable(f"malformed: command is {_describe_kind(command)}, not a text")
+        return make_unrunnable(f"malformed: command is {type(command).__name__}, not a text")
     if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
         return make_unrunnable("malformed: args is not a list of texts")
     facts = read_stdio_facts(command, tuple(make_text(arg) for arg in args), env)
-    return _add_flags(facts, flags)
+    return add_flags(facts, flags)
 
 
 def read_stdio_facts(
@@ -88,16 +74,15 @@ def read_stdio_facts(
         headers = tuple(read_variables(dict(launch.headers), Header))
         facts = read_remote_facts(launch.url, launch.transport, headers) | {"env": env}
         flags = launch.flags | find_value_flags(dict(launch.headers)) | find_account_flags(env)
-        flags |= _find_query_flags(launch.url)
-        return _add_flags(facts, flags)
-    flags = set(launch.flags) | find_account_flags(env) | find_value_flags(dict(launch.env))
+        return add_flags(facts, flags | _find_query_flags(launch.url))
     return {
         "transport": "stdio" if command else None,
         "command": redact(launch.command) if launch.command else None,
         "args": tuple(redact(word) for word in launch.args),
+        "launch": launch.facts if command else None,
         "env": env,
         "package": launch.package,
-        "flags": tuple(sorted(flags)),
+        "flags": launch.flags | find_account_flags(env) | find_value_flags(dict(launch.env)),
         "runnable": launch.reason is None,
         "reason": launch.reason,
     }
@@ -124,7 +109,7 @@ def read_remote_facts(url: str, kind: str, headers: tuple[Header, ...]) -> dict[
         "transport": spelled if spelled in ("sse", "streamable-http") else guess,
         "url": url,
         "headers": headers,
-        "flags": tuple(sorted(flags)),
+        "flags": flags,
         "runnable": reason is None,
         "reason": reason,
     }
@@ -135,19 +120,28 @@ def read_bundle_facts(
 ) -> dict[str, Any]:
     """Launch fields of an MCPB bundle: its manifest, not the listing, holds the command."""
     digest = f"sha256:{sha256.lower()}" if sha256 else None
-    flags = find_account_flags(env) | (set() if digest else {"unpinned"})
     return {
         "transport": "stdio",
         "env": env,
         "package": Package(type="mcpb", identifier=url, version=version, digest=digest),
-        "flags": tuple(sorted(flags)),
+        "flags": find_account_flags(env) | (set() if digest else {"unpinned"}),
         "runnable": True,
     }
 
 
 def make_unrunnable(reason: str) -> dict[str, Any]:
     """Launch fields of a listing that states no way to run the server."""
-    return {"runnable": False, "reason": reason}
+    return {"runnable": False, "reason": reason, "flags": set()}
+
+
+def make_malformed(error: Exception) -> dict[str, Any]:
+    """Launch fields of a record that an error says cannot be read."""
+    return make_unrunnable(f"malformed: {redact(str(error)).splitlines()[0]}"[:300])
+
+
+def add_flags(facts: dict[str, Any], flags: Iterable[str]) -> dict[str, Any]:
+    """Launch fields with more flags."""
+    return facts | {"flags": {*facts["flags"], *flags}}
 
 
 def _add_word_variables(
@@ -167,10 +161,6 @@ def _find_query_flags(url: str) -> set[str]:
     pairs = [pair.partition("=") for pair in query.split("&")[:100]]
     asked = any(is_secret_name(name) and is_unfilled(value) for name, _, value in pairs)
     return {"needs_account"} if asked else set()
-
-
-def _add_flags(facts: dict[str, Any], flags: set[str] | frozenset[str]) -> dict[str, Any]:
-    return facts | {"flags": tuple(sorted({*facts.get("flags", ()), *flags}))}
 
 
 def _find_member(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -207,7 +197,3 @@ def _split_host_and_path(url: str) -> tuple[str, str]:
         return parts.hostname or "", parts.path
     except ValueError:  # a broken IPv6 address
         return "", ""
-
-
-def _describe_kind(value: Any) -> str:
-    return type(value).__name__

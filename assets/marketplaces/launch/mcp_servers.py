@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from assets.marketplaces.fetch.payload import FIX
-from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.mcp_config import add_flags, read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, Ref
 from warehouse.sanitize.redact import MARK, redact
@@ -36,8 +36,8 @@ def make_server_listings(
         name = redact(key).replace(MARK, "redacted").strip() or "unnamed"
         facts = dict(identity) | read_launch_facts(entry)
         if several:
+            facts = add_flags(facts, ["multi_server"])
             facts["native_id"] = f"{identity['native_id']}#{name}"
-            facts["flags"] = tuple(sorted({*facts.get("flags", ()), "multi_server"}))
         made.append(Listing(**facts, evidence=f"{evidence} mcpServers.{name}"))
     return made
 

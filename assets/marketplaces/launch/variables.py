@@ -26,7 +26,7 @@ def read_variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     return [made[name] for name in sorted(made)]
 
 
-def find_account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
+def find_account_flags(inputs: tuple[EnvVar | Header, ...]) -> set[str]:
     """{"needs_account"} where a secret is required."""
     return {"needs_account"} if any(one.secret and one.required for one in inputs) else set()
 

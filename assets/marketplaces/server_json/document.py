@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assets.marketplaces.launch.mcp_config import make_malformed, make_unrunnable
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.server_json.inputs import read_string
 from assets.marketplaces.server_json.packages import Facts, read_package_facts, read_remote_offer
@@ -38,8 +39,7 @@ def make_server_listing(server: Any, marketplace: str) -> Listing:
     try:
         return Listing(**identity, **_choose_launch(server))
     except (ValidationError, RecursionError, TypeError, ValueError, AttributeError) as error:
-        reason = f"malformed: {redact(str(error)).splitlines()[0]}"
-        return Listing(**identity, runnable=False, reason=reason[:300])
+        return Listing(**identity, **make_malformed(error))
 
 
 def _choose_launch(server: dict[str, Any]) -> Facts:
@@ -50,7 +50,7 @@ def _choose_launch(server: dict[str, Any]) -> Facts:
     ]
     offers += [(f"remotes[{at}]", _read(read_remote_offer, one)) for at, one in enumerate(remotes)]
     if not offers:
-        return {"runnable": False, "reason": "the record names no package and no remote"}
+        return make_unrunnable("the record names no package and no remote")
     place, facts = min(offers, key=lambda offer: _rank_facts(offer[1]))
     return facts | {"evidence": place}
 
@@ -58,12 +58,11 @@ def _choose_launch(server: dict[str, Any]) -> Facts:
 def _read(reader: Callable[[dict[str, Any]], Facts], one: Any) -> Facts:
     """A malformed offer does not hide the others."""
     if not isinstance(one, dict):
-        return {"runnable": False, "reason": f"malformed: {type(one).__name__}, not an object"}
+        return make_unrunnable(f"malformed: {type(one).__name__}, not an object")
     try:
         return reader(one)
     except (ValidationError, TypeError, ValueError, AttributeError) as error:
-        reason = f"malformed: {redact(str(error)).splitlines()[0]}"
-        return {"runnable": False, "reason": reason[:300]}
+        return make_malformed(error)
 
 
 def _rank_facts(facts: Facts) -> int:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from assets.marketplaces.launch.command import is_exact, parse_npm_spec, parse_pypi_spec
+from assets.marketplaces.launch.package_spec import is_exact, parse_npm_spec, parse_pypi_spec
 from assets.marketplaces.listing import Package
 from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from assets.marketplaces.launch.command import parse_command
-from assets.marketplaces.launch.mcp_config import (
-    find_account_flags,
-    read_remote_facts,
-    read_variables,
-)
+from assets.marketplaces.launch.facts import find_word_flags
+from assets.marketplaces.launch.mcp_config import add_flags, make_unrunnable, read_remote_facts
 from assets.marketplaces.launch.package_spec import is_pinned
+from assets.marketplaces.launch.shell_words import strip_secrets
+from assets.marketplaces.launch.variables import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.server_json.arguments import Arguments, read_arguments
 from assets.marketplaces.server_json.identifiers import NO_RUNNER, read_identity
@@ -56,7 +55,7 @@ def read_package_facts(package: dict[str, Any]) -> Facts:
             identifier, package = old.image, {**package, "version": None}
     found, spec = read_identity(kind, identifier.strip(), package)
     if found is None:
-        return {"runnable": False, "reason": spec}
+        return make_unrunnable(spec)
     facts = _make_command(found, spec, read_string(package.get("runtimeHint")), runtime, own, env)
     if reason:
         facts |= {"runnable": False, "reason": redact(reason)}
@@ -65,14 +64,14 @@ def read_package_facts(package: dict[str, Any]) -> Facts:
     found_there: list[EnvVar] = list(facts.pop("handed"))
     handed = [stated.get(one.name, one) for one in found_there]
     env = (*env, *(one for one in handed if one.name not in named))
-    flags = set(facts["flags"]) | find_account_flags(env)
+    flags = facts["flags"] | find_account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
     flags |= set() if is_pinned(found) else {"unpinned"}
     drafted = is_unfilled(found.version or "") or (found.type == "mcpb" and is_unfilled(identifier))
     flags |= {"placeholder"} if drafted else set()
     served = read_served_facts(package)
     flags |= served.pop("flags")
-    return facts | served | {"env": env, "package": found, "flags": tuple(sorted(flags))}
+    return facts | served | {"env": env, "package": found, "flags": flags}
 
 
 def read_remote_offer(remote: dict[str, Any]) -> Facts:
@@ -82,16 +81,10 @@ def read_remote_offer(remote: dict[str, Any]) -> Facts:
     headers = read_inputs(remote.get("headers"), Header, "headers")
     if filled.text.startswith("{"):
         reason = f"the URL starts with a place to fill in: {filled.text[:80]!r}"
-        return {
-            "url": filled.text,
-            "headers": headers,
-            "flags": ("placeholder",),
-            "runnable": False,
-            "reason": reason,
-        }
+        facts = make_unrunnable(reason) | {"url": filled.text, "headers": headers}
+        return add_flags(facts, ["placeholder"])
     facts = read_remote_facts(filled.text, _read_remote_type(remote), headers)
-    account = filled.secret and filled.required
-    return facts | {"flags": _sort_flags(facts["flags"], {"needs_account"} if account else set())}
+    return add_flags(facts, ["needs_account"] if filled.secret and filled.required else ())
 
 
 def _make_command(
@@ -106,7 +99,8 @@ def _make_command(
     if package.type not in _RUNNERS:
         stuck = package.type in NO_RUNNER
         reason = f"no runner here for a package of type {package.type!r}" if stuck else None
-        flags = parse_command("npx", ("-y", "x@1.0.0", *own.words)).flags
+        words, account = strip_secrets(list(own.words))
+        flags = find_word_flags(tuple(words)) | ({"needs_account"} if account else set())
         facts = {"args": own.words, "flags": flags, "handed": ()}
         return facts | {"runnable": reason is None, "reason": reason}
     hinted = hint.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".cmd").lower()
@@ -123,6 +117,7 @@ def _make_command(
     return {
         "command": command,
         "args": launch.args,
+        "launch": launch.facts,
         "flags": (launch.flags - {"unpinned"}) - _find_asked_flags(package, own),
         "handed": tuple(read_variables(dict(launch.env), EnvVar)),  # `-e NAME=value` of a container
         "runnable": launch.reason is None,
@@ -147,9 +142,8 @@ def _is_switched_on(one: Any) -> bool:
 def _find_asked_flags(package: Package, own: Arguments) -> set[str]:
     """{"needs_account"} where only the variables of a container may ask for a secret: they say
     themselves whether they are required."""
-    if package.type != "oci":
-        return set()
-    return {"needs_account"} - parse_command("npx", ("-y", "x@1.0.0", *own.words)).flags
+    asked = package.type == "oci" and not strip_secrets(list(own.words))[1]
+    return {"needs_account"} if asked else set()
 
 
 def _list_handed_variables(package: dict[str, Any]) -> list[EnvVar]:
@@ -195,7 +189,3 @@ def _read_remote_type(remote: dict[str, Any]) -> str:
         or read_string(remote.get("transport"))
         or read_string(inner.get("type"))
     )
-
-
-def _sort_flags(*flags: Any) -> tuple[str, ...]:
-    return tuple(sorted(set().union(*flags)))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assets.marketplaces.launch.mcp_config import find_account_flags
+from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import Header
 from assets.marketplaces.server_json.inputs import fill, list_objects, read_declared, read_string
 from warehouse.sanitize.placeholders import find_placeholder

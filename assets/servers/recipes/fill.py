@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable
 
-from assets.marketplaces.launch.command import find_placeholder
 from assets.marketplaces.listing import EnvVar, Header, Listing
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
-from warehouse.sanitize.placeholders import is_unfilled
+from warehouse.sanitize.placeholders import find_placeholder, is_unfilled
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from assets.marketplaces.launch.command import is_exact, read_launch
+from assets.marketplaces.launch.command import read_launch
+from assets.marketplaces.launch.package_spec import is_exact
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.probe.failure_kinds import KINDS, PackageError

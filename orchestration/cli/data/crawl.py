@@ -30,9 +30,10 @@ def crawl(
     from dataclasses import replace
 
     from assets.marketplaces.crawl import adhoc
-    from assets.marketplaces.crawl.crawl import CrawlError, load_adapter
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
+    from assets.marketplaces.crawl.crawl import load_adapter
     from assets.marketplaces.crawl.recorder import Recorder
+    from assets.marketplaces.policy import CrawlError
     from orchestration.resources import make_crawl_policy, open_warehouse
 
     chosen = load_settings()
@@ -78,7 +79,7 @@ def parse(
 ) -> None:
     """Print the listings of one saved payload; exit 1 where it is no such payload."""
     from assets.marketplaces.crawl.adhoc import parse_file
-    from assets.marketplaces.crawl.crawl import CrawlError
+    from assets.marketplaces.policy import CrawlError
 
     _require_known(marketplace)
     try:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, CrawlResult, crawl
+from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.crawl.recorder import Recorder
-from assets.marketplaces.policy import Post
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, CrawlResult, Post
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
 from warehouse.ledger.crawl_state import Memo

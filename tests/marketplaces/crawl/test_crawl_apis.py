@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl, load_adapter
-from assets.marketplaces.policy import CrawlResult
+from assets.marketplaces.crawl.crawl import crawl, load_adapter
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, CrawlResult
 from demo.server import Replicas, replicas
 from demo.world.keys import KEYS
 from tests.marketplaces.site import Answer, site

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl
+from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from demo.server import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site

@@ -5,17 +5,11 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import (
-    CrawlError,
-    CrawlPolicy,
-    UnknownMarketplace,
-    crawl,
-    list_marketplaces,
-    load_adapter,
-)
+from assets.marketplaces.crawl.crawl import crawl, list_marketplaces, load_adapter
 from assets.marketplaces.installed import OURS
 from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, UnknownMarketplace
 from demo.server import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, site

@@ -52,21 +52,21 @@ def test_one_variable(name: str, value: str, expected: Any) -> None:
     ],
 )
 def test_a_secret_left_open_in_a_query_needs_an_account(url: str, flags: Any) -> None:
-    assert read_launch_facts({"url": url})["flags"] == flags
+    assert read_launch_facts({"url": url})["flags"] == set(flags)
     bridged = {"command": "npx", "args": ["-y", "mcp-remote", url]}
-    assert read_launch_facts(bridged)["flags"] == flags
+    assert read_launch_facts(bridged)["flags"] == set(flags)
 
 
 def test_a_variable_set_before_the_command_is_a_place_too() -> None:
     facts = read_launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
-    assert facts["flags"] == ("needs_account", "placeholder")
+    assert facts["flags"] == {"needs_account", "placeholder"}
 
 
 def test_a_password_left_open_among_the_arguments_needs_an_account() -> None:
     facts = read_launch_facts(
         {"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]}
     )
-    assert facts["flags"] == ("needs_account", "placeholder")
+    assert facts["flags"] == {"needs_account", "placeholder"}
 
 
 @pytest.mark.parametrize("version", ["1", "1.2", "^1.2.3", "1.x", None])
@@ -76,9 +76,9 @@ def test_a_range_of_npm_is_unpinned(version: str | None) -> None:
 
 
 def test_short_versions_of_images_and_python_are_what_they_say() -> None:
-    assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == ()
+    assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == set()
     image = {"command": "docker", "args": ["run", "-i", "ghcr.io/a/b:1.2"]}
-    assert read_launch_facts(image)["flags"] == ()
+    assert read_launch_facts(image)["flags"] == set()
 
 
 def test_the_headers_of_a_proxy_are_two_words() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl, load_adapter
+from assets.marketplaces.crawl.crawl import crawl, load_adapter
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from demo.replicas.faults import KINDS
 from demo.server import Replicas, replicas
 from demo.world.keys import KEYS

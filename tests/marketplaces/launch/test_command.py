@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.launch.command import (
-    find_placeholder,
-    is_exact,
-    parse_command,
-    read_launch,
-)
+from assets.marketplaces.launch.command import parse_command, read_launch
+from assets.marketplaces.launch.package_spec import is_exact
 from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
+from warehouse.sanitize.placeholders import find_placeholder
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
         "B_URL": (True, False, None),
         "MODE": (False, False, "fast"),
     }
-    assert facts["flags"] == ("needs_account", "placeholder")
+    assert facts["flags"] == {"needs_account", "placeholder"}
     assert "abc123" not in str(facts)
 
 
@@ -36,7 +36,7 @@ def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
     assert [(one.name, one.secret, one.default) for one in facts["headers"]] == [
         ("Authorization", True, None)
     ]
-    assert facts["flags"] == ("hosted_gateway", "needs_account")
+    assert facts["flags"] == {"hosted_gateway", "needs_account"}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_odd_url_is_no_exception(url: str) -> None:
 
 
 def test_a_host_that_only_ends_like_a_gateway_is_none() -> None:
-    assert read_launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == ()
+    assert read_launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == set()
     assert "hosted_gateway" in read_launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
 
 

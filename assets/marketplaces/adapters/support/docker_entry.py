@@ -16,13 +16,13 @@ from assets.marketplaces.adapters.support.docker_parameters import (
     read_parameters,
 )
 from assets.marketplaces.launch.mcp_config import (
-    find_account_flags,
+    add_flags,
     make_unrunnable,
     read_remote_facts,
-    read_variables,
 )
 from assets.marketplaces.launch.mcp_servers import read_text
 from assets.marketplaces.launch.package_spec import is_exact, parse_image
+from assets.marketplaces.launch.variables import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, Header
 from warehouse.sanitize.placeholders import is_local, is_unfilled, make_template
 
@@ -51,25 +51,16 @@ def make_entry(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    env, headers = (
-        _read_environment(entry),
-        as_object(as_object(entry.get("remote")).get("headers")),
-    )
-    url = read_text(as_object(entry.get("remote")).get("url")) or read_text(
-        entry.get("sseEndpoint")
-    )
+    env, remote = _read_environment(entry), as_object(entry.get("remote"))
+    url = read_text(remote.get("url")) or read_text(entry.get("sseEndpoint"))
     account = find_account_flags(env) | ({"needs_account"} if _list_providers(entry) else set())
     if url:
-        kind = read_text(as_object(entry.get("remote")).get("transport_type"))
+        kind = read_text(remote.get("transport_type"))
         kind = kind or ("sse" if entry.get("sseEndpoint") else "")
-        named = tuple(
-            read_variables({key: _make_place(str(text)) for key, text in headers.items()}, Header)
-        )
-        facts = read_remote_facts(_make_place(url), kind, named) | {
-            "env": env,
-            "evidence": "remote.url",
-        }
-        return facts | {"flags": tuple(sorted({*facts["flags"], *account}))}
+        said = as_object(remote.get("headers")).items()
+        headers = read_variables({key: _make_place(str(text)) for key, text in said}, Header)
+        facts = read_remote_facts(_make_place(url), kind, tuple(headers))
+        return add_flags(facts, account) | {"env": env, "evidence": "remote.url"}
     if entry.get("type") == "poci":
         return make_unrunnable("each tool is a container of its own (type poci)")
     image = read_text(entry.get("image"))
@@ -81,16 +72,14 @@ def read_entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
     words = tuple(_make_words(entry, env, image))
     flags = account | (set() if package.digest or is_exact(package.version) else {"unpinned"})
     flags |= {"placeholder"} if any(is_unfilled(word) for word in words) or _open(entry) else set()
-    flags |= (
-        {"local_path"} if any(is_local(host) for host in _list_texts(entry, "volumes")) else set()
-    )
+    flags |= {"local_path"} if any(map(is_local, _list_texts(entry, "volumes"))) else set()
     return {
         "transport": "stdio",
         "command": "docker",
         "args": words,
         "env": env,
         "package": package,
-        "flags": tuple(sorted(flags)),
+        "flags": flags,
         "evidence": "image",
         "runnable": True,
     }
@@ -164,8 +153,5 @@ def _make_place(text: str) -> str:
 
 def _list_texts(entry: Mapping[str, Any], key: str) -> list[str]:
     found = entry.get(key)
-    return (
-        [str(one) for one in found if isinstance(one, str | int | float)]
-        if isinstance(found, list)
-        else []
-    )
+    texts = found if isinstance(found, list) else []
+    return [str(one) for one in texts if isinstance(one, str | int | float)]

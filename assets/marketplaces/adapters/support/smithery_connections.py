@@ -5,11 +5,14 @@ from typing import Any
 from urllib.parse import quote
 
 from assets.marketplaces.launch.mcp_config import (
-    find_account_flags,
+    add_flags,
+    make_malformed,
+    make_unrunnable,
     read_bundle_facts,
     read_launch_facts,
     read_remote_facts,
 )
+from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import EnvVar, Header
 from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
@@ -24,7 +27,7 @@ def read_connection_facts(record: Mapping[str, Any]) -> Facts:
     can be launched at all, else why there is none."""
     said = record.get("connections")
     if said is not None and not isinstance(said, list):
-        return _make_unrunnable("malformed: connections is not a list")
+        return make_unrunnable("malformed: connections is not a list")
     offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(said or [])]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
         stated = [one for one in said or [] if isinstance(one, Mapping)]
@@ -34,7 +37,7 @@ def read_connection_facts(record: Mapping[str, Any]) -> Facts:
         whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
         offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
     if not offers:
-        return _make_unrunnable("the record names no connection")
+        return make_unrunnable("the record names no connection")
     place, facts = min(offers, key=lambda offer: _rank_facts(offer[1]))
     return facts | {"evidence": place}
 
@@ -48,7 +51,7 @@ def _rank_facts(facts: Facts) -> int:
 def _read(connection: Any) -> Facts:
     """A malformed connection does not hide the others."""
     if not isinstance(connection, Mapping):
-        return _make_unrunnable("malformed: the connection is not an object")
+        return make_unrunnable("malformed: the connection is not an object")
     kind = read_string(connection.get("type")) or read_string(connection.get("kind"))
     try:
         if _is_http(connection) or kind == "sse":
@@ -56,8 +59,8 @@ def _read(connection: Any) -> Facts:
         if kind == "stdio":
             return _read_stdio(connection)
     except (ValueError, TypeError, AttributeError) as error:
-        return _make_unrunnable(f"malformed: {redact(str(error)).splitlines()[0]}"[:300])
-    return _make_unrunnable(f"malformed: a connection of type {kind[:40]!r}")
+        return make_malformed(error)
+    return make_unrunnable(f"malformed: a connection of type {kind[:40]!r}")
 
 
 def _read_stdio(connection: Mapping[str, Any]) -> Facts:
@@ -72,13 +75,12 @@ def _read_stdio(connection: Mapping[str, Any]) -> Facts:
         facts = read_launch_facts(stated)
         named = {variable.name for variable in facts.get("env", ())}
         both = (*facts.get("env", ()), *(one for one in env if one.name not in named))
-        flags = sorted({*facts.get("flags", ()), *find_account_flags(both)})
-        return facts | {"env": both, "flags": tuple(flags)}
-    flags = tuple(sorted(find_account_flags(env)))
+        return add_flags(facts, find_account_flags(both)) | {"env": both}
+    flags = find_account_flags(env)
     reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
     if not bundle and not script:
         reason = "the stdio connection names no bundle"
-    return _make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
+    return make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
 
 
 def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
@@ -98,8 +100,8 @@ def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
         if (name := read_string(travels.get("query"))) and (variable.required or variable.default):
             url = _add_query(url, name, variable)
     facts = read_remote_facts(url, kind, tuple(headers))
-    flags = {*facts["flags"], *find_account_flags(tuple(env)), *find_account_flags(tuple(headers))}
-    return facts | {"env": tuple(env), "flags": tuple(sorted(flags))}
+    flags = find_account_flags((*env, *headers))
+    return add_flags(facts, flags) | {"env": tuple(env)}
 
 
 def _add_query(url: str, name: str, variable: EnvVar) -> str:
@@ -121,7 +123,3 @@ def _is_http(connection: Any) -> bool:
 def _is_address(record: Mapping[str, Any]) -> bool:
     """Whether the record itself names the endpoint that its connection should."""
     return read_string(record.get("deploymentUrl")).startswith(("http://", "https://"))
-
-
-def _make_unrunnable(reason: str) -> Facts:
-    return {"runnable": False, "reason": reason, "flags": ()}

@@ -1,0 +1,63 @@
+"""Records: pages of a list, whoever serves it: their refs, their cursors, what is none of ours."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from assets.marketplaces.fetch.payload import FIX
+from assets.marketplaces.launch.mcp_servers import record_digest
+from assets.marketplaces.policy import CrawlError, Page, Ref, RefPage, make_problem
+
+Problems = list[dict[str, Any]]
+
+
+def list_refs(
+    records: Iterable[Any], url: str, make_ref: Callable[[Any], Ref | None], fault: str
+) -> tuple[list[Ref], Problems]:
+    """A ref of each record, and a problem for each of which `make_ref` makes none."""
+    refs: list[Ref] = []
+    problems: Problems = []
+    for record in records:
+        if ref := make_ref(record):
+            refs.append(ref)
+        else:
+            made_up = f"malformed-{record_digest(record)[:12]}"
+            problems.append(make_problem(made_up, url, "malformed", fault))
+    return refs, problems
+
+
+def cut_list(page: RefPage, url: str, kind: str, fault: str) -> RefPage:
+    """A page after which the list cannot be read on."""
+    hint = f"{fault}; the list was cut there"
+    return replace(page, ended=False, problems=[*page.problems, make_problem("", url, kind, hint)])
+
+
+async def follow_cursor(
+    make_url: Callable[[str | None], str],
+    read: Callable[[str, bool], Awaitable[tuple[RefPage, str | None]]],
+) -> AsyncIterator[RefPage]:
+    """Pages of a list by cursor. `read` gets a URL and whether it is the first, and gives the page
+    and the cursor of the next; a cursor that came before cuts the list."""
+    cursor: str | None = None
+    seen: set[str] = set()
+    while True:
+        url = make_url(cursor)
+        page, cursor = await read(url, cursor is None)
+        if cursor in seen:
+            yield cut_list(page, url, "cursor_loop", f"the cursor {cursor!r} came twice")
+            return
+        yield page
+        if cursor is None:
+            return
+        seen.add(cursor)
+
+
+def find_saved(
+    page: Page, value: Any, found: list[Any], is_ours: Callable[[Any], object], expected: str
+) -> list[Any]:
+    """Those records found in a saved payload that are ours. Raises CrawlError where none is."""
+    named = [one for one in found if is_ours(one)]
+    if not named:
+        keys = sorted(map(str, value))[:6] if isinstance(value, dict) else type(value).__name__
+        raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
+    return named

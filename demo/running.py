@@ -39,8 +39,7 @@ class Replicas(Mapping[str, str]):
         shares: Shares | None = None,
     ) -> None:
         self._sites = _choose_sites(sites)
-        self._faults = check_faults(faults or {})
-        self._fault_sets = {site: FaultSet(site, self._faults.get(site)) for site in self._sites}
+        self._fault_sets = self._make_fault_sets(faults or {})
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
@@ -84,10 +83,7 @@ class Replicas(Mapping[str, str]):
         """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
         `shares`) while running; the addresses stay."""
         if faults is not None:
-            self._faults = check_faults(faults)
-            self._fault_sets = {
-                site: FaultSet(site, self._faults.get(site)) for site in self._sites
-            }
+            self._fault_sets = self._make_fault_sets(faults)
         self._size |= size
         self._world = self._make_world(
             day or self._world.day, scale or self._world.scale, bool(size)
@@ -107,6 +103,10 @@ class Replicas(Mapping[str, str]):
         """Number of requests answered since the start, without `/_stats`."""
         return sum(self.count_by_kind(site).values())
 
+    def _make_fault_sets(self, faults: Mapping[str, str]) -> dict[str, FaultSet]:
+        checked = check_faults(faults)
+        return {site: FaultSet(site, checked.get(site)) for site in self._sites}
+
     def _make_world(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
         """The world of a day and scale; a full one keeps its records from day to day."""
         files_url = self["files"] if "files" in self._sites else ""
@@ -124,13 +124,8 @@ class Replicas(Mapping[str, str]):
 
     def _make_stats_route(self, site: str) -> Callable[[Request], Any]:
         async def stats(_: Request) -> JSONResponse:
-            return JSONResponse(
-                {
-                    "site": site,
-                    "total": self.count_requests(site),
-                    "by_kind": self.count_by_kind(site),
-                }
-            )
+            by_kind = self.count_by_kind(site)
+            return JSONResponse({"site": site, "total": sum(by_kind.values()), "by_kind": by_kind})
 
         return stats
 

@@ -59,7 +59,7 @@ def clean(listing: Listing) -> Listing:
         "repository": escape_hidden(listing.repository),
         "updated_at": escape_hidden(listing.updated_at),
         "evidence": escape_hidden(listing.evidence),
-        "reason": _clean_line(listing.reason),
+        "reason": listing.reason and clean_text(listing.reason, 1_000, lines=False)[0],
     }
     hidden = hid_name or hid_text or native_id != listing.native_id
     launch, where = _clean_launch(listing)
@@ -178,14 +178,11 @@ def _clean_input(one: EnvVar | Header) -> EnvVar | Header:
     default = one.default
     if default is not None:
         default = "".join(
-            part if part in _LINES else str(escape_hidden(part)) for part in _split_lines(default)
+            part if part in _LINES else str(escape_hidden(part))
+            for part in regex.split(r"([\n\t])", default)
         )
     changes = {"name": escape_hidden(one.name), "default": default, "description": description}
     return one.model_copy(update=changes)
-
-
-def _split_lines(text: str) -> list[str]:
-    return regex.split(r"([\n\t])", text)
 
 
 def _is_changed(found: Any, said: Any) -> bool:
@@ -195,10 +192,6 @@ def _is_changed(found: Any, said: Any) -> bool:
     if isinstance(said, EnvVar | Header):
         return (found.name, found.default) != (said.name, said.default)
     return found != said
-
-
-def _clean_line(text: str | None) -> str | None:
-    return None if text is None else clean_text(text, 1_000, lines=False)[0]
 
 
 def _escape(found: Any) -> str:

@@ -1,8 +1,7 @@
 """Reply: what a handler of a replica answers, before it becomes an HTTP response."""
 
 import json
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
@@ -52,32 +51,6 @@ def reply_json(value: Any, status: int = 200, **facts: Any) -> Reply:
 
 def reply_html(text: str, status: int = 200, **facts: Any) -> Reply:
     return Reply(text.encode(), HTML, status, **facts)
-
-
-class Cache:
-    """The replies built last, up to a number of bytes."""
-
-    def __init__(self, limit: int = 8 << 20) -> None:
-        self._limit, self._bytes = limit, 0
-        self._held: OrderedDict[Hashable, Reply] = OrderedDict()
-
-    def get(self, key: Hashable) -> Reply | None:
-        reply = self._held.get(key)
-        if reply is not None:
-            self._held.move_to_end(key)
-        return reply
-
-    def put(self, key: Hashable, reply: Reply) -> None:
-        """Keeps the reply and forgets the least recently used; one that is too large alone is kept
-        until the next comes."""
-        self._held[key] = reply
-        self._bytes += len(reply.body)
-        while self._bytes > self._limit and len(self._held) > 1:
-            self._bytes -= len(self._held.popitem(last=False)[1].body)
-
-    def clear(self) -> None:
-        self._held.clear()
-        self._bytes = 0
 
 
 def _is_held(request: Request, headers: Mapping[str, str]) -> bool:

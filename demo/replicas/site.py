@@ -1,4 +1,4 @@
-"""Site: what every replica does alike: faults of answers, keys, caching, robots.txt."""
+"""Site: what every replica does alike: faults of answers, keys, robots.txt."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from demo.replicas.record_faults import MARK, apply_record_faults
-from demo.replicas.reply import Cache, Reply, reply_json
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.response_faults import FaultSet, make_robots
 from demo.world.catalogue import AnyWorld
 from demo.world.listing_page import RecordList
@@ -28,8 +28,6 @@ class Site(ABC):
 
     def __init__(self, world: Callable[[], AnyWorld], fault_set: Callable[[], FaultSet]) -> None:
         self.world, self.fault_set = world, fault_set
-        self.cache = Cache()
-        self._seen: tuple[Any, Any] = (None, None)  # the world and faults the cache is of
 
     @abstractmethod
     def list_routes(self) -> Sequence[Route]:
@@ -56,7 +54,8 @@ class Site(ABC):
             early = fault_set.reply_instead(request) or (
                 self.refuse_request(request) if keyed else None
             )
-            reply = _damage_reply(early or await self._answer_request(request, handler), fault_set)
+            made = early or handler(request)
+            reply = _damage_reply(await made if inspect.isawaitable(made) else made, fault_set)
             return reply.make_response(request, validators=not fault_set.is_on("no_validators"))
 
         return Route(path, endpoint, methods=[method])
@@ -72,21 +71,6 @@ class Site(ABC):
     def limit_page_size(self, asked: int) -> int:
         """How many records a page holds: what was asked for, in a small world less."""
         return min(asked, self.world().page or asked)
-
-    async def _answer_request(self, request: Request, handler: Handler) -> Reply:
-        now = (self.world(), self.fault_set())
-        if any(one is not other for one, other in zip(now, self._seen, strict=True)):
-            self.cache.clear()
-            self._seen = now
-        # As it was sent: an encoded slash is another address than a slash.
-        sent = (request.url.netloc, request.scope["raw_path"], request.scope["query_string"])
-        reply = self.cache.get(sent) if request.method == "GET" else None
-        if reply is None:
-            made = handler(request)
-            reply = await made if inspect.isawaitable(made) else made
-            if request.method == "GET":
-                self.cache.put(sent, reply)
-        return reply
 
     async def _serve_robots(self, request: Request) -> Response:
         fault_set = self.fault_set()

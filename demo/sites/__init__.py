@@ -14,20 +14,8 @@ from demo.sites.pulsemcp import PulseMcp
 from demo.sites.registry import Registry
 from demo.sites.smithery import Smithery
 
-REPLICAS: Mapping[str, type[Site]] = {
-    site.name: site
-    for site in (
-        Registry,
-        McpSo,
-        Smithery,
-        Glama,
-        PulseMcp,
-        McpHub,
-        DeepNlp,
-        Pipedream,
-        Docker,
-        Files,
-    )
-}
-
-__all__ = ["REPLICAS"]
+_SITES: tuple[type[Site], ...] = (
+    *(Registry, McpSo, Smithery, Glama, PulseMcp),
+    *(McpHub, DeepNlp, Pipedream, Docker, Files),
+)
+REPLICAS: Mapping[str, type[Site]] = {site.name: site for site in _SITES}

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.adapters.support.readme_launch import GATEWAY, choose_config, is_kin
 from assets.marketplaces.crawl.site_walk import Walk
-from assets.marketplaces.crawl.sitemap import parse_locations
+from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.fetch.payload import FIX, parse_json, read_html
 from assets.marketplaces.launch.mcp_config import make_unrunnable
 from assets.marketplaces.launch.mcp_servers import (
@@ -63,13 +63,16 @@ class McpHubAdapter(Adapter):
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         base = self.policy.base_url.rstrip("/")
-        index, nested, found = f"{base}/sitemap.xml", False, False
-        listed = await _read_sitemap(get, index)
-        for url, is_index in listed.pages:
-            entries = await get(url, parse_locations) if is_index else listed.entries
-            nested |= is_index and url != index and any(_XML.search(loc) for loc, _ in entries)
+        index, nested = f"{base}/sitemap.xml", False
+        entries = await _read_sitemap(get, index)
+        found = refs = _list_refs(entries)
+        if refs:
+            yield RefPage(refs)
+        for url in _list_sitemaps(entries):
+            entries = await get(url, parse_locations)
+            nested |= url != index and bool(_list_sitemaps(entries))
             refs = _list_refs(entries)
-            found |= bool(refs)
+            found = found or refs
             yield RefPage(refs)
         if found:
             yield RefPage([], ended=not nested, truncated=nested)
@@ -154,27 +157,21 @@ class McpHubAdapter(Adapter):
         return [Ref(native_id, url, None, {"html": text, "rendered": None})]
 
 
-class _Listed:
-    """What a sitemap holds: its own entries, and which sitemaps of servers it names."""
-
-    def __init__(self, url: str, entries: list[Any]) -> None:
-        self.entries = entries
-        children = sorted({loc for loc, _ in entries if _XML.search(loc)})
-        self.pages = [(loc, True) for loc in children]
-        if _list_refs(entries):
-            self.pages.insert(0, (url, False))
-
-
-async def _read_sitemap(get: Get, url: str) -> _Listed:
+async def _read_sitemap(get: Get, url: str) -> list[Location]:
     try:
-        return _Listed(url, await get(url, parse_locations))
+        return await get(url, parse_locations)
     except CrawlError as error:
         if error.kind not in _NO_SITEMAP or error.status in (401, 403, 429):
             raise
-        return _Listed(url, [])
+        return []
 
 
-def _list_refs(entries: list[Any]) -> list[Ref]:
+def _list_sitemaps(entries: list[Location]) -> list[str]:
+    """The sitemaps that a sitemap names."""
+    return sorted({loc for loc, _ in entries if _XML.search(loc)})
+
+
+def _list_refs(entries: list[Location]) -> list[Ref]:
     refs = [_make_ref(loc, lastmod) for loc, lastmod in entries]
     return [ref for ref in refs if ref is not None]
 

@@ -9,7 +9,7 @@ from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
 from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
-from assets.marketplaces.server_json.inputs import read_string
+from assets.marketplaces.server_json.inputs import as_object, read_string
 
 _LIMIT = 100  # the most the API allows
 
@@ -87,14 +87,14 @@ class RegistryAdapter(Adapter):
         server = _find_server(record)
         found: dict[str, Any] = {}
         for place in (server, record):
-            meta = _as_object(_as_object(place).get("_meta"))
+            meta = as_object(as_object(place).get("_meta"))
             for key in self.meta_keys:
                 found |= {
-                    make_camel_name(name): one for name, one in _as_object(meta.get(key)).items()
+                    make_camel_name(name): one for name, one in as_object(meta.get(key)).items()
                 }
-        old = _as_object(_as_object(server).get("version_detail"))  # before the first dated schema
+        old = as_object(as_object(server).get("version_detail"))  # before the first dated schema
         found = {make_camel_name(name): one for name, one in old.items()} | found
-        found.setdefault("status", _as_object(server).get("status"))
+        found.setdefault("status", as_object(server).get("status"))
         return found
 
     def _read_page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
@@ -136,25 +136,25 @@ class RegistryAdapter(Adapter):
 
     def _list_records(self, value: Any, url: str) -> list[Any]:
         """The records of a payload. Raises CrawlError where it is none of the registry's."""
-        inner = _as_object(value).get("data")
+        inner = as_object(value).get("data")
         holder = inner if isinstance(inner, dict) else value
         found = holder.get("servers", [value]) if isinstance(holder, dict) else value
         if not isinstance(found, list):
             raise self._make_refusal(url, type(found).__name__)
-        if not found and "metadata" not in _as_object(value):
+        if not found and "metadata" not in as_object(value):
             raise self._make_refusal(url, "no record")
         if found and not any(self._is_ours(record) for record in found):
-            keys = sorted(_as_object(found[0]))[:6] or type(found[0]).__name__
+            keys = sorted(as_object(found[0]))[:6] or type(found[0]).__name__
             raise self._make_refusal(url, f"a record with {keys}")
         return found
 
     def _is_ours(self, record: Any) -> bool:
         """{server, _meta} that another registry did not sign, or a server.json."""
-        keys = _as_object(_as_object(record).get("_meta")).keys()
+        keys = as_object(as_object(record).get("_meta")).keys()
         signed = any(key in self.meta_keys for key in keys)
         if not signed and any(key.startswith(self.foreign) for key in keys):
             return False
-        if isinstance(_as_object(record).get("server"), dict):
+        if isinstance(as_object(record).get("server"), dict):
             return bool(_read_name(record))
         marks = {"$schema", "packages", "remotes", "version_detail", "_meta"}
         return bool(_read_name(record)) and bool(marks & record.keys())
@@ -177,21 +177,17 @@ def _read_cursor(body: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _find_server(record: Any) -> Any:
     """The server.json of a record, which may be one itself."""
-    inner = _as_object(record).get("server")
+    inner = as_object(record).get("server")
     return inner if isinstance(inner, dict) else record
 
 
-def _as_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _read_name(record: Any) -> str:
-    name = _as_object(_find_server(record)).get("name")
+    name = as_object(_find_server(record)).get("name")
     return name.strip() if isinstance(name, str) else ""
 
 
 def _read_version(record: Any) -> str:
-    return read_string(_as_object(_find_server(record)).get("version"))
+    return read_string(as_object(_find_server(record)).get("version"))
 
 
 def _read_time(said: Mapping[str, Any]) -> str | None:

@@ -30,6 +30,11 @@ def read_string(value: Any) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
+def as_object(value: Any) -> dict[str, Any]:
+    """A JSON object, or an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
 def list_objects(value: Any, what: str) -> list[dict[str, Any]]:
     """A list of JSON objects; absent is empty. Raises ValueError that names `what` it is not."""
     if value is None:

@@ -13,9 +13,15 @@ from assets.marketplaces.launch.variables import find_account_flags, read_variab
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.server_json.arguments import Arguments, read_arguments
 from assets.marketplaces.server_json.identifiers import NO_RUNNER, read_identity
-from assets.marketplaces.server_json.inputs import fill, list_objects, read_declared, read_string
+from assets.marketplaces.server_json.inputs import (
+    as_object,
+    fill,
+    list_objects,
+    read_declared,
+    read_string,
+)
 from assets.marketplaces.server_json.legacy_arguments import split_arguments
-from assets.marketplaces.server_json.transport import as_mapping, read_inputs, read_served_facts
+from assets.marketplaces.server_json.transport import read_inputs, read_served_facts
 from warehouse.sanitize.placeholders import is_unfilled
 from warehouse.sanitize.redact import redact
 
@@ -183,7 +189,7 @@ def _add_spec(words: list[str], spec: str, package: Package) -> list[str]:
 
 def _read_remote_type(remote: dict[str, Any]) -> str:
     """The transport of a remote; some write `transport` for `type`."""
-    inner = as_mapping(remote.get("transport"))
+    inner = as_object(remote.get("transport"))
     return (
         read_string(remote.get("type"))
         or read_string(remote.get("transport"))

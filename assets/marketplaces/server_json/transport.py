@@ -4,7 +4,13 @@ from typing import Any
 
 from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import Header
-from assets.marketplaces.server_json.inputs import fill, list_objects, read_declared, read_string
+from assets.marketplaces.server_json.inputs import (
+    as_object,
+    fill,
+    list_objects,
+    read_declared,
+    read_string,
+)
 from warehouse.sanitize.placeholders import find_placeholder
 from warehouse.sanitize.redact import MARK
 
@@ -32,7 +38,7 @@ def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
         return {"transport": "stdio", "flags": set()}
     filled = fill(
         read_string(said.get("url")).strip(),
-        _read_names(package) | as_mapping(said.get("variables")),
+        _read_names(package) | as_object(said.get("variables")),
     )
     headers = read_inputs(said.get("headers"), Header, "headers")
     flags = find_account_flags(headers)
@@ -53,7 +59,7 @@ def _read_names(package: dict[str, Any]) -> dict[str, Any]:
         for one in list_objects(package.get(key), key):
             for name in (read_string(one.get("valueHint")), read_string(one.get("name"))):
                 made |= {label: one for label in (name, name.lstrip("-")) if label}
-            made |= as_mapping(one.get("variables"))
+            made |= as_object(one.get("variables"))
     return made
 
 
@@ -64,8 +70,3 @@ def read_inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
         read = read_declared(one, kind)
         made.setdefault(read.name, read)
     return tuple(made.values())
-
-
-def as_mapping(value: Any) -> dict[str, Any]:
-    """A JSON object, or an empty one for any other value."""
-    return dict(value) if isinstance(value, dict) else {}

@@ -174,8 +174,9 @@ def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site) ->
 
 
 def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
-    at: MakeAdapter, ledger: Ledger
+    at: MakeAdapter, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("assets.marketplaces.fetch.browser._READY_MS", 500)
     script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="abc"))
     with site(script) as here:
         script.base["url"] = here.url  # type: ignore[attr-defined]

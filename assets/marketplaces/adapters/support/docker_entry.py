@@ -10,7 +10,6 @@ from typing import Any
 
 from assets.marketplaces.adapters.support.docker_parameters import (
     Parameter,
-    as_object,
     find_parameter,
     list_objects,
     read_parameters,
@@ -24,6 +23,7 @@ from assets.marketplaces.launch.mcp_servers import read_text
 from assets.marketplaces.launch.package_spec import is_exact, parse_image
 from assets.marketplaces.launch.variables import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.server_json.inputs import as_object
 from warehouse.sanitize.placeholders import is_local, is_unfilled, make_template
 
 _PARAMETER = re.compile(r"\{\{\s*([\w.\- ]{1,200}?)\s*(?:\|[^{}]{0,200})?\}\}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.marketplaces.server_json.inputs import read_string
+from assets.marketplaces.server_json.inputs import as_object, read_string
 from warehouse.sanitize.redact import MARK, redact
 
 _DEEPEST = 8
@@ -48,11 +48,6 @@ def _collect(
         made[path] = Parameter(name in names, None if MARK in default else default or None)
         if one.get("properties") and depth < _DEEPEST:
             _collect(one, f"{path}.", name in names, made, depth + 1)
-
-
-def as_object(value: Any) -> Mapping[str, Any]:
-    """A JSON object, or an empty one for any other value."""
-    return value if isinstance(value, Mapping) else {}
 
 
 def list_objects(value: Any) -> list[Mapping[str, Any]]:

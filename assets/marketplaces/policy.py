@@ -51,6 +51,12 @@ class CrawlError(RuntimeError):
         self.status = status  # of the HTTP response, where there was one
         super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {fix}")
 
+    @classmethod
+    def make_too_large(cls, url: str, found: str, cap: int) -> "CrawlError":
+        """A body above the cap."""
+        fix = "raise max_body_mb if the marketplace is trusted"
+        return cls("too_large", url, found, f"at most {cap:,}", fix)
+
     @property
     def passing(self) -> bool:
         """Whether the pages read so far still fit what a later try of the same run will read."""

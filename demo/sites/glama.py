@@ -68,8 +68,8 @@ class Glama(Site):
         }
         if self.fault_set().is_on("cursor_loop") and page:
             info |= {"hasNextPage": True, "endCursor": query.get("after") or info["endCursor"]}
-        name, told = ("connectors", _make_connector) if hosted else ("servers", _make_server)
-        body = {self.name_member(name): [told(record) for _, record in page], "pageInfo": info}
+        name, make_one = ("connectors", _make_connector) if hosted else ("servers", _make_server)
+        body = {self.name_member(name): [make_one(record) for _, record in page], "pageInfo": info}
         return reply_json(body, last=not more)
 
     def _start(self, records: RecordList, after: str | None) -> int | None:

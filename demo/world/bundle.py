@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "bundles"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same bytes every night
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same bytes every time
 
 
 @dataclass(frozen=True)

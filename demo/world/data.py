@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,7 +19,8 @@ class Data:
         servers = folder / "smithery" / "servers.jsonl"
         if not servers.is_file():
             raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
-        seed = [one for path in sorted(folder.glob("registry-seed/*.json")) for one in _read(path)]
+        files = sorted(folder.glob("registry-seed/*.json"))
+        seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
         by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
         self._records: list[Record] = []
         self._positions: dict[str, int] = {}
@@ -123,7 +123,3 @@ def _make_input(one: dict[str, Any]) -> Input:
 
 def _make_plain(url: str | None) -> str:
     return (url or "").lower().removesuffix("/").removesuffix(".git")
-
-
-def _read(path: Path) -> Iterable[dict[str, Any]]:
-    return json.loads(path.read_text(encoding="utf-8"))

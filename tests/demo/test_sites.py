@@ -55,8 +55,8 @@ def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None
     assert list_sites("small") == ("registry", "mcpso")
     assert list_sites("full") == list_sites("standard") == MARKETPLACES
     for scale in ("small", "standard", "large"):
-        told = [site for site in MARKETPLACES if len(make_world(1, scale).list_records(site))]
-        assert tuple(told) == list_sites(scale)
+        listing = [site for site in MARKETPLACES if len(make_world(1, scale).list_records(site))]
+        assert tuple(listing) == list_sites(scale)
 
 
 @pytest.mark.parametrize("scale", ["standard", "large"])

@@ -1,4 +1,4 @@
-"""Fixtures of the crawl tests: a ledger, replicas of the small world, adapters pointed at them."""
+"""Fixtures of the crawl tests: a ledger, replicas of the small scale, adapters pointed at them."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def running() -> Iterator[Replicas]:
 
 
 @pytest.fixture
-def world(running: Replicas) -> Iterator[Replicas]:
+def demo_sites(running: Replicas) -> Iterator[Replicas]:
     """Replicas on day one without faults, whatever the test before did to them."""
     running.switch(day=1, scale="small", faults={})
     yield running
@@ -35,9 +35,13 @@ def world(running: Replicas) -> Iterator[Replicas]:
 
 
 @pytest.fixture
-def at(world: Replicas) -> MakeAdapter:
+def at(demo_sites: Replicas) -> MakeAdapter:
     def make(name: str, url: str | None = None, **changes: object) -> Adapter:
-        facts = {"base_url": url or world[name], "requests_per_second": 0, "allow_loopback": True}
+        facts = {
+            "base_url": url or demo_sites[name],
+            "requests_per_second": 0,
+            "allow_loopback": True,
+        }
         return load_adapter(name, CrawlPolicy(**(facts | changes)))  # type: ignore[arg-type]
 
     return make

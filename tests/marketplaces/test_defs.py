@@ -1,4 +1,4 @@
-"""The asset `listings`: nights, checkpoints, skipped partitions, failures that keep pages."""
+"""The asset `listings`: runs, checkpoints, skipped partitions, failures that keep pages."""
 
 import json
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def served() -> Iterator[tuple[Registry, Site]]:
         yield registry, here
 
 
-class Nights:
+class Runs:
     def __init__(self, home: Path, url: str) -> None:
         self.home, self.url = home, url
 
@@ -92,79 +92,79 @@ class Nights:
 
 
 @pytest.fixture
-def nights(tmp_path: Path, served: tuple[Registry, Site]) -> Nights:
-    return Nights(tmp_path, served[1].url)
+def runs(tmp_path: Path, served: tuple[Registry, Site]) -> Runs:
+    return Runs(tmp_path, served[1].url)
 
 
-def test_the_second_night_asks_only_for_what_changed_and_keeps_the_rest(
-    nights: Nights, served: tuple[Registry, Site]
+def test_the_second_run_asks_only_for_what_changed_and_keeps_the_rest(
+    runs: Runs, served: tuple[Registry, Site]
 ) -> None:
     registry, here = served
-    assert nights.run().success
-    before = nights.warehouse.tables.head("listings", "registry")
+    assert runs.run().success
+    before = runs.warehouse.tables.head("listings", "registry")
     here.paths.clear()
-    assert nights.run().success
+    assert runs.run().success
     assert [parse_qs(urlsplit(path).query).keys() >= {"updated_since"} for path in here.paths] == [
         True
     ]
-    assert nights.warehouse.tables.head("listings", "registry") == before
+    assert runs.warehouse.tables.head("listings", "registry") == before
 
     registry.versions["a/two"] = "2.0.0"
     registry.deleted.append("a/one")
-    assert nights.run().success
-    assert nights.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
+    assert runs.run().success
+    assert runs.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
 
 
 def test_an_empty_answer_about_changes_is_an_error(
-    nights: Nights, served: tuple[Registry, Site]
+    runs: Runs, served: tuple[Registry, Site]
 ) -> None:
     registry, _ = served
-    assert nights.run().success
+    assert runs.run().success
     registry.versions.clear()
-    result = nights.run()
+    result = runs.run()
     assert not result.success
     [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
     assert "empty" in (check.description or "")
-    assert len(nights.args()) == 3
+    assert len(runs.args()) == 3
 
 
 def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_anew(
-    nights: Nights, served: tuple[Registry, Site]
+    runs: Runs, served: tuple[Registry, Site]
 ) -> None:
     registry, here = served
     registry.broken = Answer('{"servers": [', content_type="application/json")
-    result = nights.run()
+    result = runs.run()
     assert not result.success
     [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
     assert check.check_name == "crawl"
     assert "truncated" in (check.description or "")
     registry.broken = None
     here.paths.clear()
-    assert nights.run().success
+    assert runs.run().success
     assert len(here.paths) == 2  # the good first page was read again, too: it may be of yesterday
 
 
 def test_a_marketplace_that_went_down_is_read_on_from_where_it_was(
-    nights: Nights, served: tuple[Registry, Site]
+    runs: Runs, served: tuple[Registry, Site]
 ) -> None:
     registry, here = served
     registry.broken = Answer(status=404)
-    assert not nights.run().success
+    assert not runs.run().success
     registry.broken = None
     here.paths.clear()
-    assert nights.run().success
+    assert runs.run().success
     assert [path for path in here.paths if "cursor" not in path] == []
-    assert len(nights.args()) == 3
+    assert len(runs.args()) == 3
 
 
-def test_a_partition_without_its_key_is_skipped_and_what_it_had_stays(nights: Nights) -> None:
-    result = nights.run("glama")
+def test_a_partition_without_its_key_is_skipped_and_what_it_had_stays(runs: Runs) -> None:
+    result = runs.run("glama")
     assert result.success
     assert result.asset_materializations_for_node("listings") == []
-    assert nights.warehouse.tables.head("listings", "glama") is None
+    assert runs.warehouse.tables.head("listings", "glama") is None
     warned = [check.check_name for check in result.get_asset_check_evaluations()]
     assert warned == LISTINGS_AUDIT.checks
     events = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
-    told = events[0].asset_observation_data.asset_observation.metadata
-    assert told["completeness"].value == "skipped: key missing"
-    assert "TOOLMILL_MARKETPLACES__GLAMA__API_KEY" in str(told["hint"].value)
+    seen = events[0].asset_observation_data.asset_observation.metadata
+    assert seen["completeness"].value == "skipped: key missing"
+    assert "TOOLMILL_MARKETPLACES__GLAMA__API_KEY" in str(seen["hint"].value)

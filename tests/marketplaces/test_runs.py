@@ -42,7 +42,7 @@ def test_only_a_complete_pass_takes_a_listing_away() -> None:
         assert names(after) == ["old a", "new b", "new c"]
 
 
-def test_a_record_that_could_not_be_read_tonight_is_not_gone() -> None:
+def test_a_record_that_could_not_be_read_in_this_run_is_not_gone() -> None:
     assert names(merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))) == [
         "old a",
         "new c",

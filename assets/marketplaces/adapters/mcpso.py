@@ -63,7 +63,8 @@ class McpSoAdapter(Adapter):
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         base = self.policy.base_url.rstrip("/")
         index = await get(f"{base}/sitemap.xml", parse_locations)
-        children = sorted({loc for loc, _ in index if _is_child(loc)})
+        section = {loc: parse_qs(_split(loc).query).get("section") for loc, _ in index}
+        children = sorted(loc for loc, named in section.items() if named == ["servers"])
         if not children:
             found = f"a sitemap index of {len(index)} entries, none of servers"
             raise CrawlError("layout_changed", f"{base}/sitemap.xml", found, "section=servers", FIX)
@@ -160,10 +161,6 @@ def _list_refs(entries: list[Any]) -> list[Ref]:
         if slug := _find_slug(loc):
             refs.append(Ref(slug, loc, lastmod or _LISTED, weak=lastmod is None))
     return refs
-
-
-def _is_child(loc: str) -> bool:
-    return parse_qs(_split(loc).query).get("section") == ["servers"]
 
 
 def _find_slug(loc: str) -> str | None:

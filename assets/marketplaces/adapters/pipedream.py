@@ -95,7 +95,10 @@ class PipedreamAdapter(Adapter):
         }
         if isinstance(raw.get("servers"), Mapping):
             made = make_server_listings(identity, raw["servers"], "config")
-            return [one.model_copy(update={"url": _strip_user(one.url)}) for one in made]
+            urls = [one.url and _PLACE.sub(r"\1{external_user_id}", one.url) for one in made]
+            return [
+                one.model_copy(update={"url": url}) for one, url in zip(made, urls, strict=True)
+            ]
         slug = read_text(raw.get("name_slug"))
         if not slug:
             raise ValueError("the app has no `name_slug`")
@@ -137,10 +140,6 @@ def _list_headers(slug: str) -> tuple[Header, ...]:
         Header(name="x-pd-external-user-id", required=True),
         Header(name="x-pd-project-id", required=True),
     )
-
-
-def _strip_user(url: str | None) -> str | None:
-    return _PLACE.sub(r"\1{external_user_id}", url) if url else None
 
 
 def _read_cards(html: str, file: str) -> list[Ref]:

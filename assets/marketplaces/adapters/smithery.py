@@ -132,16 +132,14 @@ class SmitheryAdapter(Adapter):
 
     def _make_ref(self, name: str, revision: str | None) -> Ref:
         """Weak: neither a digest of the list nor a sitemap's date shows every change."""
-        return Ref(name, self._detail_url(name), revision or "listed", weak=True)
+        slug = quote(name, safe="", errors="replace")
+        url = f"{self.policy.base_url.rstrip('/')}/servers/{slug}"
+        return Ref(name, url, revision or "listed", weak=True)
 
     def _list_url(self, number: int) -> str:
         # A seed makes the order stable from page to page and from run to run.
         query = urlencode({"page": number, "pageSize": _PAGE, "seed": 1})
         return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
-
-    def _detail_url(self, name: str) -> str:
-        slug = quote(name, safe="", errors="replace")
-        return f"{self.policy.base_url.rstrip('/')}/servers/{slug}"
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         return await get(ref.url, lambda page: parse_json_object(page, "qualifiedName"), ref=ref)

@@ -98,14 +98,8 @@ class Browser:
         except TimeoutError:
             complete = False  # the adapter says what is missing
         html = await page.content()
-        if len(html) > self.policy.max_body_bytes:
-            raise CrawlError(
-                "too_large",
-                url,
-                f"{len(html):,} characters of rendered HTML",
-                f"at most {self.policy.max_body_bytes:,}",
-                "raise max_body_mb if the marketplace is trusted",
-            )
+        if len(html) > (cap := self.policy.max_body_bytes):
+            raise CrawlError.make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
         return html, complete
 
     async def _admit(self, route: Any) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from assets.marketplaces.fetch.pacing import Pace
+from assets.marketplaces.fetch.payload import parse_json_object
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from warehouse.network.egress import Connector, PrivateAddress
 from warehouse.network.http import AsyncTransport
@@ -67,12 +68,12 @@ class Fetcher:
     async def get(self, url: str, validators: Validators = ANY) -> Fetched:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
-        return await self._request_with_retries(url, "GET", _make_conditions(validators), None)
+        named = {"If-None-Match": validators.etag, "If-Modified-Since": validators.modified}
+        conditions = {name: value for name, value in named.items() if value}
+        return await self._request_with_retries(url, "GET", conditions, None)
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
         """The JSON object that answers a form. For tokens: neither is recorded anywhere."""
-        from assets.marketplaces.fetch.payload import parse_json_object
-
         fetched = await self._request_with_retries(url, "POST", {}, form)
         assert fetched.page is not None
         return parse_json_object(fetched.page)
@@ -169,13 +170,7 @@ class Fetcher:
             async for chunk in response.aiter_raw():
                 body += inflate.decompress(chunk, cap + 1 - len(body)) if inflate else chunk
                 if len(body) > cap:
-                    raise CrawlError(
-                        "too_large",
-                        url,
-                        f"more than {cap:,} bytes",
-                        f"at most {cap:,}",
-                        "raise max_body_mb if the marketplace is trusted",
-                    )
+                    raise CrawlError.make_too_large(url, f"more than {cap:,} bytes", cap)
         except zlib.error as error:
             raise _make_broken_gzip(url, str(error)) from error
         if inflate is not None and not inflate.eof:
@@ -190,11 +185,6 @@ class _Again(Exception):
     def __init__(self, error: CrawlError, wait_s: float = 0.0, *, shared: bool = False) -> None:
         super().__init__(str(error))
         self.error, self.wait_s, self.shared = error, wait_s, shared
-
-
-def _make_conditions(validators: Validators) -> dict[str, str]:
-    headers = {"If-None-Match": validators.etag, "If-Modified-Since": validators.modified}
-    return {name: value for name, value in headers.items() if value}
 
 
 def _make_forbidden(url: str, found: str, expected: set[str]) -> CrawlError:

@@ -27,4 +27,4 @@ class Pace:
             self._next_at = at + self.gap_s
             await asyncio.sleep(at - clock())
             if clock() >= self._resume_at:
-                return  # else somebody was told to wait meanwhile: take a new turn after that
+                return  # else the host asked for a pause meanwhile: take a new turn after that

@@ -49,7 +49,9 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
         and url.strip()
         and not (command and _read_transport_name(spelled) == "stdio")
     ):
-        found = _find_member(entry, _HEADERS) or _read_request_headers(entry)
+        init = entry.get("requestInit")
+        found = _find_member(entry, _HEADERS)
+        found = found or (init.get("headers") if isinstance(init, Mapping) else None)
         headers = tuple(read_variables(found, Header))
         facts = read_remote_facts(url.strip(), str(spelled), headers) | {"env": env}
         flags |= find_value_flags(found) | find_account_flags(env) | _find_query_flags(url)
@@ -176,11 +178,6 @@ def _read_transport(entry: Mapping[str, Any]) -> dict[str, str]:
     inner = entry.get("transport")
     both = [*entry.items(), *(inner.items() if isinstance(inner, Mapping) else ())]
     return {_normalise_name(key): value for key, value in both if isinstance(value, str)}
-
-
-def _read_request_headers(entry: Mapping[str, Any]) -> Any:
-    init = entry.get("requestInit")
-    return init.get("headers") if isinstance(init, Mapping) else None
 
 
 def _read_transport_name(kind: str) -> str | None:

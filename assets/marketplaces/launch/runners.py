@@ -1,4 +1,4 @@
-"""Runners: which package, image or remote server each runner of packages is told to run."""
+"""Runners: which package, image or remote server the words of each package runner name."""
 
 import re
 from itertools import pairwise

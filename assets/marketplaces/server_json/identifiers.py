@@ -1,4 +1,4 @@
-"""Identifiers: which package a package of a server.json is, and how its runner is told."""
+"""Identifiers: which package a package of a server.json is, and the words its runner takes."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
 def read_identity(
     kind: str, identifier: str, package: dict[str, Any]
 ) -> tuple[Package | None, str]:
-    """(the package, how a runner is told which), or (None, why it cannot be read)."""
+    """(the package, the word that names it to a runner), or (None, why it cannot be read)."""
     version = read_string(package.get("version")).strip() or None
     digest = _read_digest(read_string(package.get("fileSha256")))
     if kind == "npm":
@@ -45,7 +45,7 @@ def read_identity(
 
 
 def _make_pypi_requirement(name: str, version: str | None) -> str:
-    """How uvx is told a release: an exact one, a range that is one, or none at all."""
+    """The requirement that uvx takes: an exact one, a range that is one, or none at all."""
     if version == "latest":
         return f"{name}@latest"
     if version and _RANGE.match(version):

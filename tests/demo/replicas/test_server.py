@@ -107,14 +107,14 @@ def test_faults_are_read_from_text_and_unknown_ones_refused() -> None:
 
 
 def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> None:
-    port_file, until, told = tmp_path / "ports.json", threading.Event(), threading.Event()
+    port_file, until, ready = tmp_path / "ports.json", threading.Event(), threading.Event()
     options = {"ports": dict.fromkeys(PORTS, 0), "port_file": port_file, "scale": "small"}
     thread = threading.Thread(
-        target=serve, kwargs=options | {"until": until, "ready": lambda _: told.set()}
+        target=serve, kwargs=options | {"until": until, "ready": lambda _: ready.set()}
     )
     thread.start()
     try:
-        assert told.wait(30)
+        assert ready.wait(30)
         urls = json.loads(port_file.read_text())
         assert httpx2.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
         assert set(urls) == set(PORTS)

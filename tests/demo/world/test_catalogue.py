@@ -82,7 +82,7 @@ from demo.world.catalogue import make_world
 world = make_world()
 print(*map(world.find_revised_at, world.servers))
 """
-    told = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={"PYTHONHASHSEED": seed},
@@ -91,4 +91,4 @@ print(*map(world.find_revised_at, world.servers))
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
+    assert len(outputs) == 1

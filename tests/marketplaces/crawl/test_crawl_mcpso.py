@@ -72,13 +72,13 @@ def page_with(config: str, slug: str = "x") -> Answer:
 
 
 def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(scale="standard")
+    demo_sites.switch(scale="standard")
     result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
     assert {one.native_id for one in result.listings} == {
-        server.slug for server in world.world.list_records("mcpso")
+        server.slug for server in demo_sites.world.list_records("mcpso")
     }
     found = {one.native_id: one for one in result.listings}
     assert found["notion"].evidence == "rendered:code mcpServers.notion"
@@ -92,15 +92,15 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     assert ledger.counts()["render", "done"] == len(found) - 1
 
     # Day two, next run: only list pages, and the pages of what changed.
-    world.switch(day=2)
-    before = world.count_requests("mcpso")
+    demo_sites.switch(day=2)
+    before = demo_sites.count_requests("mcpso")
     again = crawl(at("mcpso"), ledger=ledger, run_date="2")
     assert again.listings == result.listings
-    assert world.count_requests("mcpso") - before == again.requests == 5
+    assert demo_sites.count_requests("mcpso") - before == again.requests == 5
 
 
 def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     class Cut(Exception):
         pass
@@ -110,12 +110,12 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
             if stage.endswith("records") and done == 2:
                 raise Cut
 
-    before = world.count_by_kind("mcpso").get("servers", 0)
+    before = demo_sites.count_by_kind("mcpso").get("servers", 0)
     with pytest.raises(Cut):
         crawl(at("mcpso", concurrency=1), ledger=ledger, run_date="1", progress=CutAtTwo())
     result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     # Each page is asked for twice in all: once for its source, once by the browser.
-    assert world.count_by_kind("mcpso")["servers"] - before == 2 * len(result.listings)
+    assert demo_sites.count_by_kind("mcpso")["servers"] - before == 2 * len(result.listings)
     assert set(ledger.counts()) == {("page", "done"), ("render", "done")}
 
 
@@ -129,9 +129,9 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
     ],
 )
 def test_a_bad_sitemap_is_an_error(
-    fault: str, kind: str, world: Replicas, at: MakeAdapter, ledger: Ledger
+    fault: str, kind: str, demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(faults={"mcpso": fault})
+    demo_sites.switch(faults={"mcpso": fault})
     with pytest.raises(CrawlError) as caught:
         crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert caught.value.kind == kind
@@ -139,11 +139,11 @@ def test_a_bad_sitemap_is_an_error(
 
 
 def test_one_marketplace_that_is_down_does_not_touch_the_other(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(faults={"registry": "down"})
+    demo_sites.switch(faults={"registry": "down"})
     assert crawl(at("mcpso"), ledger=ledger, run_date="1").completeness == "complete"
-    world.switch(faults={"mcpso": "down"})
+    demo_sites.switch(faults={"mcpso": "down"})
     assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
@@ -225,7 +225,7 @@ def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> Non
 
 
 def test_without_chromium_the_error_says_what_to_install(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     with pytest.raises(CrawlError, match="apt-get install chromium"):
         crawl(at("mcpso", chromium=None), ledger=ledger, run_date="1")

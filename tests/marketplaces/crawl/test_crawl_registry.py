@@ -34,13 +34,13 @@ def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
 
 
 def test_a_crawl_reads_every_page_and_keeps_every_record(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(scale="standard")
+    demo_sites.switch(scale="standard")
     result = crawl(at("registry"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
     assert result.pages == result.requests == 3
-    listed = {server.registry_name for server in world.world.list_records("registry")}
+    listed = {server.registry_name for server in demo_sites.world.list_records("registry")}
     assert {one.native_id for one in result.listings} == listed
     assert result.duplicates == ["io.github.toolmill/units"]
     assert [row["native_id"] for row in result.problems] == ["io.github.toolmill/malformed"]
@@ -50,12 +50,12 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
 
 
 def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
     first = crawl(at("registry"), ledger=ledger, run_date="1")
-    before = world.count_requests("registry")
+    before = demo_sites.count_requests("registry")
     again = crawl(at("registry"), ledger=ledger, run_date="1")
-    assert (again.requests, world.count_requests("registry")) == (0, before)
+    assert (again.requests, demo_sites.count_requests("registry")) == (0, before)
     assert again.listings == first.listings
     tomorrow = crawl(at("registry"), ledger=ledger, run_date="2")
     assert tomorrow.requests == tomorrow.pages
@@ -72,16 +72,16 @@ def test_the_same_run_asks_for_no_page_twice_and_the_next_run_asks_again(
     ],
 )
 def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
-    fault: str, kind: str, world: Replicas, at: MakeAdapter, ledger: Ledger
+    fault: str, kind: str, demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(faults={"registry": fault})
+    demo_sites.switch(faults={"registry": fault})
     with pytest.raises(CrawlError) as caught:
         crawl(at("registry"), ledger=ledger, run_date="1")
     assert caught.value.kind == kind
     assert ledger.counts()["page", "failed"] == 1
     good_pages = 1 if fault == "truncated" else 0  # only the last page is cut
     assert ledger.counts().get(("page", "done"), 0) == good_pages
-    world.switch(faults={})
+    demo_sites.switch(faults={})
     assert crawl(at("registry"), ledger=ledger, run_date="1").completeness == "complete"
 
 
@@ -103,9 +103,9 @@ def test_the_page_cap_ends_the_list_as_capped(at: MakeAdapter, ledger: Ledger) -
 
 
 def test_deleted_records_are_gone_and_older_versions_are_not_listed(
-    world: Replicas, at: MakeAdapter, ledger: Ledger
+    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
 ) -> None:
-    world.switch(scale="standard", day=2)
+    demo_sites.switch(scale="standard", day=2)
     result = crawl(at("registry"), ledger=ledger, run_date="1", since="2026-11-21T00:00:00Z")
     assert result.gone == ["io.github.modelcontextprotocol/server-sequential-thinking"]
     changed = {one.native_id: one.args for one in result.listings}

@@ -83,13 +83,13 @@ def test_a_fault_is_told_or_changes_nothing(
     ledger = ledger_of(shutil.copytree(home, tmp_path / "home"))
     value = {"storm429": ":2", "gzip_bomb": ":64", "rate_limit": ":50"}.get(fault, "")
     running.switch(faults={site: fault + value})
-    told: CrawlError | None = None
+    raised: CrawlError | None = None
     found: Found = ("failed", set())
     try:
         found = ids(running, site, ledger, "2")
     except CrawlError as error:
-        told = error
-    assert told is None or (told.kind and told.fix)
+        raised = error
+    assert raised is None or (raised.kind and raised.fix)
     if found[0] == "complete":
         assert fault in HARMLESS
         assert found[1] == first[1]

@@ -37,8 +37,7 @@ def find_server_pages(found: Iterable[Location]) -> dict[str, Location]:
     was made, not that of a change, and is left out."""
     said = {name: when for loc, when in found if (name := _find_slug(loc))}
     named = [(name, when) for name, when in said.items() if not _is_tab(name, said)]
-    told = {when for _, when in named}
-    made_at_once = len(told) == 1 and len(named) >= _MANY
+    made_at_once = len({when for _, when in named}) == 1 and len(named) >= _MANY
     return {make_server_key(name): (name, None if made_at_once else when) for name, when in named}
 
 

@@ -16,7 +16,7 @@ from assets.catalogue.disagreements import find_disagreements
 from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import LEVELS
 from assets.marketplaces.listing import Listing
-from assets.servers.recipes.recipe import identify_server
+from assets.servers.recipes.names import identify_server
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 

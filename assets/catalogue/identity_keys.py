@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.recipes.recipe import normalise_name
+from assets.servers.recipes.names import normalise_name
 from warehouse.sanitize.redact import MARK
 
 LEVELS = ("package", "url", "repository", "name")  # strongest first

@@ -19,7 +19,8 @@ from assets.servers.packages.resolve import Resolver
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe, Unlaunchable, plan_recipe
+from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import Launch, Mount
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain

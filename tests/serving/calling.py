@@ -13,8 +13,7 @@ from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallLimits, CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import Artifact
-from assets.servers.recipes.facts import dump_recipe
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox

@@ -10,9 +10,8 @@ from assets.servers.deploy.deploy import find_refusal
 from assets.servers.deploy.package import list_given_names
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.packages.fetch import Artifact
-from assets.servers.recipes.facts import RecipeError, load_recipe, needs_scripts
 from assets.servers.recipes.placeholders import holds_secret
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import Recipe, RecipeError, load_recipe, needs_scripts
 from warehouse.storage.digest import digest
 
 

@@ -13,7 +13,6 @@ from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import (
-    Ended,
     ProbePolicy,
     Progress,
     classify_exception,
@@ -134,8 +133,6 @@ class Session:
             found: Failure | None = None
             try:
                 await self._hold_conversation(line)
-            except Ended as over:
-                found = over.failure
             except Exception as error:  # the SDK raises many types on malformed answers
                 found = classify_exception(error)
             if not self._closing.is_set():
@@ -177,8 +174,6 @@ class Session:
             if self._listener.stale:
                 try:
                     await self._list(session)
-                except Ended as ended:
-                    raise CallFailed.of(ended.failure, sent=False) from None
                 except Exception as error:
                     raise CallFailed.of(classify_exception(error), sent=False) from None
         named = [one for one in self._listener.heard.tools if _has_name(one, tool)]

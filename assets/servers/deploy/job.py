@@ -7,14 +7,8 @@ from typing import Any
 
 from assets.marketplaces.listing import Listing
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.recipes.names import normalise_address
-from assets.servers.recipes.recipe import (
-    RECIPE_VERSION,
-    Recipe,
-    Unlaunchable,
-    find_exact_version,
-    identify_server,
-)
+from assets.servers.recipes.names import find_exact_version, identify_server, normalise_address
+from assets.servers.recipes.recipe import RECIPE_VERSION, Recipe, Unlaunchable
 from warehouse.storage.digest import digest
 
 _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}

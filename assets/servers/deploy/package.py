@@ -16,9 +16,8 @@ from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.env_usage import find_variables
-from assets.servers.recipes.facts import dump_recipe
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain

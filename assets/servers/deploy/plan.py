@@ -11,7 +11,8 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.deploy.table import make_deployment_row
 from assets.servers.packages.resolve import Resolver
-from assets.servers.recipes.recipe import Recipe, Resolve, plan_recipe
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.fleet import Fleet, LocalFleet
 from warehouse.ledger.ledger import Ledger, Outcome

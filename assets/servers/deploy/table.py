@@ -10,8 +10,7 @@ from assets.servers.deploy.job import Job
 from assets.servers.deploy.result import Deployed
 from assets.servers.probe.failure_kinds import compute_next_retry
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.facts import dump_recipe
-from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from assets.servers.recipes.recipe import Recipe, Unlaunchable, dump_recipe
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json
@@ -121,12 +120,8 @@ def make_deployment_row(
 
 
 def _extras_blob(result: ProbeResult, blobs: Blobs) -> str | None:
-    extras = {
-        "prompts": result.prompts,
-        "resources": result.resources,
-        "templates": result.templates,
-        "instructions": result.instructions,
-    }
+    names = ("prompts", "resources", "templates", "instructions")
+    extras = {name: getattr(result, name) for name in names}
     return blobs.put(json.dumps(extras).encode()) if any(extras.values()) else None
 
 

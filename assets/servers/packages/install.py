@@ -15,7 +15,8 @@ from assets.servers.packages.download import download
 from assets.servers.packages.mcpb import SERVER, extract_bundle, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.recipe import Recipe, normalise_name
+from assets.servers.recipes.names import normalise_name
+from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest

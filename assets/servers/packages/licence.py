@@ -10,7 +10,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from assets.servers.recipes.recipe import Recipe, normalise_name
+from assets.servers.recipes.names import normalise_name
+from assets.servers.recipes.recipe import Recipe
 
 _MAX_BYTES = 1_000_000
 _LONGEST = 120  # characters; a longer one is a licence's text, not its name

@@ -15,12 +15,8 @@ from assets.servers.packages.image_tags import resolve_image_digest
 from assets.servers.packages.npm_registry import npm_registry
 from assets.servers.packages.run_tool import Finished, run_tool
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.recipe import (
-    Resolved,
-    find_exact_version,
-    normalise_name,
-    parse_image,
-)
+from assets.servers.recipes.names import find_exact_version, normalise_name, parse_image
+from assets.servers.recipes.recipe import Resolved
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.storage.digest import digest

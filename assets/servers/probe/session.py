@@ -67,35 +67,22 @@ async def hold_conversation(
     """Fills `progress` and, through the transport, `heard`. idle: seconds since the server last
     did anything that shows. Whatever the server does ends up as `progress.failure`."""
     try:
-        await _run_session(read, write, heard, limits, progress, idle)
-    except Ended as ended:
-        progress.failure = ended.failure
+        async with open_session(read, write, limits, idle) as (session, _):
+            progress.answered = True
+            progress.initialize_s = time.monotonic() - progress.began
+            heard.greeted = heard.noise
+            await list_tools(session, heard, limits, progress)
+            progress.listed_s = time.monotonic() - progress.began
+            for _ in range(limits.lists - 1):
+                heard.begin_listing()
+                try:
+                    await list_tools(session, heard, limits, progress)
+                except Exception:  # a time-out, an error answer, a bad page: the first one stands
+                    heard.take_back()
+            if limits.extras_s > 0:
+                await _list_extras(session, heard, limits, progress)
     except Exception as error:  # the SDK raises many types on malformed answers
         progress.failure = classify_exception(error)
-
-
-async def _run_session(
-    read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
-) -> None:
-    async with open_session(read, write, limits, idle) as (session, _):
-        progress.answered = True
-        progress.initialize_s = time.monotonic() - progress.began
-        heard.greeted = heard.noise
-        await list_tools(session, heard, limits, progress)
-        progress.listed_s = time.monotonic() - progress.began
-        for _ in range(limits.lists - 1):
-            await _list_again(session, heard, limits, progress)
-        if limits.extras_s > 0:
-            await _list_extras(session, heard, limits, progress)
-
-
-async def _list_again(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
-    """One more listing; one that fails is no listing, as the first has told what there is."""
-    heard.begin_listing()
-    try:
-        await list_tools(session, heard, limits, progress)
-    except Exception:  # a time-out, an error answer, a bad page
-        heard.take_back()
 
 
 @asynccontextmanager

@@ -3,7 +3,8 @@
 import re
 from urllib.parse import urlsplit, urlunsplit
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.launch.package_spec import is_exact
+from assets.marketplaces.listing import Listing, Package
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _FORMS = {
@@ -40,6 +41,39 @@ def parse_image(package: Package) -> tuple[str, str | None, str | None]:
     host = "docker.io" if host in ("index.docker.io", "registry-1.docker.io") else host.lower()
     rest = f"library/{rest}" if host == "docker.io" and "/" not in rest else rest
     return f"{host}/{rest.lower()}", tag or package.version, pinned or package.digest
+
+
+def identify_server(listing: Listing) -> str | None:
+    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `oci:IMAGE` (no tag), `remote:URL` (no
+    query), or None.
+
+    Behind some gateways all servers share one URL and a header names the server: there the header
+    is part of the id (`remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom`).
+    """
+    package = listing.package
+    if package and package.type == "npm":
+        return f"npm:{package.identifier}"
+    if package and package.type == "pypi":
+        return f"pypi:{normalise_name(package.identifier)}"
+    if package and package.type == "mcpb":
+        return f"mcpb:{normalise_address(package.identifier)}"
+    if package and package.type == "oci":
+        return f"oci:{parse_image(package)[0]}"
+    if package is None and listing.url:
+        return f"remote:{normalise_address(listing.url)}{_describe_gateway(listing)}"
+    return None
+
+
+def _describe_gateway(listing: Listing) -> str:
+    if "hosted_gateway" not in listing.flags:
+        return ""
+    fixed = [f"{one.name}={one.default}" for one in listing.headers if one.required and one.default]
+    return "".join(f"#{one}" for one in sorted(fixed))
+
+
+def find_exact_version(package: Package) -> str | None:
+    """The version of a package when it names one release."""
+    return package.version if is_exact(package.version) else None
 
 
 def find_name_problem(package: Package) -> str | None:

@@ -1,29 +1,12 @@
-"""The recipe: one pinned way to launch one server, and its digest."""
+"""The recipe: one pinned way to launch one server, its digest, and its form as plain facts."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assets.marketplaces.launch.command import read_launch
-from assets.marketplaces.launch.package_spec import is_exact
-from assets.marketplaces.listing import Listing, Package
-from assets.marketplaces.server_json.legacy_arguments import A_COPY
-from assets.servers.probe.failure_kinds import KINDS, PackageError
-from assets.servers.recipes.fill import (
-    describe_provider,
-    fill_address,
-    fill_arguments,
-    fill_environment,
-    fill_headers,
-)
-from assets.servers.recipes.names import (
-    find_name_problem,
-    normalise_address,
-    normalise_name,
-    parse_image,
-)
+from assets.servers.probe.failure_kinds import KINDS
 from warehouse.storage.digest import digest
 
 RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned anew
@@ -33,6 +16,7 @@ Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]
 Transport = Literal["http", "sse", "auto"]
 # Facts that came later: left out of the digest where unset, so that older digests stand.
 _LATER = ("transport", "headers", "python", "as_of", "instead_of")
+_SCRIPTS = "scripts"  # the fact that the artefact was built with its own install scripts
 
 
 class Recipe(BaseModel):
@@ -106,121 +90,29 @@ class Resolved:
     instead_of: str | None = None
 
 
-Resolve = Callable[[Package], Resolved]
+class RecipeError(ValueError):
+    """Facts that are no recipe of this version; says which part."""
 
 
-def identify_server(listing: Listing) -> str | None:
-    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `oci:IMAGE` (no tag), `remote:URL` (no
-    query), or None.
-
-    Behind some gateways all servers share one URL and a header names the server: there the header
-    is part of the id (`remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom`).
-    """
-    package = listing.package
-    if package and package.type == "npm":
-        return f"npm:{package.identifier}"
-    if package and package.type == "pypi":
-        return f"pypi:{normalise_name(package.identifier)}"
-    if package and package.type == "mcpb":
-        return f"mcpb:{normalise_address(package.identifier)}"
-    if package and package.type == "oci":
-        return f"oci:{parse_image(package)[0]}"
-    if package is None and listing.url:
-        return f"remote:{normalise_address(listing.url)}{_describe_gateway(listing)}"
-    return None
+def dump_recipe(recipe: Recipe, *, scripts: bool = False) -> dict[str, Any]:
+    """What it takes to launch the recipe again. scripts: the artefact that counted was built with
+    its own install scripts."""
+    facts = recipe.model_dump(mode="json", exclude_defaults=True)
+    return {**facts, _SCRIPTS: True} if scripts else facts
 
 
-def _describe_gateway(listing: Listing) -> str:
-    if "hosted_gateway" not in listing.flags:
-        return ""
-    fixed = [f"{one.name}={one.default}" for one in listing.headers if one.required and one.default]
-    return "".join(f"#{one}" for one in sorted(fixed))
-
-
-def plan_recipe(
-    listing: Listing, resolve: Resolve, *, placeholders: bool = True
-) -> Recipe | Unlaunchable:
-    """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
-    exact version and integrity; whatever it raises as PackageError becomes an Unlaunchable. Without
-    `placeholders` nothing is made up: arguments, variables and headers that need a value are left
-    out."""
-    identity = identify_server(listing)
-    by_name = _is_launched_by_name(listing)
-    if not listing.runnable and not by_name:
-        return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
-    package = listing.package
-    if package is None and listing.url:
-        return _plan_remote(listing, str(identity), placeholders)
-    if package is None or identity is None:
-        kind = package.type if package else "nothing"
-        what = f"{kind} to launch, expected npm, pypi, mcpb or oci"
-        return Unlaunchable(None, "policy_denied", what)
-    problem = find_name_problem(package)
-    if problem:
-        return Unlaunchable(identity, "no_recipe", problem)
+def load_recipe(facts: Mapping[str, Any]) -> Recipe:
+    """The recipe of `dump_recipe`. Raises RecipeError."""
     try:
-        resolved = resolve(package)
-    except PackageError as error:
-        return Unlaunchable(identity, error.kind, str(error))
-    about = {"context": describe_provider(listing), "placeholders": placeholders}
-    launch = read_launch(listing)
-    words = () if by_name else _drop_module_words(package, launch.own_args)
-    args, made_up = fill_arguments(words, **about)
-    env, spare, env_made_up = fill_environment(listing.env, **about)
-    return Recipe(
-        server_id=identity,
-        ecosystem=package.type,  # type: ignore[arg-type]
-        name=_name_package(package),
-        version=resolved.version,
-        integrity=resolved.integrity,
-        entry=None if by_name or package.type == "oci" else launch.entry,
-        args=args,
-        env=env,
-        spare_env=spare,
-        placeholders=(*(["args"] if by_name else []), *made_up, *env_made_up),
-        url=package.identifier if package.type == "mcpb" else None,
-        python=resolved.python,
-        released=resolved.released,
-        instead_of=resolved.instead_of,
-    )
+        return Recipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
+    except (ValidationError, TypeError) as error:
+        said = " ".join(str(error).split())[:200]
+        name = str(facts.get("server_id"))[:200]
+        raise RecipeError(
+            f"recipe of {name}: {said}; expected what `dump_recipe` writes: build the index again"
+        ) from None
 
 
-def _drop_module_words(package: Package, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Without `-m MODULE`: a Python package is started by its program, which runs that module."""
-    return words[2:] if package.type == "pypi" and words[:1] == ("-m",) else words
-
-
-def _is_launched_by_name(listing: Listing) -> bool:
-    """Whether a listing names a package, and arguments that start its author's checkout: then the
-    package is started by its own name, and the record of what is made up says `args`."""
-    package, reason = listing.package, listing.reason or ""
-    return package is not None and package.type in ("npm", "pypi") and reason.startswith(A_COPY)
-
-
-def _name_package(package: Package) -> str:
-    if package.type == "pypi":
-        return normalise_name(package.identifier)
-    return parse_image(package)[0] if package.type == "oci" else package.identifier
-
-
-def find_exact_version(package: Package) -> str | None:
-    """The version of a package when it names one release."""
-    return package.version if is_exact(package.version) else None
-
-
-def _plan_remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unlaunchable:
-    about = {"context": describe_provider(listing), "placeholders": placeholders}
-    url, url_made_up = fill_address(str(listing.url), **about)
-    if url is None:
-        return Unlaunchable(identity, "needs_argument", f"{listing.url!r} has places to fill in")
-    headers, made_up = fill_headers(listing.headers, **about)
-    spoken: dict[str | None, Transport] = {"streamable-http": "http", "sse": "sse"}
-    return Recipe(
-        server_id=identity,
-        ecosystem="remote",
-        name=normalise_address(str(listing.url)),
-        url=url,
-        transport=spoken.get(listing.transport, "auto"),
-        headers=headers,
-        placeholders=(*url_made_up, *made_up),
-    )
+def needs_scripts(facts: Mapping[str, Any]) -> bool:
+    """Whether the artefact is the one that was built with its own install scripts."""
+    return bool(facts.get(_SCRIPTS))

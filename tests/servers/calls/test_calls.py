@@ -280,7 +280,7 @@ async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
 async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
     recipes = [bench.recipe(ECHO, name) for name in "abcd"]
     from assets.servers.calls.caller import Caller
-    from assets.servers.recipes.facts import dump_recipe
+    from assets.servers.recipes.recipe import dump_recipe
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     caller = Caller({one.server_id: dump_recipe(one) for one in recipes}, policy, LIMITS)
@@ -298,7 +298,7 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
 
 async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
     from assets.servers.calls.caller import Caller
-    from assets.servers.recipes.facts import dump_recipe
+    from assets.servers.recipes.recipe import dump_recipe
 
     names = [f"n{n}" for n in range(5)]
     slow = "def do(m, x): time.sleep(0.2); say(m, x)\ncalls(do)"
@@ -329,7 +329,7 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
     """bubblewrap ends its child with the thread that started it."""
     made = bench.recipe(ECHO)
     from assets.servers.calls.caller import Caller
-    from assets.servers.recipes.facts import dump_recipe
+    from assets.servers.recipes.recipe import dump_recipe
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     caller = Caller({made.server_id: dump_recipe(made)}, policy, LIMITS)

@@ -11,8 +11,8 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.resolve import Resolver
-from assets.servers.recipes.facts import dump_recipe
-from assets.servers.recipes.recipe import Resolved, Unlaunchable, plan_recipe
+from assets.servers.recipes.recipe import Resolved, Unlaunchable, dump_recipe
+from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from demo.world.bundle import pack

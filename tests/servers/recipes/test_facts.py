@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.servers.deploy.deploy import deploy
-from assets.servers.recipes.facts import RecipeError, dump_recipe, load_recipe, needs_scripts
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import (
+    Recipe,
+    RecipeError,
+    dump_recipe,
+    load_recipe,
+    needs_scripts,
+)
 from tests.servers.deploy.test_deploy import RECIPE, installed
 
 __all__ = ["installed"]

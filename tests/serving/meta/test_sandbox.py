@@ -9,7 +9,7 @@ import pytest
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.caller import Caller
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.facts import dump_recipe
+from assets.servers.recipes.recipe import dump_recipe
 from serving.index.folder import Source, build_index, move_pointer
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench

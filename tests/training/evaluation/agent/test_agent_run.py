@@ -13,7 +13,7 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.recipes.facts import dump_recipe
+from assets.servers.recipes.recipe import dump_recipe
 from orchestration.cli.app import app
 from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench

@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = (
     *("deploy.deploy", "deploy.package", "deploy.policy", "deploy.image"),
-    *("remote.probe", "recipes.facts", "credentials.oauth"),
+    *("remote.probe", "recipes.recipe", "credentials.oauth"),
 )
 
 

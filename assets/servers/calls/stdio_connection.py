@@ -1,7 +1,7 @@
 """A server in the sandbox of this host, reached by its standard streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Listener
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.process import Jailed, preflight, start, start_command
+from assets.servers.sandbox.process import Jailed, preflight, start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.sandbox.watchdog import Watchdog
@@ -46,9 +46,7 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
         # On this thread, which lives as long as the session: bubblewrap ends its child when the
         # thread that started it does, and a worker thread ends when it is idle.
         try:
-            started = (
-                start(launch, sandbox) if isinstance(launch, Launch) else start_command(launch)
-            )
+            started = start(launch, sandbox)
         except SandboxUnavailable as error:
             raise _make_no_sandbox_failure(error) from None
         async with _hold_running(started, sandbox, listener, wanted) as line:
@@ -142,7 +140,7 @@ class _LocalLine:
 
     async def why(self, found: Failure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
-        exited = await _wait_until(1.0, lambda: self.jailed.process.poll() is not None)
+        exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
         code, signal = self.jailed.exit_status() if exited else (None, None)
         heard, breach = self.relay.heard, self.watchdog.breach
         failure = classify_evidence(
@@ -174,10 +172,3 @@ _LIMITS = (
 )
 _CRASHED = "the server ended during the call, and whether it did its work is not known: look before"
 _CRASHED += " you call again"
-
-
-async def _wait_until(seconds: float, true: Callable[[], bool]) -> bool:
-    with anyio.move_on_after(seconds):
-        while not true():
-            await anyio.sleep(0.02)
-    return true()

@@ -43,7 +43,7 @@ def auth_for(
     None where there is neither. Raises SecretError."""
     store, asked = TokenStore(state, server_id), _without_query(url)
     if choice and choice.grant == "client_credentials":
-        return _sign_with_own(asked, choice, store)
+        return _make_machine(asked, choice, store)
     if not store.load().get("tokens"):
         return None
     from mcp.shared.auth import OAuthClientMetadata
@@ -53,7 +53,7 @@ def auth_for(
     return Unattended(asked, OAuthClientMetadata(redirect_uris=None), store)
 
 
-def _sign_with_own(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
+def _make_machine(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
     from assets.servers.credentials.oauth_flow import Machine
 
     missing = [

@@ -13,7 +13,7 @@ from assets.servers.probe.session import ProbePolicy, Progress, hold_conversatio
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Heard
 from assets.servers.sandbox.backend import Command
-from assets.servers.sandbox.process import Jailed, start, start_command
+from assets.servers.sandbox.process import Jailed, start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.watchdog import Watchdog
 
@@ -64,15 +64,14 @@ def probe(
     limits = conversation or ProbePolicy()
     import_module("mcp")  # its first import takes 0.4 s, which are not the server's
     progress = Progress(time.monotonic())
-    started = start(launch, policy) if isinstance(launch, Launch) else start_command(launch)
-    with started as jailed:
+    with start(launch, policy) as jailed:
         watchdog = Watchdog(jailed, policy)
         relay = Relay(jailed, policy)
         with watchdog:
             anyio.run(_hold_conversation, relay, watchdog, limits, progress)
             ended = time.monotonic() - progress.began
             watchdog.measure()
-            exited = _ends_soon(jailed) if relay.heard.ended else False
+            exited = jailed.ends_within(1.0) if relay.heard.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
         _drain_stderr(jailed, relay.heard)
@@ -143,16 +142,6 @@ async def _hold_conversation(
             )
         finally:
             tasks.cancel_scope.cancel()
-
-
-def _ends_soon(jailed: Jailed, seconds: float = 1.0) -> bool:
-    """Whether the server ends by itself within a moment (its output ends just before it does)."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if jailed.process.poll() is not None:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def _drain_stderr(jailed: Jailed, heard: Heard) -> None:

@@ -6,20 +6,12 @@ import re
 from pathlib import Path
 
 _WORD = "placeholder"
+UUID = "00000000-0000-4000-8000-000000000000"  # version 4, all else zero
 
 
 def repeat_word(length: int) -> str:
     """`placeholder0placeholder0…`: letters and digits."""
     return (f"{_WORD}0" * (length // 12 + 1))[:length]
-
-
-def repeat_capitals(length: int) -> str:
-    return repeat_word(length).upper()
-
-
-def repeat_zero(length: int) -> str:
-    """Zeros: digits, and hexadecimal too."""
-    return "0" * length
 
 
 def encode_base64(length: int) -> str:
@@ -48,18 +40,13 @@ def make_service_account() -> str:
     facts = {
         "type": "service_account",
         "project_id": _WORD,
-        "private_key_id": repeat_zero(40),
+        "private_key_id": "0" * 40,
         "private_key": make_pem("PRIVATE KEY"),
         "client_email": f"{_WORD}@{_WORD}.iam.gserviceaccount.com",
-        "client_id": repeat_zero(21),
+        "client_id": "0" * 21,
         "token_uri": "https://oauth2.googleapis.com/token",
     }
     return json.dumps(facts)
-
-
-def make_uuid() -> str:
-    """`00000000-0000-4000-8000-000000000000`: version 4, all else zero."""
-    return "00000000-0000-4000-8000-000000000000"
 
 
 # (words that name the provider and, where it has several kinds, the kind; its key). First match.
@@ -67,7 +54,11 @@ FORMATS: list[tuple[str, str]] = json.loads(
     Path(__file__).with_name("key_formats.json").read_text(encoding="utf-8")
 )
 _PART = re.compile(r"\{(letters|capitals|zeros):(\d+)\}")
-_BODIES = {"letters": repeat_word, "capitals": repeat_capitals, "zeros": repeat_zero}
+_BODIES = {
+    "letters": repeat_word,
+    "capitals": lambda length: repeat_word(length).upper(),
+    "zeros": lambda length: "0" * length,
+}
 
 
 def write_key(form: str) -> str:
@@ -75,7 +66,7 @@ def write_key(form: str) -> str:
     if form == "{jwt}":
         return make_jwt()
     filled = _PART.sub(lambda part: _BODIES[part[1]](int(part[2])), form)
-    return filled.replace("{uuid}", make_uuid())
+    return filled.replace("{uuid}", UUID)
 
 
 def find_key(words: str) -> str | None:

@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 from assets.servers.recipes.key_formats import (
+    UUID,
     encode_base64,
     find_key,
     make_jwt,
     make_pem,
     make_service_account,
-    make_uuid,
     repeat_word,
 )
 from assets.servers.sandbox.spec import HOME
@@ -33,7 +33,7 @@ _FORMATS = {
     "number": "1", "integer": "1", "boolean": "true", "filepath": DATA, "directory": DATA,
     "file": f"{DATA}/placeholder.txt", "uri": "https://placeholder.example.com",
     "url": "https://placeholder.example.com", "email": "placeholder@example.com",
-    "hostname": "placeholder.example.com", "ipv4": "127.0.0.1", "uuid": make_uuid(),
+    "hostname": "placeholder.example.com", "ipv4": "127.0.0.1", "uuid": UUID,
     "date": "2026-01-01", "date-time": "2026-01-01T00:00:00Z", "json": "{}",
 }  # fmt: skip
 # (words of the name, value) for names that hold no secret. The first match counts.
@@ -50,7 +50,7 @@ _NAMED_SECRETS = (
     (r"^private key$|private key", f"0x{_HEX_KEY}"),
     (r"certificate|\bcert\b", make_pem("CERTIFICATE")),
     (r"encrypt\w* key|fernet|base64|secret key base", encode_base64(32)),
-    (r"client ?id|\buuid\b|\bguid\b", make_uuid()),
+    (r"client ?id|\buuid\b|\bguid\b", UUID),
 )  # fmt: skip
 
 

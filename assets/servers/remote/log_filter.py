@@ -13,7 +13,7 @@ _LOGGERS = (
 )
 
 
-def _unless_talking(_: logging.LogRecord) -> bool:
+def _allow_record(_: logging.LogRecord) -> bool:
     return not _TALKING.get()
 
 
@@ -22,7 +22,7 @@ def silence_logs() -> Iterator[None]:
     """The SDK logs third-party answers with tracebacks, and httpx2 whole URLs: neither may reach a
     log. Only what this task and those it starts cause is silent; others go on."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_unless_talking)  # once: the same filter is not doubled
+        logging.getLogger(name).addFilter(_allow_record)  # once: the same filter is not doubled
     token = _TALKING.set(True)
     try:
         yield

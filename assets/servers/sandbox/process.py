@@ -15,8 +15,6 @@ from assets.servers.sandbox.docker import Docker
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.unsandboxed import Bare
 
-__all__ = ["Jailed", "SandboxUnavailable", "choose_backend", "describe_exit", "preflight", "start"]
-
 _MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
     "bubblewrap": lambda _: Bubblewrap(),
     "docker": lambda policy: Docker(image=policy.image, program=policy.engine),
@@ -51,16 +49,15 @@ def preflight(policy: SandboxPolicy | None = None) -> None:
     choose_backend(policy or SandboxPolicy())
 
 
-def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
-    """Starts the command in a fresh sandbox, with pipes on its three standard streams.
+def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
+    """Starts a launch in a fresh sandbox, or what a backend made of one (`Docker.image_command`
+    makes it of an image), with pipes on its three standard streams.
 
     Raises SandboxUnavailable when this host cannot sandbox.
     """
-    return start_command(choose_backend(policy).command(launch, policy))
-
-
-def start_command(command: Command) -> "Jailed":
-    """Starts what a backend made of a launch (`Docker.image_command` makes one of an image)."""
+    command = launch
+    if isinstance(launch, Launch):
+        command = choose_backend(policy).command(launch, policy)
     try:
         process = subprocess.Popen(
             command.argv,
@@ -107,6 +104,14 @@ class Jailed:
         end, self._end = self._end, None
         if end:
             end()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself within a moment: its output ends just before it does."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def exit_status(self) -> tuple[int | None, str | None]:
         """(exit code, signal name): one of them once the command has ended, else (None, None)."""

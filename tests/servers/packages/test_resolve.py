@@ -88,6 +88,15 @@ def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> No
     assert error.value.kind == kind
 
 
+def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> None:
+    toolchain = Toolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
+    ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    with pytest.raises(PackageError, match=r"Node\.js 20") as error:
+        Resolver(tmp_path, toolchain, ledger, "n1")(Package(type="npm", identifier="x"))
+    assert error.value.kind == "needs_software"
+    assert ledger.counts().get(("resolve", "done"), 0) == 0
+
+
 def test_a_registry_out_of_reach_is_no_absence(tmp_path) -> None:
     with pytest.raises(PackageError) as error:
         NpmRegistry("http://127.0.0.1:1", True, None).release("x", "latest")

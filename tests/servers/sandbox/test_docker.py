@@ -21,7 +21,7 @@ from assets.servers.probe.probe import probe
 from assets.servers.sandbox import docker
 from assets.servers.sandbox.docker import Docker
 from assets.servers.sandbox.docker_image import EMPTY, build_empty_root
-from assets.servers.sandbox.process import choose_backend, start, start_command
+from assets.servers.sandbox.process import choose_backend, start
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support import untrusted_server
@@ -245,6 +245,6 @@ def test_a_real_engine_runs_an_image_by_digest(engine):
     listed = chosen._ask_client("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
     image = next(name for name in json.loads(listed.stdout) if "@" in name)
     assert chosen.pull(image) is None
-    with start_command(chosen.image_command(image, ["/no/such"], {}, engine)) as jailed:
+    with start(chosen.image_command(image, ["/no/such"], {}, engine), engine) as jailed:
         _, err = jailed.process.communicate(timeout=30)
     assert b"no such" in err.lower() or b"not found" in err.lower()

@@ -55,8 +55,9 @@ def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
 
     Raises SandboxUnavailable when this host cannot sandbox.
     """
-    command = launch
-    if isinstance(launch, Launch):
+    if isinstance(launch, Command):
+        command = launch
+    else:
         command = choose_backend(policy).command(launch, policy)
     try:
         process = subprocess.Popen(

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
-from orchestration.settings.place import KUBERNETES, PLACES, RAY, SUBPROCESS, Place
+from orchestration.settings.place import RAY, SUBPROCESS, Place
 
 ROOT = Path(__file__).resolve().parents[1]
 # The run's log shows the loss; progress bars and library notices would hide it.
@@ -60,20 +60,16 @@ def open_client(place: Place) -> Any:
         except ImportError as error:
             raise _explain_lack("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
         return PipesRayJobClient(address=place.ray_address)
-    if place.runs_on == KUBERNETES:
-        if not (place.image or place.pod.get("containers")):
-            raise NoSuchPlace(
-                "training runs on kubernetes but no image is set: expected a container image with"
-                " toolmill[train] in training.image"
-            )
-        try:
-            from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise _explain_lack(
-                "dagster-k8s", "uv pip install dagster-k8s==0.29.27", error
-            ) from error
-        return PipesK8sClient()
-    raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
+    if not (place.image or place.pod.get("containers")):
+        raise NoSuchPlace(
+            "training runs on kubernetes but no image is set: expected a container image with"
+            " toolmill[train] in training.place.image"
+        )
+    try:
+        from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise _explain_lack("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
+    return PipesK8sClient()
 
 
 def launch_script(
@@ -109,12 +105,10 @@ def build_invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
         if place.gpus:
             submitted["entrypoint_num_gpus"] = place.gpus
         return {"submit_job_params": submitted}
-    if place.runs_on == KUBERNETES:
-        given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
-        if place.namespace:
-            given["namespace"] = place.namespace
-        return {**given, "image": place.image, "base_pod_spec": _build_pod(place)}
-    raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
+    given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
+    if place.namespace:
+        given["namespace"] = place.namespace
+    return {**given, "image": place.image, "base_pod_spec": _build_pod(place)}
 
 
 def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:
@@ -140,5 +134,5 @@ def _build_pod(place: Place) -> dict[str, Any]:
 def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:
     return NoSuchPlace(
         f"training runs elsewhere but {package} is not installed ({error}): {install}, or set"
-        " training.runs_on to subprocess"
+        " training.place.runs_on to subprocess"
     )

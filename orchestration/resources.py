@@ -18,9 +18,6 @@ from orchestration.pipes import Scripts
 from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, load_settings
-from orchestration.settings.place import Place
-from training.caller.settings import resolve_caller_settings
-from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.items import TestPlan
 from training.policies import Trainer
@@ -127,36 +124,29 @@ def make_writer(settings: Settings) -> Writer:
 def make_trainer(settings: Settings) -> Trainer:
     """What is trained, on which split, for how long, and how it is measured."""
     chosen = settings.training
-    common: dict[str, Any] = {"device": chosen.device, "seed": chosen.seed}
-    retriever = RetrieverSettings(epochs=chosen.retriever_epochs, **common)
-    caller = resolve_caller_settings(
-        chosen.caller_base,
-        chosen.caller.profile,
-        **{**common, **chosen.caller.changed()},
+    retriever = RetrieverSettings(
+        epochs=chosen.retriever.epochs, device=chosen.device, seed=chosen.seed
     )
+    caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
+    models: dict[str, Any] = {
+        "retriever": retriever,
+        "retriever_base": chosen.retriever.base,
+        "caller": caller,
+        "caller_base": chosen.caller.base,
+    }
     return Trainer(
+        **models,
         split=derive_policy(SetPolicy, chosen.split),
-        retriever=retriever,
-        retriever_base=chosen.retriever_base,
-        caller=caller,
-        caller_base=chosen.caller_base,
-        caller_test=TestPlan().limit_items(chosen.test_items),
-        drift=RetrainPolicy(min_share=chosen.drift_threshold),
-        ablations=AblationSettings(
-            roles=("retriever", "caller") if chosen.ablate_caller else ("retriever",),
-            seeds=chosen.ablation_seeds,
-            retriever=retriever,
-            retriever_base=chosen.retriever_base,
-            caller=caller,
-            caller_base=chosen.caller_base,
-        ),
-        keep_releases=chosen.keep_releases,
+        caller_test=TestPlan().limit_items(chosen.evaluation.items),
+        drift=chosen.drift,
+        ablations=derive_policy(AblationSettings, chosen.ablations, **models),
+        releases=chosen.releases,
     )
 
 
 def make_scripts(settings: Settings) -> Scripts:
     """Where training scripts run."""
-    return Scripts(derive_policy(Place, settings.training))
+    return Scripts(settings.training.place)
 
 
 def _make_role(settings: Settings, name: str) -> Role:

@@ -12,10 +12,12 @@ from warehouse.store import Warehouse
 _FAILURE = [dg.DagsterRunStatus.FAILURE]
 
 
-def decide_on_drift(warehouse: Warehouse, threshold: float, failed_attempts: int = 0) -> Decision:
+def decide_on_drift(
+    warehouse: Warehouse, policy: RetrainPolicy, failed_attempts: int = 0
+) -> Decision:
     """Whether to train now, from what the tables and the last candidates say."""
     state = read_drift_state(warehouse, failed_attempts=failed_attempts)
-    return decide_retraining(state, RetrainPolicy(min_share=threshold))
+    return decide_retraining(state, policy)
 
 
 @dg.sensor(
@@ -32,7 +34,7 @@ def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | d
     tag = {"toolmill/training_set": head.digest}
     runs = dg.RunsFilter(job_name="train", statuses=_FAILURE, tags=tag)
     failed = len(context.instance.get_runs(runs))
-    decision = decide_on_drift(warehouse, settings.training.drift_threshold, failed)
+    decision = decide_on_drift(warehouse, settings.training.drift, failed)
     if not decision.retrain:
         return dg.SkipReason("; ".join(decision.reasons))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.

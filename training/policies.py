@@ -3,13 +3,13 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from training.caller.settings import CallerSettings, get_base_profile
+from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.items import TestPlan
-from training.releases.retention import KEEP
-from training.retriever.settings import RetrieverSettings
+from training.releases.retention import RetentionPolicy
+from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SetPolicy
 
 ROLES = ("retriever", "caller")
@@ -17,18 +17,17 @@ ROLES = ("retriever", "caller")
 
 @dataclass(frozen=True)
 class Trainer:
-    """`retriever_base` and `caller_base`: as their trainings take them; `keep_releases`: how many
-    a rollback can go back to."""
+    """`retriever_base` and `caller_base`: as their trainings take them."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
-    retriever_base: str = "minilm"
+    retriever_base: str = RetrieverOptions.base
     caller: CallerSettings = field(default_factory=lambda: get_base_profile(TINY))
-    caller_base: str = TINY
+    caller_base: str = CallerOptions.base
     caller_test: TestPlan = field(default_factory=TestPlan)
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     ablations: AblationSettings = field(default_factory=AblationSettings)
-    keep_releases: int = KEEP
+    releases: RetentionPolicy = field(default_factory=RetentionPolicy)
 
     def get_role_job(self, role: str) -> tuple[str, dict[str, Any]]:
         """(base, hyper-parameters) of a role."""

@@ -90,7 +90,7 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                 warehouse.ledger.close_run(str(outcome.partition))
         runner = Runner(instance)
         result.add(runner.execute("fan_in"))
-        decision = decide_on_drift(warehouse, settings.training.drift_threshold)
+        decision = decide_on_drift(warehouse, settings.training.drift)
         result.reasons = list(decision.reasons)
         if decision.retrain:
             result.retrained = result.add(runner.execute("train"))

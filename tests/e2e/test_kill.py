@@ -69,8 +69,8 @@ def start_run(home: Path, ports: dict[str, str]) -> subprocess.Popen:
         **ports,
         "TOOLMILL_HOME": str(home),
         "TOOLMILL_DEMO__SCALE": "small",
-        "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "4",
-        "TOOLMILL_TRAINING__TEST_ITEMS": "3",  # a model that knows nothing writes to its limit
+        "TOOLMILL_TRAINING__RETRIEVER__EPOCHS": "4",
+        "TOOLMILL_TRAINING__EVALUATION__ITEMS": "3",  # one that knows nothing writes on
     }
     command = [sys.executable, "-m", "orchestration", "run"]
     log = (home.parent / f"{home.name}.log").open("ab")

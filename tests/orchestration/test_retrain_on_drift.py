@@ -89,7 +89,7 @@ def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
 
 
 def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:
-    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT_THRESHOLD", "0.5")
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
     assert "below 50.0%" in str(tick(instance))

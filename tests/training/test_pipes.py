@@ -175,7 +175,6 @@ def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.Monkey
         (Place("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
         (Place("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
         (Place("kubernetes"), "no image is set"),
-        (Place("slurm"), "'slurm'; expected one of subprocess, ray, kubernetes"),
     ],
 )
 def test_a_place_that_cannot_be_had_is_named(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from training.caller.tiny.base import TINY, find_tiny_base_flaw, find_tiny_base_folder
 from training.runtime.device import get_process_device
 from training.runtime.model_store import CARD, TrainingFailed, get_model_folder, read_model_card
@@ -18,26 +19,38 @@ _SHAPE = (
     "num_key_value_heads",
     "vocab_size",
 )
+_PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
+_EXPECTED = (
+    "expected 'tiny', a folder with a causal model and its tokenizer, or a hub id at a commit"
+)
 
 
 def load_base(base: str, device: str) -> tuple[Any, Any]:
-    """(model, tokenizer) of a folder or hub id. Raises TrainingFailed naming it."""
+    """(model, tokenizer) of a folder or a hub id at a commit. Raises TrainingFailed naming it."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     kind = torch.bfloat16 if device == "cuda" else torch.float32
+    name, revision = locate_base(base)
+    options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(base)
-        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, **options)
     except Exception as error:  # a third-party folder fails in any library on the way
         raise TrainingFailed(
-            f"caller base {base!r} does not load: {_get_first_error_line(error)}; expected"
-            f" 'tiny', a folder"
-            " with a causal model and its tokenizer, or a hub id"
+            f"caller base {base!r} does not load: {_get_first_error_line(error)}; {_EXPECTED}"
         ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model.to(get_process_device(device)), tokenizer
+
+
+def locate_base(base: str) -> tuple[str, str | None]:
+    """(folder or hub id, the commit of a hub id). Raises TrainingFailed."""
+    try:
+        return split_hub_id(base)
+    except UnpinnedModel as error:
+        raise TrainingFailed(f"caller base {error}; {_EXPECTED}") from error
 
 
 def describe_base(model: Any, tokenizer: Any) -> dict[str, Any]:
@@ -92,7 +105,10 @@ def load_adapter(
     from peft import PeftModel
 
     made = made or _read_adapter_card(folder)
-    named = str(_read_base_config(folder).get("base_model_name_or_path") or "")
+    config = _read_base_config(folder)
+    named = str(config.get("base_model_name_or_path") or "")
+    if config.get("revision"):
+        named = f"{named}@{config['revision']}"
     model, tokenizer = load_base(base or named, device)
     trained = (made or {}).get("base_identity")
     if trained:
@@ -111,9 +127,6 @@ def load_adapter(
             f" {_get_first_error_line(error)}; load it onto its own base"
         ) from error
     return adapted.eval(), tokenizer
-
-
-_PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
 
 
 def _require_same_base(
@@ -139,8 +152,7 @@ def _read_base_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise TrainingFailed(
             f"{folder} holds no adapter ({_get_first_error_line(error)}); expected"
-            f" adapter_config.json and"
-            " adapter_model.safetensors"
+            " adapter_config.json and adapter_model.safetensors"
         ) from error
 
 

@@ -1,14 +1,20 @@
 """Hyper-parameters of the caller, by profile: published ones for real bases, ours for the tiny."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
-from training.runtime.model_store import TrainingFailed
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from training.runtime.settings import Positive, Share, Whole, read_hyper_parameters
 
 MCP_FLOW, TINY = "mcp-flow", "tiny"
+Candidates = Annotated[int, Field(ge=2)]
+Distractors = Literal["random", "hard", "mixed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class CallerSettings:
     """Hyper-parameters; together with the training set and the base they name the adapter.
 
@@ -17,29 +23,63 @@ class CallerSettings:
     """
 
     profile: str = MCP_FLOW
-    rank: int = 16
-    alpha: int = 32
-    dropout: float = 0.1
+    rank: Whole = 16
+    alpha: Whole = 32
+    dropout: Share = 0.1
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
-    learning_rate: float = 5e-5
-    warmup: float = 0.1  # share of the updates
+    learning_rate: Positive = 5e-5
+    warmup: Share = 0.1  # of the updates
     weight_decay: float = 0.0
     clip: float = 1.0
-    epochs: int = 1
-    batch: int = 2  # rows in one pass where packing is off
-    accumulate: int = 8
-    candidates: int = 10
-    distractors: str = "mixed"
-    context: int = 8192
+    epochs: Whole = 1
+    batch: Whole = 2  # rows in one pass where packing is off
+    accumulate: Whole = 8
+    candidates: Candidates = 10
+    distractors: Distractors = "mixed"
+    context: Whole = 8192
     words: int | None = None  # cuts the contracts' descriptions (tiny contexts)
     packing: bool = True
-    pass_tokens: int | None = None  # most tokens of one packed pass; None: `context`
+    pass_tokens: Whole | None = None  # most tokens of one packed pass; None: `context`
     gradient_checkpointing: bool | None = None  # None: on a GPU
     attention: str = "auto"
-    checkpoint_steps: int = 25
+    checkpoint_steps: Whole = 25
     seed: int = 7
     device: str = "auto"
     threads: int | None = None
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class CallerOptions:
+    """What a user sets of the caller: its base, and the hyper-parameters that differ from those of
+    its profile (None: as the profile says)."""
+
+    base: Annotated[
+        str, Field(description="tiny, a local folder, or a hub id at a commit (name@commit)")
+    ] = TINY
+    profile: Annotated[
+        Literal["mcp-flow", "tiny"] | None, Field(description="default: by the base")
+    ] = None
+    rank: Whole | None = None
+    alpha: Whole | None = None
+    dropout: Share | None = None
+    learning_rate: Positive | None = None
+    epochs: Whole | None = None
+    batch: Annotated[Whole | None, Field(description="rows a pass where packing is off")] = None
+    accumulate: Whole | None = None
+    candidates: Annotated[Candidates | None, Field(description="tools a prompt shows")] = None
+    distractors: Distractors | None = None
+    context: Annotated[
+        Annotated[int, Field(ge=128)] | None, Field(description="most tokens of a row")
+    ] = None
+    packing: bool | None = None
+    gradient_checkpointing: bool | None = None
+    checkpoint_steps: Whole | None = None
+
+    def resolve(self, **common: Any) -> CallerSettings:
+        """The hyper-parameters in force; `common`: those that other models share."""
+        chosen = {name: value for name, value in asdict(self).items() if value is not None}
+        base, profile = chosen.pop("base"), chosen.pop("profile", None)
+        return resolve_caller_settings(base, profile, **{**common, **chosen})
 
 
 PROFILES: dict[str, CallerSettings] = {
@@ -67,42 +107,10 @@ def resolve_caller_settings(
     base: str, profile: str | None = None, **changed: Any
 ) -> CallerSettings:
     """The base's profile (or the named one) with some values changed. Raises TrainingFailed."""
-    if profile is not None and profile not in PROFILES:
-        raise TrainingFailed(
-            f"caller profile is {profile!r}; expected one of {', '.join(sorted(PROFILES))}"
-        )
     chosen = PROFILES[profile] if profile else get_base_profile(base)
     return read_settings({**asdict(chosen), **changed})
 
 
-def read_settings(values: dict[str, Any]) -> CallerSettings:
+def read_settings(values: Mapping[str, Any]) -> CallerSettings:
     """Settings out of a job. Raises TrainingFailed naming the value that cannot be used."""
-    known = {each.name for each in fields(CallerSettings)}
-    strange = sorted(values.keys() - known)
-    if strange:
-        raise TrainingFailed(
-            f"caller setting {strange[0]!r} is unknown; expected some of {', '.join(sorted(known))}"
-        )
-    made = CallerSettings(**{**values, "targets": tuple(values.get("targets", _TARGETS))})
-    for name in ("rank", "alpha", "epochs", "batch", "accumulate", "context", "checkpoint_steps"):
-        _require_positive(name, getattr(made, name))
-    if made.pass_tokens is not None:
-        _require_positive("pass_tokens", made.pass_tokens)
-    if not (isinstance(made.candidates, int) and made.candidates >= 2):
-        raise TrainingFailed(f"caller candidates is {made.candidates!r}; expected 2 or more")
-    if not made.learning_rate > 0:
-        raise TrainingFailed(
-            f"caller learning_rate is {made.learning_rate!r}; expected a number above 0"
-        )
-    for name in ("dropout", "warmup"):
-        if not 0 <= getattr(made, name) < 1:
-            raise TrainingFailed(f"caller {name} is {getattr(made, name)!r}; expected 0 to below 1")
-    return made
-
-
-_TARGETS = CallerSettings().targets
-
-
-def _require_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise TrainingFailed(f"caller {name} is {value!r}; expected a whole number from 1")
+    return read_hyper_parameters("caller", CallerSettings, values)

@@ -1,7 +1,7 @@
 """The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
 
-`base` is "tiny" (shipped with the package), a local folder, or a hub id such as
-Qwen/Qwen3-0.6B: the code is the same.
+`base` is "tiny" (shipped with the package), a local folder, or a hub id at a commit
+(`Qwen/Qwen3-0.6B@<commit>`): the code is the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.attention import pick_attention
-from training.caller.bases import describe_base, load_adapter, load_base, load_caller
+from training.caller.bases import describe_base, load_adapter, load_base, load_caller, locate_base
 from training.caller.generation import generate_completions
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Course, find_row_mixing, run_sft
@@ -54,7 +54,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         report({"note": line})
 
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
-    adapted = _add_adapter(model, settings)
+    adapted = _add_adapter(model, settings, None if tiny == TINY else locate_base(base)[1])
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell)
@@ -84,8 +84,13 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
 
 def resolve_base(base: str) -> str:
     """`base`, with "tiny" made exact: "tiny:<SHA-256 of its weights>", so that two adapters over
-    two bases are never taken for one. Raises TrainingFailed."""
-    return f"{TINY}:{read_tiny_base_digest()}" if base == TINY else base
+    two bases are never taken for one. Raises TrainingFailed for one that is neither here nor at a
+    commit of the hub."""
+    if base == TINY:
+        return f"{TINY}:{read_tiny_base_digest()}"
+    if not base.startswith(f"{TINY}:"):
+        locate_base(base)
+    return base
 
 
 def _enable_packing(
@@ -111,7 +116,7 @@ def _enable_packing(
     return False
 
 
-def _add_adapter(model: Any, settings: CallerSettings) -> Any:
+def _add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> Any:
     from peft import LoraConfig, get_peft_model
 
     found = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -129,6 +134,7 @@ def _add_adapter(model: Any, settings: CallerSettings) -> Any:
             lora_dropout=settings.dropout,
             target_modules=list(settings.targets),
             task_type="CAUSAL_LM",
+            revision=revision,
         ),
     ).train()
 

@@ -1,13 +1,16 @@
-"""Whether to train again: how far the world has moved since the last training, and the decision."""
+"""Whether to train again: how far the contracts moved since the last training, and the decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 
 @dataclass(frozen=True)
 class DriftState:
-    """The world against what the last training saw. Counts are of tools, keyed server::tool."""
+    """The contracts now against those of the last training. Counts are of tools."""
 
     changed: int = 0
     new: int = 0
@@ -26,13 +29,15 @@ class DriftState:
         return moved / self.known if self.known else float(bool(moved))
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrainPolicy:
     """When drift is enough, and when not to try."""
 
-    min_share: float = 0.01
-    min_rows: int = 20
-    max_attempts: int = 3
+    min_share: Annotated[
+        float, Field(ge=0, le=1, description="of changed tools, that asks for retraining")
+    ] = 0.01
+    min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
+    max_attempts: Annotated[int, Field(ge=1, description="of training on one set")] = 3
 
 
 @dataclass(frozen=True)

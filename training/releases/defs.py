@@ -93,7 +93,7 @@ def router_index(
         verdict = Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
     last = [warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in ROLES]
     pruned = prune_releases(
-        home, trainer.keep_releases, protect=[name for names in last for name in names]
+        home, trainer.releases, protect=[name for names in last for name in names]
     )
     yield from publish_digest(
         ROUTER_INDEX_AUDIT,

@@ -10,7 +10,10 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.vectors.embed import find_encoder_folder
 from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
@@ -25,8 +28,14 @@ from training.releases.release import (
 )
 from training.runtime.model_store import get_model_folder, read_model_card
 
-KEEP = 5
 _GOING = ".going-"
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RetentionPolicy:
+    """How many served releases stay."""
+
+    keep: Annotated[int, Field(ge=1, description="releases that a rollback can go back to")] = 5
 
 
 @dataclass
@@ -38,14 +47,15 @@ class Pruned:
     models: list[str] = field(default_factory=list)
 
 
-def prune_releases(home: Path, keep: int = KEEP, protect: Iterable[str] = ()) -> Pruned:
+def prune_releases(
+    home: Path, policy: RetentionPolicy | None = None, protect: Iterable[str] = ()
+) -> Pruned:
     """Removes what only older releases need; `protect` names models that stay.
 
     A kill leaves nothing half there: a folder is renamed out of sight first, and the next call
-    removes what was left. Raises ValueError for fewer than one release.
+    removes what was left.
     """
-    if keep < 1:
-        raise ValueError(f"releases to keep: {keep}, expected at least 1 (the served one)")
+    keep = (policy or RetentionPolicy()).keep
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)

@@ -20,14 +20,13 @@ from training.sets.audit.tokens import compute_token_statistics
 from training.sets.leaks import remove_leaks
 from training.sets.near import Embed, make_cached_embed
 from training.sets.negatives import add_negatives
-from training.sets.policy import BadPolicy, SetPolicy
+from training.sets.policy import SetPolicy
 from training.sets.select import Placed, Tally, place_pairs
 from training.sets.split import TRAIN
 from warehouse.storage.tables import TableSpec
 
 __all__ = [
     "TRAINING_SET",
-    "BadPolicy",
     "Embed",
     "SetPolicy",
     "TrainingSet",

@@ -1,4 +1,4 @@
-"""Other bases than MiniLM: folders or hub ids of sentence encoders that `graph.py` can make.
+"""Other bases than MiniLM: folders or pinned hub ids of sentence encoders that `graph.py` can make.
 
 The graph is BERT's: learnt absolute positions, exact GELU, the mean of all tokens, unit norm. A
 model that pools its first token, or turns its vectors in a last layer, would be served as another
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from assets.vectors.encoders.weights import BASE, find_base_path
 from warehouse.storage.digest import sha256
 
@@ -43,11 +44,11 @@ def find_base_folder(base: str) -> Path:
     where = BASE if base.strip() in ("", *DEFAULT) else _split_reference(base)[0]
     if where == BASE:
         return find_base_path()
-    folder = Path(where).expanduser()
-    if not folder.is_dir():
-        if where[0] in "/.~\\" or where.count("/") > 1:  # a hub id is `name` or `owner/name`
-            raise BadEmbedder(f"base {where}: no such folder; {_HINT}")
-        folder = _download_base(where)
+    try:
+        found, revision = split_hub_id(where)
+    except UnpinnedModel as error:
+        raise BadEmbedder(f"base {error}; {_HINT}") from error
+    folder = _download_base(found, revision) if revision else Path(found)
     check_base(folder)
     return folder
 
@@ -94,18 +95,19 @@ def _split_reference(base: str) -> tuple[str, str, str]:
     return (head, at, tail) if known else (base, "", "")
 
 
-def _download_base(name: str) -> Path:
+def _download_base(name: str, revision: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(
-            snapshot_download(name, allow_patterns=["*.json", "*.txt", WEIGHTS], etag_timeout=10.0)
+        patterns = ["*.json", "*.txt", WEIGHTS]
+        found = snapshot_download(
+            name, revision=revision, allow_patterns=patterns, etag_timeout=10.0
         )
+        return Path(found)
     except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
         said = " ".join(str(error).split())[:160]
         raise BadEmbedder(
-            f"base {name!r}: no such folder, and none from the hub ({type(error).__name__}: {said})"
-            f"; {_HINT}"
+            f"base {name}@{revision}: none from the hub ({type(error).__name__}: {said}); {_HINT}"
         ) from error
 
 

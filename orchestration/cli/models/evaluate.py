@@ -69,7 +69,7 @@ def evaluate(
     if bfcl_data is not None:
         _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
-    n = settings.training.examples if examples is None else examples
+    n = settings.training.evaluation.examples if examples is None else examples
     embed = make_embedder().embed if n else None
     made = compare_callers(
         load_bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress

@@ -17,14 +17,14 @@ from orchestration.resources import list_enabled, make_crawl_policy, make_traine
 from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.model import Settings, SettingsError, list_known_names, load_settings
 from orchestration.settings.place import Place
-from orchestration.settings.training import CallerOptions
 from serving.meta.access.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
-from training.caller.settings import CallerSettings
+from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.items import TestPlan
 from training.policies import Trainer
+from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverSettings
 from training.sets.policy import SetPolicy
 from warehouse.llm.roles import Role
@@ -196,18 +196,12 @@ def leaves(model: type, path: str = "") -> dict[str, tuple[type, Any]]:
 NOTES = "__annotations__"
 # The packages' own policies that share a setting's meaning: each default is the setting's.
 SHARED = {
-    "training.processes": Place.processes,
-    "training.gpus": Place.gpus,
-    "training.runs_on": Place.runs_on,
     "training.device": RetrieverSettings.device,
-    "training.retriever_epochs": RetrieverSettings.epochs,
-    "training.retriever_base": Trainer.retriever_base,
-    "training.caller_base": Trainer.caller_base,
+    "training.retriever.epochs": RetrieverSettings.epochs,
+    "training.retriever.base": Trainer.retriever_base,
+    "training.caller.base": Trainer.caller_base,
     "training.seed": CallerSettings.seed,
-    "training.test_items": TestPlan.per_split,
-    "training.drift_threshold": RetrainPolicy.min_share,
-    "training.keep_releases": Trainer.keep_releases,
-    "training.ablation_seeds": AblationSettings.seeds,
+    "training.evaluation.items": TestPlan.per_split,
     "serve.consent": MetaPolicy.consent,
     "serve.trust_read_only": MetaPolicy.trust_read_only,
     "serve.call_timeout_s": MetaPolicy.timeout_s,
@@ -224,7 +218,10 @@ def test_no_setting_has_a_second_default_in_a_policy() -> None:
     declared = leaves(Settings)
     for name, default in SHARED.items():
         assert declared[name][1] == default, name
-    policies = (CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets)
+    policies = (
+        *(CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets),
+        *(Place, RetrainPolicy, RetentionPolicy, AblationSettings),
+    )
     for policy in policies:
         own = vars(policy).get(NOTES, {})
         for name, (owner, _) in declared.items():
@@ -242,13 +239,45 @@ BLOCKS = {
     "roles.judge": Role,
     "synthesis": SynthesisPolicy,
     "training.split": SetPolicy,
+    "training.place": Place,
+    "training.drift": RetrainPolicy,
+    "training.releases": RetentionPolicy,
+    "training.ablations": AblationSettings,
 }
 
 
 def test_every_hyperparameter_of_the_caller_that_can_be_set_is_one_of_its_policy() -> None:
-    names = set(CallerOptions.model_fields) - {"profile"}
-    assert names <= {field.name for field in fields(CallerSettings)}
-    assert all(field.default is None for field in CallerOptions.model_fields.values())
+    options = {field.name: field.default for field in fields(CallerOptions) if field.name != "base"}
+    assert options.keys() <= {field.name for field in fields(CallerSettings)}
+    assert set(options.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("caller_base", "caller.base"),
+        ("retriever_epochs", "retriever.epochs"),
+        ("runs_on", "place.runs_on"),
+        ("keep_releases", "releases.keep"),
+    ],
+)
+def test_an_old_flat_name_of_training_is_refused(
+    monkeypatch, elsewhere: Path, old: str, new: str
+) -> None:
+    assert f"training.{new}" in list_known_names()
+    (elsewhere / "toolmill.toml").write_text(f'[training]\n{old} = "1"\n')
+    with pytest.raises(SettingsError, match=rf"'training\.{old}': no such setting"):
+        load_settings()
+    (elsewhere / "toolmill.toml").write_text("")
+    monkeypatch.setenv(f"TOOLMILL_TRAINING__{old.upper()}", "1")
+    with pytest.raises(SettingsError, match=rf"TRAINING__{old.upper()}: no such setting"):
+        load_settings()
+
+
+def test_where_training_runs_is_one_of_three_places(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__PLACE__RUNS_ON", "slurm")
+    with pytest.raises(SettingsError, match=r"'subprocess', 'ray' or 'kubernetes'.*slurm"):
+        load_settings()
 
 
 def test_the_documentation_names_every_block_of_settings() -> None:
@@ -274,7 +303,11 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__ATTEMPTS", "2")
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
     monkeypatch.setenv("TOOLMILL_TRAINING__SPLIT__SEEN_TOOLS", "0.2")
-    monkeypatch.setenv("TOOLMILL_TRAINING__RUNS_ON", "ray")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
+    monkeypatch.setenv("TOOLMILL_TRAINING__EVALUATION__ITEMS", "4")
+    monkeypatch.setenv("TOOLMILL_TRAINING__RELEASES__KEEP", "2")
+    monkeypatch.setenv("TOOLMILL_TRAINING__ABLATIONS__SEEDS", "[3]")
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     settings = load_settings()
     sandbox = make_deploy_policy(settings).sandbox
     assert (sandbox.open_files, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
@@ -283,7 +316,12 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     assert (judge.attempts, judge.temperature) == (2, 0.0)
     assert judge.api_key
     assert judge.api_key.get_secret_value() == "very-secret"
-    assert make_trainer(settings).split == SetPolicy(seen_tools=0.2)
+    trainer = make_trainer(settings)
+    assert trainer.split == SetPolicy(seen_tools=0.2)
+    assert (trainer.caller.rank, trainer.caller_test.per_split, trainer.releases.keep) == (8, 4, 2)
+    assert trainer.ablations.seeds == (3,)
+    assert trainer.ablations.caller == trainer.caller
+    assert trainer.drift.min_share == 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,21 @@
 """Profiles: published values by default, any of them changed by a setting, nothing misread."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+from pydantic import ValidationError
 
 from training.caller.settings import (
     PROFILES,
+    CallerOptions,
     CallerSettings,
     get_base_profile,
     read_settings,
     resolve_caller_settings,
 )
 from training.retriever.settings import RetrieverSettings
-from training.runtime.model_store import MEANS, TrainingFailed, make_model_name
+from training.runtime.model_store import MEANS, make_model_name
 
 
 def test_a_real_base_gets_the_published_hyper_parameters() -> None:
@@ -51,6 +53,12 @@ def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
     )
 
 
+def test_what_a_user_sets_of_the_caller_goes_over_its_profile() -> None:
+    chosen = CallerOptions(base="tiny", profile="mcp-flow", rank=8).resolve(seed=3)
+    assert chosen == replace(PROFILES["mcp-flow"], rank=8, seed=3)
+    assert CallerOptions().resolve() == PROFILES["tiny"]
+
+
 def test_an_unknown_profile_is_named() -> None:
-    with pytest.raises(TrainingFailed, match="'huge'; expected one of mcp-flow, tiny"):
-        resolve_caller_settings("tiny", "huge")
+    with pytest.raises(ValidationError, match=r"profile\n.*'mcp-flow' or 'tiny'.*'huge'"):
+        CallerOptions(profile="huge")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import IndexBroken, build_index, read_served_version
@@ -28,7 +29,7 @@ from training.releases.release import (
     read_served,
     serve_version,
 )
-from training.releases.retention import prune_releases
+from training.releases.retention import RetentionPolicy, prune_releases
 from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.storage.pointers import PointerBroken
 
@@ -162,7 +163,7 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path
         made.append(serve_release(tmp_path, f"c{at}"))
     consider_model(tmp_path, "refused", UNSURE)
     save_empty_model(tmp_path, "by-hand")
-    gone = prune_releases(tmp_path, keep=2, protect=["m0"])
+    gone = prune_releases(tmp_path, RetentionPolicy(2), protect=["m0"])
     assert gone.versions == sorted(version for _, version in made[:2])
     assert gone.models == ["m1", "refused"]
     assert gone.encoders == sorted(
@@ -172,21 +173,21 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path
         read_model_card(tmp_path, "by-hand") is not None
     )  # nobody ever released it: it is not ours to take
     assert [bool(told["missing"]) for told in list_releases(tmp_path)] == [False, False, True, True]
-    assert prune_releases(tmp_path, keep=2, protect=["m0"]).versions == []
-    gone = prune_releases(tmp_path, keep=1)
+    assert prune_releases(tmp_path, RetentionPolicy(2), protect=["m0"]).versions == []
+    gone = prune_releases(tmp_path, RetentionPolicy(1))
     assert gone.versions == [made[2][1]]
     assert gone.models == ["m0", "m2"]
     assert read_served_version(tmp_path) == made[3][1]
     assert read_champion(tmp_path, "retriever").model == "m3"
-    with pytest.raises(ValueError, match="at least 1"):
-        prune_releases(tmp_path, keep=0)
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        RetentionPolicy(0)
 
 
 def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
     _, first = serve_release(tmp_path, "c1")
     _, second = serve_release(tmp_path, "c1", WORLD[:3])
     assert first != second
-    assert prune_releases(tmp_path, keep=3).versions == [first]
+    assert prune_releases(tmp_path, RetentionPolicy(3)).versions == [first]
 
 
 def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
@@ -195,10 +196,10 @@ def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
     made = [serve_release(tmp_path, f"c{at}") for at in range(2)]
     monkeypatch.setattr("training.releases.retention.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        prune_releases(tmp_path, keep=1)
+        prune_releases(tmp_path, RetentionPolicy(1))
     monkeypatch.undo()
     assert versions_on_disk(tmp_path) == {made[1][1]}
-    prune_releases(tmp_path, keep=1)
+    prune_releases(tmp_path, RetentionPolicy(1))
     assert not list((tmp_path / "router").glob(".*"))
     assert json.loads((tmp_path / "router/HEAD.json").read_bytes())["version"] == made[1][1]
 

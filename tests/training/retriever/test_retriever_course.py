@@ -272,7 +272,7 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
         ({"tools": 2.5}, "tools is 2.5"),
         ({"temperature": 0}, "temperature is 0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"distractors": "soft"}, "expected hard or random"),
+        ({"distractors": "soft"}, "expected 'hard' or 'random'"),
         ({"lr": 1}, "'lr' is unknown"),
     ],
 )

@@ -12,18 +12,20 @@ the same are trained once, and a kill loses no more than the steps since a check
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import polars as pl
+from pydantic import ConfigDict, Field, field_validator
+from pydantic.dataclasses import dataclass
 
 from training.caller.settings import CallerSettings, get_base_profile
-from training.evaluation.ablations.arms import ARMS, UNTRAINED, Learnt, select_arm_rows
-from training.evaluation.ablations.measure import CALLER, MEASURED, RETRIEVER, ROLES, Asked
+from training.evaluation.ablations.arms import ARMS, UNTRAINED, Arm, Learnt, select_arm_rows
+from training.evaluation.ablations.measure import MEASURED, RETRIEVER, Asked
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
-from training.runtime.model_store import MEANS, TrainingFailed
+from training.runtime.model_store import MEANS
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
@@ -57,19 +59,35 @@ ABLATIONS = TableSpec(
 )
 
 
-@dataclass(frozen=True)
-class AblationSettings:
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class AblationOptions:
+    """What a user sets of the ablations."""
+
+    roles: Annotated[
+        tuple[Literal["retriever", "caller"], ...],
+        Field(min_length=1, description="`caller` takes minutes an arm, on the model chosen"),
+    ] = (RETRIEVER,)
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ARMS
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7, 8, 9)
+    caller_items: Annotated[int, Field(ge=1, description="a split; each is a generation")] = 60
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("expected different whole numbers")
+        return seeds
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class AblationSettings(AblationOptions):
     """What is trained, how often and where. On a lent GPU: the same with `device` "cuda", a larger
     `caller_base`, and "caller" among the roles."""
 
-    roles: tuple[str, ...] = (RETRIEVER,)
-    arms: tuple[str, ...] = ARMS
-    seeds: tuple[int, ...] = (7, 8, 9)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = "minilm"
     caller: CallerSettings = field(default_factory=lambda: get_base_profile("tiny"))
     caller_base: str = "tiny"
-    caller_items: int = 60  # a split; each is a generation
 
 
 def run_ablations(
@@ -89,7 +107,6 @@ def run_ablations(
     Raises TrainingFailed, NothingToEvaluate.
     """
     settings, told = settings or AblationSettings(), report or Silent()
-    _check_ablation_settings(settings)
     items = select_testable_rows(accepted)
     if not items:
         raise NothingToEvaluate(
@@ -159,31 +176,12 @@ def _choose_arm_settings(
     """Base and hyper-parameters of an arm."""
     if role == RETRIEVER:
         base, given = settings.retriever_base, asdict(settings.retriever)
-        kinds = ("random", given["distractors"])
     else:
         base, given = settings.caller_base, asdict(settings.caller)
         given["items"] = settings.caller_items
-        kinds = ("random", given["distractors"])
     if made is None:
         where = {name: given[name] for name in ("device", "threads", "items") if name in given}
         return {"base": base, "settings": where}
-    given["distractors"] = kinds[0] if made.random else kinds[1]
+    if made.random:
+        given["distractors"] = "random"
     return {"base": base, "settings": {**given, "seed": seed}}
-
-
-def _check_ablation_settings(settings: AblationSettings) -> None:
-    for name, found, known in (
-        ("arms", settings.arms, ARMS), ("roles", settings.roles, ROLES),
-    ):  # fmt: skip
-        strange = [one for one in found if one not in known]
-        if strange or not found:
-            raise TrainingFailed(
-                f"ablations: {name} are {list(found)}; expected some of {', '.join(known)}"
-            )
-    if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
-        raise TrainingFailed(
-            f"ablations: seeds are {list(settings.seeds)}; expected different whole numbers"
-        )
-
-
-__all__ = ["ABLATIONS", "CALLER", "RETRIEVER", "AblationSettings", "run_ablations"]

@@ -7,7 +7,10 @@ over tools, so another tool says more than another pair.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
 from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
@@ -19,6 +22,16 @@ Row = Mapping[str, Any]
 Contract = Mapping[str, Any]
 WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
 NO_TOOL = "no_tool"
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class EvaluationOptions:
+    """What a user sets of the callers' evaluation."""
+
+    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 40
+    examples: Annotated[
+        int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class TestPlan:
     splits: tuple[str, ...] = TEST_SPLITS
     candidates: tuple[int, ...] = (10, 100)
     distractors: tuple[str, ...] = (RANDOM, HARD)
-    per_split: int = 40
+    per_split: int = EvaluationOptions.items
     per_large: int = 8
     perturbations: int = 20
     irrelevance: int = 30

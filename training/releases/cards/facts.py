@@ -36,7 +36,7 @@ class Facts:
 
 def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
     """(id on the hub, licence) of the base; None for what is local or not known."""
-    base = str(model.get("base") or "")
+    base = str(model.get("base") or "").partition("@")[0]  # without its commit, its files
     if base in _BASES:
         return _BASES[base]
     parts = base.split("/")

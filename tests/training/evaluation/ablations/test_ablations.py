@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from assets.contracts.canonical import tool_text
 from tests.training.conftest import embed, make_world
@@ -186,12 +187,12 @@ def test_what_cannot_be_run_is_said(
     sets: dict[str, Any], settings: AblationSettings, tmp_path: Path
 ) -> None:
     for changed, told in (
-        ({"arms": ("best",)}, "arms are"),
-        ({"roles": ()}, "roles are"),
-        ({"seeds": (1, 1)}, "different whole numbers"),
+        ({"arms": ("best",)}, r"arms.*\n.*should be 'filtered', 'raw'"),
+        ({"roles": ()}, r"roles\n.*at least 1 item"),
+        ({"seeds": (1, 1)}, r"seeds\n.*different whole numbers"),
     ):
-        with pytest.raises(TrainingFailed, match=told):
-            run_ablations(tmp_path, **sets, settings=replace(settings, **changed))
+        with pytest.raises(ValidationError, match=told):
+            replace(settings, **changed)
     train = [one for one in sets["accepted"] if one["split"] == "train"]
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
         run_ablations(tmp_path, **{**sets, "accepted": train}, settings=settings)

@@ -1,4 +1,4 @@
-"""A night's figures for the report: summaries by the code that makes them, over made-up rows."""
+"""A run's figures for the report: summaries by the code that makes them, over made-up rows."""
 
 import random
 from functools import cache
@@ -14,8 +14,9 @@ CARD = {
     "base": "tiny",
 }  # fmt: skip
 MANIFEST = {
-    "training_set": "s" * 64, "rows": {"train": 12, "test": 6}, "tools": {"train": 4, "test": 2},
-    "servers": {"train": ["a"], "test": ["b"]}, "dropped": {"leak": 1},
+    "training_set": "s" * 64, "rows": {"train": 12, "unseen_server": 6},
+    "tools": {"train": 4, "unseen_server": 2},
+    "servers": {"train": ["a"], "unseen_server": ["b"]}, "dropped": {"leak": 1},
     "providers": {"offline": 18},
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from training.reporting.format import (
+from training.figures import (
     NONE,
     Json,
     format_counts,

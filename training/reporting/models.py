@@ -1,10 +1,10 @@
-"""What a report says of a model: how it was trained; the retriever's figures; champions, gates."""
+"""What a report says of models: how each was trained, its figures; champions and gates."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from training.releases.gate import render_gates_table
-from training.reporting.format import (
+from training.evaluation.caller.markdown import render_comparison
+from training.figures import (
     Json,
     format_interval,
     format_table,
@@ -12,11 +12,17 @@ from training.reporting.format import (
     sort_by_split,
     split_name,
 )
+from training.releases.gate import render_gates_table
 
 OFFLINE_NOTE = (
     "The instructions were written by the offline provider (grammar and schemas), not by a"
     " language model or by people, on both sides of the split: these figures say how well the"
     " retriever serves requests of that kind."
+)
+TINY_NOTE = (
+    "The tiny causal model is shipped with Toolmill, trained on invented contracts. It proves that"
+    " training, saving, loading, generating and scoring work; it is no evidence of what a"
+    " pretrained base model would learn."
 )
 _RECALL = (
     ("Recall@1", "recall_at_1", "gain_at_1"),
@@ -42,6 +48,7 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
     lines.append(describe_training(card) if card else "Not trained in this run.")
     if not summary:
         return "\n".join([*lines, "", "Not evaluated in this run."])
+    both = [shorten_model(summary[who]) for who in ("incumbent", "candidate")]
     lines += [
         "",
         f"{summary['n']} instructions for {summary['tools']} tools of {summary['servers']} servers"
@@ -49,28 +56,34 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
         " 95% intervals by bootstrap over tools.",
         "",
         *format_table(
+            ["", *both, "paired gain"],
             [
-                "",
-                shorten_model(summary["incumbent"]),
-                shorten_model(summary["candidate"]),
-                "paired gain",
-            ],
-            [
-                [
-                    name,
-                    format_interval(summary[key]["incumbent"]),
-                    format_interval(summary[key]["candidate"]),
-                    format_interval(summary[gain], signed=True),
-                ]
+                _list_gain_cells(name, summary[key], summary[gain])
                 for name, key, gain in _RECALL
                 if key in summary
             ],
         ),
-        *_render_split_table(summary),
+        *_render_split_table(summary, both),
     ]
     lines += ["", *make_plot_places("recall", "recall_splits")]
     if "offline" in manifest.get("providers", {}):
         lines += ["", OFFLINE_NOTE]
+    return "\n".join(lines)
+
+
+def render_caller_part(
+    card: Json | None, summary: Json | None, champion: Json | None = None
+) -> str:
+    """summary: candidate beside the baseline; champion: the candidate beside the champion that it
+    would replace, where that is a third model."""
+    lines = ["## Caller (LoRA of a causal model)"]
+    lines.append(describe_training(card) if card else "Not trained in this run.")
+    if not summary:
+        return "\n".join([*lines, "", "Not evaluated in this run."])
+    lines += ["", *render_comparison(summary, champion)]
+    lines += ["", *make_plot_places("caller", "caller_splits", "invariance")]
+    if card and card.get("base") == "tiny":
+        lines += ["", TINY_NOTE]
     return "\n".join(lines)
 
 
@@ -108,24 +121,17 @@ def make_plot_places(*names: str) -> list[str]:
     return [f"![{name.replace('_', ' ')}]({name}.png)" for name in names]
 
 
-def _render_split_table(summary: Json) -> list[str]:
+def _render_split_table(summary: Json, both: list[str]) -> list[str]:
     splits: dict[str, Any] = summary.get("splits") or {}
     if len(splits) < 2:
         return []
-    rows = [
-        [
-            split_name(name),
-            held["n"],
-            format_interval(held["recall_at_1"]["incumbent"]),
-            format_interval(held["recall_at_1"]["candidate"]),
-            format_interval(held["gain_at_1"], signed=True),
-        ]
-        for name, held in sort_by_split(splits)
-    ]
-    head = [
-        "Recall@1 by split",
-        "n",
-        shorten_model(summary["incumbent"]),
-        shorten_model(summary["candidate"]),
-    ]
-    return ["", *format_table([*head, "paired gain"], rows)]
+    rows = []
+    for split, held in sort_by_split(splits):
+        name, *cells = _list_gain_cells(split_name(split), held["recall_at_1"], held["gain_at_1"])
+        rows.append([name, held["n"], *cells])
+    return ["", *format_table(["Recall@1 by split", "n", *both, "paired gain"], rows)]
+
+
+def _list_gain_cells(name: str, figures: Json, gain: Json) -> list[str]:
+    both = [format_interval(figures[who]) for who in ("incumbent", "candidate")]
+    return [name, *both, format_interval(gain, signed=True)]

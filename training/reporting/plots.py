@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.reporting.caller import MEASURES, get_change_name
-from training.reporting.format import Json, make_plot_label, sort_by_split, split_name, split_order
+from training.evaluation.caller.markdown import CHANGES, MEASURES
+from training.figures import Json, make_plot_label, sort_by_split, split_name, split_order
 
 Draw = Callable[[Path], None]
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
@@ -137,7 +137,7 @@ def _draw_drops(drops: Sequence[Json], names: tuple[str, str], path: Path) -> No
             for at, who in enumerate(("drop_incumbent", "drop_candidate")):
                 _draw_dot(axes, each[who], row + 0.13 - 0.26 * at, (_BEFORE, _AFTER)[at])
         axes.set_title(titles[measure], fontsize=9)
-        axes.set_yticks(range(len(kinds)), [get_change_name(kind) for kind in reversed(kinds)])
+        axes.set_yticks(range(len(kinds)), [CHANGES.get(kind, kind) for kind in reversed(kinds)])
         axes.set_ylim(-0.6, len(kinds) - 0.4)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("drop in points", fontsize=8)

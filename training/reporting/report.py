@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.reporting.caller import render_caller_part
+from training.figures import Json
 from training.reporting.extra_sections import (
     render_ablation_part,
     render_agent_part,
@@ -18,8 +18,12 @@ from training.reporting.extra_sections import (
     render_not_run_part,
     render_outside_part,
 )
-from training.reporting.format import Json
-from training.reporting.models import make_plot_places, render_champion_part, render_retriever_part
+from training.reporting.models import (
+    make_plot_places,
+    render_caller_part,
+    render_champion_part,
+    render_retriever_part,
+)
 from training.reporting.plots import choose_plots
 from training.reporting.training_set import set_part
 from warehouse.storage.files import write_atomically

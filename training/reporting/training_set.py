@@ -1,6 +1,6 @@
 """What a report says of the training set: splits and tasks, leaks, lengths."""
 
-from training.reporting.format import Json, format_counts, format_table, split_name
+from training.figures import Json, format_counts, format_table, split_name
 
 
 def set_part(manifest: Json) -> str:

@@ -14,10 +14,10 @@ from tests.training.report_world import (
     calls,
     figure,
 )
+from training.figures import format_interval, format_points, format_table, sort_by_split
 from training.releases.gate import as_rows, check_gates
-from training.reporting.caller import render_caller_part
 from training.reporting.extra_sections import render_not_run_part
-from training.reporting.format import format_interval, format_points, format_table, sort_by_split
+from training.reporting.models import render_caller_part
 from training.reporting.report import inline_plots, write_report
 
 NOTHING: dict[str, Any] = {
@@ -156,7 +156,7 @@ def test_a_tiny_note_stands_only_beside_the_tiny_model() -> None:
     )
 
 
-def test_a_night_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
+def test_a_run_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
     text = written(tmp_path, manifest={})
     assert "None yet" in text
     assert text.count("Not trained in this run.") == 2
@@ -184,7 +184,7 @@ def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) 
     assert "| train | 12 | 700 / 2100 / 9100 | 0 | 700 / 2100 / 9100 | 2 | 20 / 40 / 50 |" in text
 
 
-def test_a_strangers_text_breaks_no_table() -> None:
+def test_third_party_text_breaks_no_table() -> None:
     assert format_table(["a"], [["x|y\nz"]]) == ["| a |", "| --- |", "| x\\|y z |"]
     assert format_table(["a"], []) == []
     assert [name for name, _ in sort_by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [

@@ -10,6 +10,7 @@ from typing import Any
 from training.evaluation.ablations.arms import UNTRAINED, list_contrasts
 from training.evaluation.metrics import Figure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
+from training.figures import format_interval
 from training.sets.split import UNSEEN_SERVER
 from warehouse.sanitize.escape import keep_cell, make_markdown_table
 
@@ -51,11 +52,9 @@ def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> s
     """The summary in Markdown; a role that was not measured is said to be `not run`."""
     parts = ["# Ablations"]
     for role in MEASURES:
-        parts.append(
-            _render_role(role, summary[role], tiny)
-            if role in summary
-            else _render_role_not_run(role)
-        )
+        held = summary.get(role)
+        not_run = f"## {role.capitalize()}\n`not run`"
+        parts.append(_render_role(role, held, tiny) if held else not_run)
     return "\n\n".join(parts) + "\n"
 
 
@@ -131,12 +130,12 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> str:
     measures = list(MEASURES[role])
     head = [_TOLD[name] for name in measures]
     arms = [
-        [arm, one["pairs"], one["minutes"], *(_format_interval(one[name]) for name in measures)]
+        [arm, one["pairs"], one["minutes"], *(format_interval(one[name]) for name in measures)]
         for arm, one in of["arms"].items()
     ]
     contrasts = [
         [one["name"], " / ".join(map(str, one["pairs"])),
-         *(_format_interval(one[name], "+") for name in measures), one["verdict"]]
+         *(format_interval(one[name], signed=True) for name in measures), one["verdict"]]
         for one in of["contrasts"]
     ]  # fmt: skip
     lines = [
@@ -166,16 +165,8 @@ def _render_contrast(contrast: Mapping[str, Any], measure: str) -> str:
     said = {BETTER: "significantly better", WORSE: "significantly worse", OPEN: "not significant"}
     return (
         f"- {contrast['question'].capitalize()} {said[contrast['verdict']].capitalize()}:"
-        f" {_TOLD[measure]} {_format_interval(figure, '+')}, n={figure['n']}{size}."
+        f" {_TOLD[measure]} {format_interval(figure, signed=True)}, n={figure['n']}{size}."
     )
-
-
-def _render_role_not_run(role: str) -> str:
-    return f"## {role.capitalize()}\n`not run`"
-
-
-def _format_interval(figure: Mapping[str, Any], sign: str = "") -> str:
-    return f"{figure['value']:{sign}.3f} [{figure['low']:{sign}.3f}, {figure['high']:{sign}.3f}]"
 
 
 def _compute_mean(values: Sequence[float]) -> float:

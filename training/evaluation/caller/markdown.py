@@ -1,19 +1,35 @@
-"""Summaries of callers as Markdown."""
+"""A comparison of two callers as Markdown: for `toolmill evaluate` and for a run's report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from training.evaluation.caller.summary import MEASURES
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from training.figures import (
+    NONE,
+    Json,
+    format_counts,
+    format_interval,
+    format_points,
+    format_table,
+    shorten_model,
+    split_name,
+    split_order,
+    with_n,
+)
 
-Json = Mapping[str, Any]
-_NAMES = {
-    "parsed": "Parsed",
-    "valid": "Valid",
-    "tool_ok": "Tool",
-    "name_f1": "Param-name F1",
-    "value_f1": "Param-value F1",
-    "ast_ok": "AST",
+MEASURES = (
+    ("Parsed as a call", "parsed"),
+    ("Valid call", "valid"),
+    ("Tool", "tool_ok"),
+    ("Param-name F1", "name_f1"),
+    ("Param-value F1", "value_f1"),
+    ("AST", "ast_ok"),
+)
+_CELL = MEASURES[2:]
+CHANGES = {
+    "renamed_tool": "tool renamed",
+    "renamed_parameters": "parameters renamed",
+    "reordered_parameters": "parameters reordered",
+    "paraphrased": "descriptions paraphrased",
 }
 
 
@@ -22,95 +38,75 @@ def as_markdown(summaries: Sequence[Json]) -> str:
     return "\n\n".join(_render_summary(each) for each in summaries) + "\n"
 
 
-def format_interval_or_missing(figure: Json, *, signed: bool = False) -> str:
-    """`0.512 [0.430, 0.590]`, or "not measured"."""
-    if not figure["n"]:
-        return "not measured"
-    sign = "+" if signed else ""
-    return f"{figure['value']:{sign}.3f} [{figure['low']:{sign}.3f}, {figure['high']:{sign}.3f}]"
+def render_comparison(summary: Json, champion: Json | None = None) -> list[str]:
+    """The lines of a summary. champion: the same candidate beside the champion that it would
+    replace, where that is a third model."""
+    both = [shorten_model(summary["incumbent"]), shorten_model(summary["candidate"])]
+    head = [
+        [name, *(format_interval(summary[key][who]) for who in ("incumbent", "candidate"))]
+        for name, key in MEASURES
+    ]
+    lines = [
+        f"{summary['n']} instructions for {summary['tools']} tools of {summary['servers']} servers"
+        f" that were not trained on; choosing at random scores Tool {summary['chance']:.3f}."
+        " 95% intervals by bootstrap over tools.",
+        "",
+        *format_table(["", *both], head),
+        "",
+        f"Paired gain in AST: {with_n(summary['gain'], signed=True)}.",
+    ]
+    if champion:
+        told = with_n(champion.get("gain"), signed=True)
+        lines.append(f"Against the champion `{shorten_model(champion['incumbent'])}`: {told}.")
+    return [
+        *lines,
+        *_render_cells(summary, champion),
+        *_render_other_rates(summary),
+        *_render_invariance(summary),
+        *_render_cost(summary),
+        *_render_errors(summary),
+    ]
 
 
 def _render_summary(told: Json) -> str:
-    names = [shorten_label(told["candidate"]), shorten_label(told["incumbent"])]
-    cells = [
-        [
-            cell["split"],
-            _describe_offered_tools(cell),
-            cell["distractors"],
-            f"{cell['n']} ({cell['tools']})",
-            _NAMES[name],
-            *_list_paired_cells(cell[name]),
-        ]
-        for cell in told["cells"]
-        for name in MEASURES
-    ]
-    header = ["split", "candidates", "distractors", "n (tools)", "measure", *names, "difference"]
-    more = [
-        [name, three["gain"]["n"], *_list_paired_cells(three)]
-        for name, three in _list_other_rates(told)
-    ]
+    names = [shorten_model(told[who]) for who in ("candidate", "incumbent")]
     lines = [
-        f"## {shorten_label(told['candidate'])} against {shorten_label(told['incumbent'])}",
+        f"## {names[0]} against {names[1]}",
         f"{told['items']} items of training set `{str(told['training_set'])[:12]}` that both"
-        " answered; 95% intervals by bootstrap over tools; differences are paired.",
+        " answered.",
         "",
-        make_markdown_table(header, cells, keep_cell),
-        "",
-        make_markdown_table(["beside the cells", "n", *names, "difference"], more, keep_cell),
+        *render_comparison(told),
     ]
-    lines += [
-        "",
-        _render_invariance(told),
-        "",
-        _render_cost(told),
-        "",
-        f"Errors: {_format_kind_counts(told['errors'])}.",
-    ]
-    if told["failures"]:
-        each = [f"{who} {_format_kind_counts(kinds)}" for who, kinds in told["failures"].items()]
-        lines.append(f"Without an answer, in no figure: {'; '.join(each)}.")
-    lines.append(f"Execution rate: {told['mcp_bench']['execution_success_rate']}.")
-    lines.append(f"{told['signature']['told'][:1].upper()}{told['signature']['told'][1:]}.")
     return "\n".join(lines)
 
 
-def _list_other_rates(told: Json) -> list[tuple[str, Json]]:
-    """Irrelevance, phantom calls and MCP-Bench's rates."""
-    without, gone, bench = told["irrelevance"], told["phantom"], told["mcp_bench"]
-    return [
-        ("No call where no tool fits", without["no_tool"]),
-        ("No call where the right tool is not offered", without["not_offered"]),
-        ("Phantom calls (lower is better): tool gone", gone["gone"]),
-        ("Phantom calls: renamed in a snapshot", gone["renamed"]),
-        ("Phantom calls: renamed in the prompt", gone["renamed_here"]),
-        ("MCP-Bench valid_tool_name_rate", bench["valid_tool_name_rate"]),
-        ("MCP-Bench input_schema_compliance", bench["input_schema_compliance"]),
-    ]
+def _render_cells(summary: Json, champion: Json | None) -> list[str]:
+    """A row per cell and model."""
+    places = {_key_cell(cell): cell for cell in (champion or {}).get("cells") or ()}
+    rows = []
+    for cell in sorted(
+        summary["cells"], key=lambda cell: (split_order(cell["split"]), *_key_cell(cell))
+    ):
+        models = {
+            summary["candidate"]: (cell, "candidate"),
+            summary["incumbent"]: (cell, "incumbent"),
+        }
+        if champion and _key_cell(cell) in places:
+            models[champion["incumbent"]] = (places[_key_cell(cell)], "incumbent")
+        told = [split_name(cell["split"]), _describe_offered(cell), cell["distractors"], cell["n"]]
+        for at, (model, (held, who)) in enumerate(models.items()):
+            figures = [format_interval(held[key][who]) for _, key in _CELL]
+            rows.append([*(told if at == 0 else [""] * 4), shorten_model(model), *figures])
+    head = ["split", "candidates", "distractors", "n", "model", *(name for name, _ in _CELL)]
+    title = "Every split, number of candidates and kind of distractors:"
+    return ["", title, "", *format_table(head, rows)] if rows else []
 
 
-def _render_invariance(told: Json) -> str:
-    rows = [
-        [each["perturbation"].replace("_", " "), _NAMES[each["measure"]], each["n"],
-         _format_drop_points(each["drop_candidate"]), _format_drop_points(each["drop_incumbent"])]
-        for each in told["invariance"]
-    ]  # fmt: skip
-    drops = [f"{shorten_label(told[who])} drops" for who in ("candidate", "incumbent")]
-    return make_markdown_table(["changed", "measure", "n", *drops], rows, keep_cell)
+def _key_cell(cell: Json) -> tuple[Any, ...]:
+    return cell["split"], cell["candidates"], cell["distractors"]
 
 
-def _format_drop_points(figure: Json) -> str:
-    if not figure["n"]:
-        return "not measured"
-    value, low, high = (100 * figure[name] for name in ("value", "low", "high"))
-    return f"{value:.1f} points [{low:.1f}, {high:.1f}]"
-
-
-def _list_paired_cells(figures: Json) -> list[str]:
-    both = [format_interval_or_missing(figures[who]) for who in ("candidate", "incumbent")]
-    return [*both, format_interval_or_missing(figures["gain"], signed=True)]
-
-
-def _describe_offered_tools(cell: Json) -> str:
+def _describe_offered(cell: Json) -> str:
     """How many tools the prompt was to hold, how many there were, how many it held."""
     told = str(cell["candidates"])
     if cell["offered"] < cell["candidates"]:
@@ -118,22 +114,72 @@ def _describe_offered_tools(cell: Json) -> str:
     return told if cell["shown"] >= cell["offered"] else f"{told} ({cell['shown']:.1f} fitted)"
 
 
-def _render_cost(told: Json) -> str:
-    parts = []
-    for who in ("candidate", "incumbent"):
-        held = told["cost"][who]
-        parts.append(
-            f"{shorten_label(told[who])}: {held['prompt_tokens']:.0f} +"
-            f" {held['completion_tokens']:.0f}"
-            f" tokens, {held['seconds']:.3f} s, {held['usd']:.6f} USD"
+def _render_other_rates(summary: Json) -> list[str]:
+    """Irrelevance, phantom calls and MCP-Bench's rates."""
+    without, gone = summary["irrelevance"], summary["phantom"]
+    named: list[tuple[str, Any]] = [
+        ("No call where none is right (irrelevance)", without.get("all")),
+        ("… written as no-tool requests", without.get("no_tool")),
+        ("… with the right tool taken away", without.get("not_offered")),
+        ("Phantom calls (lower is better)", gone.get("all")),
+        ("… to tools that are gone", gone.get("gone")),
+        ("… to tools renamed in a snapshot", gone.get("renamed")),
+        ("… to tools renamed for the test", gone.get("renamed_here")),
+        *((f"MCP-Bench {name}", held) for name, held in summary["mcp_bench"].items()),
+    ]
+    rows = []
+    for name, held in named:
+        if isinstance(held, str):
+            rows.append([name, "", held, held, NONE])
+        elif held:
+            both = [format_interval(held[who]) for who in ("incumbent", "candidate")]
+            gain = format_interval(held["gain"], signed=True)
+            rows.append([name, held["candidate"]["n"], *both, gain])
+    return ["", *format_table(["", "n", *_list_names(summary), "paired difference"], rows)]
+
+
+def _render_invariance(summary: Json) -> list[str]:
+    rows = [
+        [
+            CHANGES.get(each["perturbation"], each["perturbation"]),
+            {"ast_ok": "AST", "tool_ok": "Tool"}[each["measure"]],
+            each["drop_candidate"]["n"],
+            format_points(each["drop_incumbent"]),
+            format_points(each["drop_candidate"]),
+        ]
+        for each in summary["invariance"]
+        if each["drop_candidate"]["n"]
+    ]
+    head = ["Drop in points when", "measure", "n", *_list_names(summary)]
+    return ["", *format_table(head, rows)] if rows else []
+
+
+def _render_cost(summary: Json) -> list[str]:
+    rows = []
+    for who in ("incumbent", "candidate"):
+        cost = summary["cost"][who]
+        rows.append(
+            [
+                *(shorten_model(summary[who]), cost["n"], f"{cost['prompt_tokens']:,.0f}"),
+                *(f"{cost['completion_tokens']:,.1f}", f"{cost['seconds']:.3f}"),
+                f"{cost['usd']:.6f}",
+            ]
         )
-    return f"Per item: {'; '.join(parts)}."
+    head = ["Mean per item", "n", "prompt tokens", "completion tokens", "seconds", "USD"]
+    return ["", *format_table(head, rows)]
 
 
-def _format_kind_counts(kinds: Json) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "none"
+def _render_errors(summary: Json) -> list[str]:
+    """Errors, questions without an answer, the failure signature."""
+    lines = []
+    if summary["errors"]:
+        candidate = shorten_model(summary["candidate"])
+        lines += ["", f"Errors of {candidate}: {format_counts(summary['errors'])}."]
+    for who, counts in summary["failures"].items():
+        told = f"{shorten_model(summary[who])}: {format_counts(counts)}"
+        lines += ["", f"Without an answer, in no figure: {told}."]
+    return [*lines, "", f"Check: {summary['signature']['told']}."]
 
 
-def shorten_label(model: str) -> str:
-    """A digest by its first twelve characters, any other label whole."""
-    return model[:12] if len(model) == 64 else model
+def _list_names(summary: Json) -> list[str]:
+    return [shorten_model(summary[who]) for who in ("incumbent", "candidate")]

@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from training.figures import format_interval
+
 Json = Mapping[str, Any]
 _MOST = 100  # characters of one name
 
@@ -27,14 +29,6 @@ def format_counts_inline(counts: Mapping[Any, int], most: int = 20) -> str:
     return ", ".join([*shown, *more]) or "none"
 
 
-def format_figure(held: Json | None, *, signed: bool = False) -> str:
-    """A value with its interval; "-" where nothing was measured."""
-    if not held or not held.get("n"):
-        return "-"
-    sign = "+" if signed else ""
-    return f"{held['value']:{sign}.3f} [{held['low']:{sign}.3f}, {held['high']:{sign}.3f}]"
-
-
 def list_figure_rows(summary: Json) -> Iterator[list[object]]:
     """[split, candidates, distractors, n, measure, this model, the other, paired gain] of every
     comparison in a retriever's or a caller's summary."""
@@ -48,8 +42,8 @@ def list_figure_rows(summary: Json) -> Iterator[list[object]]:
             if not isinstance(both, Mapping) or "candidate" not in both:
                 continue
             gain = both.get("gain") or part.get(f"gain_{name.removeprefix('recall_')}")
-            figures = [format_figure(both.get(who)) for who in ("candidate", "incumbent")]
+            figures = [format_interval(both.get(who)) for who in ("candidate", "incumbent")]
             offered = part.get("candidates") or part.get("pool") or "-"
             n = (both["candidate"] or {}).get("n", 0)
             yield [split, offered, part.get("distractors") or "-", n, name, *figures,
-                   format_figure(gain, signed=True)]  # fmt: skip
+                   format_interval(gain, signed=True)]  # fmt: skip

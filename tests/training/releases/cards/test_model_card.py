@@ -135,7 +135,7 @@ def test_a_caller_s_cells_are_shown_and_a_tiny_base_is_told(tmp_path: Path) -> N
     told = {"candidate": "m1", "incumbent": "baseline:bm25+slots", "cells": [cell]}
     text = text_of(tmp_path, summary=told, gates=[])
     assert "| seen_tool | 10 | hard | 90 | tool_ok | 0.100 [" in text
-    assert re.search(r"\| ast_ok \| .* \| - \|", text)
+    assert re.search(r"\| ast_ok \| .* \| – \|", text)
     assert "tiny causal model" in text
     assert "no evidence" in text
     assert 'load_caller(Path("var"), "m1")' in text

@@ -1,4 +1,4 @@
-"""Words of a report: figures with their intervals, names, tables."""
+"""Figures with their intervals, names and tables, as reports and cards show them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,6 @@ SPLITS = {
     "unseen_tool": "unseen tool",
     "unseen_server": "unseen server",
     "unseen_time": "unseen by time",
-    "test": "unseen server",
 }
 
 

@@ -37,7 +37,6 @@ class CallerSettings:
     candidates: Candidates = 10
     distractors: Distractors = "mixed"
     context: Whole = 8192
-    words: int | None = None  # cuts the contracts' descriptions (tiny contexts)
     packing: bool = True
     pass_tokens: Whole | None = None  # most tokens of one packed pass; None: `context`
     gradient_checkpointing: bool | None = None  # None: on a GPU
@@ -93,7 +92,6 @@ PROFILES: dict[str, CallerSettings] = {
         accumulate=1,
         candidates=10,
         context=2048,
-        words=None,  # its template shortens whole contracts itself
     ),
 }
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from training.caller.batches import Lesson
 from training.caller.settings import CallerSettings
-from training.prompts.parse_calls import check_read_back
-from training.prompts.render import BadTemplate, check_tokenizer, fit_prompt
+from training.prompts.check import check_read_back, check_tokenizer
+from training.prompts.fit import fit_prompt
+from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed
 from training.sets.candidates import BadOffer, Pool, draw_candidates, select_split_pool
 from training.sets.split import TRAIN
@@ -40,7 +41,7 @@ def make_lessons(
                 distractors=settings.distractors,
                 seed=settings.seed,
             )
-            made = fit_prompt(tokenizer, row, shown, settings.context, words=settings.words)
+            made = fit_prompt(tokenizer, row, shown, settings.context)
             if made is None:
                 told["too_long"] += 1
                 continue
@@ -56,7 +57,7 @@ def make_lessons(
     if not lessons:
         raise TrainingFailed(
             f"caller: none of {len(rows)} training rows fits context {settings.context} even with"
-            " its right tool alone; raise context or lower words"
+            " its right tool alone; raise context"
         )
     return lessons, {**told, **_summarise_tokens(lessons)}
 

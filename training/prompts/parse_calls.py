@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from training.prompts import render
+from training.prompts.render import NO_CALL
 from warehouse.llm.json_text import find_json, read_json
 from warehouse.llm.reasoning import drop_thinking
 
@@ -33,25 +33,6 @@ class Parsed:
 
     calls: list[dict[str, Any]]
     kind: Kind
-
-
-def check_read_back(tokenizer: Any) -> None:
-    """Raises BadTemplate where calls as this tokenizer's template writes them cannot be read here:
-    such a model would score 0 however good it is. Of 44 templates that TRL ships some ten (Gemma4,
-    GLM, gpt-oss …) have a form of their own."""
-    call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
-    schema = {"type": "object", "properties": {"probe_word": {"type": "string"}}}
-    tool = render.render_tool_schema({"name": "probe_tool", "inputSchema": schema})
-    _, completion = render.render_conversation(tokenizer, [tool], "probe_request", [call])
-    said = completion
-    for special in tokenizer.all_special_tokens:  # as decoding leaves them out
-        said = said.replace(special, "")
-    if parse_calls(said).calls != [call]:
-        raise render.BadTemplate(
-            f"{tokenizer.name_or_path}: its chat template writes a call as {said.strip()[:80]!r},"
-            " which is no JSON call; expected a base that writes calls as Qwen2.5, Qwen3, Hermes or"
-            " Llama-3.1 do, or set chat_template in its tokenizer_config.json"
-        )
 
 
 def parse_calls(text: str) -> Parsed:
@@ -100,8 +81,7 @@ def _strip_thought(text: str) -> str:
 
 
 def _is_no_call(said: str) -> bool:
-    taught = getattr(render, "NO_CALL", None)
-    return not said or (isinstance(taught, str) and said.rstrip(".") == taught.strip().rstrip("."))
+    return not said or said.rstrip(".") == NO_CALL.rstrip(".")
 
 
 def _parse_leading_json(text: str) -> tuple[Any, int | None]:

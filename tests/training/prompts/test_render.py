@@ -9,18 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.conftest import raw_tool
-from training.prompts.parse_calls import check_read_back, parse_calls
-from training.prompts.render import (
-    BLOCK,
-    NO_CALL,
-    BadTemplate,
-    Parts,
-    check_tokenizer,
-    fit_prompt,
-    get_prompt_parts,
-    render_conversation,
-    render_tool_schema,
-)
+from training.prompts.check import check_read_back, check_tokenizer
+from training.prompts.fit import Parts, fit_prompt, get_prompt_parts
+from training.prompts.parse_calls import parse_calls
+from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
+from training.prompts.templates import BadTemplate
 from training.sets.candidates import draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
@@ -93,20 +86,14 @@ def test_published_templates_take_one_call_several_and_none(name: str, calls: li
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_examples_are_earlier_turns_or_a_block_of_the_system_message(name: str) -> None:
+def test_examples_are_earlier_turns(name: str) -> None:
     made = real(name)
     examples = [("Make one called c.", [MAKE]), ("What is the weather like?", [])]
-    turns, said = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
-    block, same = render_conversation(
-        made, TOOLS, "Find it.", [FIND], examples=examples, examples_as=BLOCK
-    )
-    assert said == same == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
-    for prompt in (turns, block):
-        asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
-        assert asked == sorted(asked)
-        assert prompt.index(NO_CALL) < prompt.rindex("Find it.")
-    assert block.count("Its answer: ") == 2
-    assert "Its answer: " not in turns
+    prompt, said = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
+    assert said == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
+    asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
+    assert asked == sorted(asked)
+    assert prompt.index(NO_CALL) < prompt.rindex("Find it.")
 
 
 @pytest.mark.parametrize(
@@ -132,10 +119,9 @@ def test_a_template_that_writes_the_first_of_several_calls_gets_a_list() -> None
     assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
 
 
-def test_words_stand_for_no_call_and_other_words_may() -> None:
+def test_words_stand_for_no_call() -> None:
     made = tokenizer(HERMES)
     assert render_conversation(made, TOOLS, "Hello.", [])[1] == f"{NO_CALL}<|end|>"
-    assert render_conversation(made, TOOLS, "Hello.", [], answer="Hello!")[1] == "Hello!<|end|>"
 
 
 @settings(deadline=None, max_examples=40)
@@ -182,31 +168,22 @@ def test_a_missing_pad_token_is_the_end_of_text_or_an_error() -> None:
         check_tokenizer(without)
 
 
-def test_a_short_schema_keeps_required_parameters_only() -> None:
-    contract = raw_tool("find", "file")
-    contract["inputSchema"]["required"] = ["title"]
-    short = render_tool_schema(contract, 3)["function"]
-    assert list(short["parameters"]["properties"]) == ["title"]
-    assert len(short["description"].split()) == 3
-    assert render_tool_schema(contract)["function"]["parameters"] == contract["inputSchema"]
-
-
 def length(made: Any, texts: tuple[str, str]) -> int:
     return sum(len(made(text, add_special_tokens=False)["input_ids"]) for text in texts)
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 1100), st.integers(1, 8), st.integers(0, 2), st.sampled_from([None, 3]))
+@given(st.integers(0, 1100), st.integers(1, 8), st.integers(0, 2))
 def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
-    limit: int, n: int, examples: int, words: int | None
+    limit: int, n: int, examples: int
 ) -> None:
     made = tokenizer(HERMES)
     things = ("file", "song", "note", "page", "photo", "flight", "recipe", "ticket")[:n]
     tools = [raw_tool("find", thing) for thing in things]
     parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
     shown_before = [("Make one.", [MAKE])] * examples
-    found = fit_prompt(made, parts, tools, limit, words=words, examples=shown_before)
-    alone = render_conversation(made, [render_tool_schema(tools[0], words)], "Find it.", [FIND])
+    found = fit_prompt(made, parts, tools, limit, examples=shown_before)
+    alone = render_conversation(made, [render_tool_schema(tools[0])], "Find it.", [FIND])
     if found is None:
         assert length(made, alone) > limit
         return
@@ -217,7 +194,7 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
     kept = [tool for tool in tools if tool["name"] in found.shown]
     again = render_conversation(
         made,
-        [render_tool_schema(tool, words) for tool in kept],
+        [render_tool_schema(tool) for tool in kept],
         "Find it.",
         [FIND],
         examples=shown_before[: found.examples],
@@ -229,7 +206,7 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
         more = [t for t in tools if t["name"] in (*found.shown, found.dropped[-1])]
         longer = render_conversation(
             made,
-            [render_tool_schema(tool, words) for tool in more],
+            [render_tool_schema(tool) for tool in more],
             "Find it.",
             [FIND],
             examples=shown_before,

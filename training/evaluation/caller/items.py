@@ -4,7 +4,6 @@ Every sort of item takes one pair of each tool before it takes a second of any: 
 over tools, so another tool says more than another pair.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
 from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
 from training.evaluation.robustness.phantom import DeadRequest
+from training.prompts.rows import read_calls
 from training.sets.candidates import HARD, RANDOM, Pool, draw_candidates, select_split_pool
 from training.sets.split import TEST_SPLITS
 
@@ -119,19 +119,9 @@ def make_whole_pool_items(
     out = []
     for split in plan.splits:
         part = [row for row in rows if row["split"] == split]
-        for row in [r for r in _interleave_tools(part) if read_right_calls(r)][: plan.per_split]:
+        for row in [r for r in _interleave_tools(part) if read_calls(r)][: plan.per_split]:
             out.append(_make_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
     return out
-
-
-def read_right_calls(row: Row) -> list[dict[str, Any]]:
-    """The right calls of a training-set row, {name, arguments} each; [] where none is right."""
-    held = row.get("calls")
-    if held is None:
-        given = row.get("arguments")
-        return [{"name": row["tool"], "arguments": json.loads(given)}] if given else []
-    listed = json.loads(held) if isinstance(held, str) else held
-    return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
 
 
 def _make_cells(
@@ -145,7 +135,7 @@ def _make_cells(
         before = n
         limit = plan.per_split if n == least else plan.per_large
         for split, rows in asked.items():
-            chosen = [row for row in rows if read_right_calls(row)][:limit]
+            chosen = [row for row in rows if read_calls(row)][:limit]
             for distractors in plan.distractors:
                 for row in chosen:
                     yield _make_item(row, pool, split, n, distractors, seed)
@@ -158,7 +148,7 @@ def _make_item(
     kind = named or distractors
     name = _make_item_name(row, split, n, kind, seed)
     held = [dict(tool) for tool in tools]
-    return Item(name, split, _get_task_kind(row), n, kind, seed, row, held, read_right_calls(row))
+    return Item(name, split, _get_task_kind(row), n, kind, seed, row, held, read_calls(row))
 
 
 def _make_perturbed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
@@ -201,8 +191,8 @@ def _make_irrelevant_items(
     """Requests that no tool serves, and requests whose right tool is not offered."""
     n, seed = min(plan.candidates), plan.seeds[0]
     every = _interleave_lists(list(asked.values()))
-    without = [row for row in every if not read_right_calls(row)][: plan.irrelevance]
-    served = [row for row in every if read_right_calls(row)][: plan.irrelevance]
+    without = [row for row in every if not read_calls(row)][: plan.irrelevance]
+    served = [row for row in every if read_calls(row)][: plan.irrelevance]
     for place, row in enumerate(without):
         distractors = plan.distractors[place % len(plan.distractors)]
         yield replace(_make_item(row, pool, row["split"], n, distractors, seed), task=NO_TOOL)
@@ -262,4 +252,4 @@ def _make_item_name(row: Row, split: str, n: int, distractors: str, seed: int) -
 
 
 def _get_task_kind(row: Row) -> str:
-    return str(row.get("task") or ("single" if read_right_calls(row) else NO_TOOL))
+    return str(row.get("task") or ("single" if read_calls(row) else NO_TOOL))

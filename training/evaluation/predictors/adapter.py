@@ -20,7 +20,7 @@ from training.evaluation.predictors.interface import (
     make_failed_answer,
     parse_answer,
 )
-from training.prompts.render import Parts, Rendered, fit_prompt
+from training.prompts.fit import Parts, Rendered, fit_prompt
 from training.prompts.templates import BadTemplate, with_pad_token
 from training.runtime.device import pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_model_card
@@ -175,20 +175,13 @@ def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) ->
     room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
     new = max_new or (96 if small else 512)
     context = min(int(settings.get("context") or _MOST_CONTEXT), room)
-    return {
-        "words": settings.get("words"),
-        "context": max(context - new, context // 2),
-        "max_new": new,
-    }
+    return {"context": max(context - new, context // 2), "max_new": new}
 
 
 def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
     parts = Parts(asked.instruction, None, asked.keep)
     try:
-        return fit_prompt(
-            tokenizer, parts, asked.tools, limits["context"],
-            words=limits["words"], examples=asked.examples,
-        )  # fmt: skip
+        return fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
     except BadTemplate as error:
         raise CannotPredict(" ".join(str(error).split())) from error
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from training.prompts.rows import read_calls
 from training.prompts.word_index import fold_words
 
 Row = Mapping[str, Any]
@@ -73,7 +74,7 @@ class _Known:
         self.pair_id, self.server_id, self.tool = row["pair_id"], row["server_id"], row["tool"]
         self.instruction: str = row["instruction"]
         self.unseen = row["split"] not in _SEEN
-        self.calls = _read_golden_calls(row)
+        self.calls = read_calls(row)
         self.said = tuple(fold_words(self.instruction))
         given = any(call["arguments"] for call in self.calls)
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
@@ -106,12 +107,3 @@ def _is_example_allowed(row: _Known, one: _Known) -> bool:
     if one.pair_id == row.pair_id or (row.unseen and one.server_id == row.server_id):
         return False
     return row.answer is None or one.answer != row.answer
-
-
-def _read_golden_calls(row: Row) -> list[dict[str, Any]]:
-    """The golden calls of a row, as a prompt shows them; none where no call is right."""
-    held = json.loads(row["calls"]) if row.get("calls") is not None else None
-    if held is None:
-        given = row.get("arguments")
-        held = [{"name": row["tool"], "arguments": json.loads(given)}] if given else []
-    return [{"name": call["name"], "arguments": call["arguments"]} for call in held]

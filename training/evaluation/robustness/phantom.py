@@ -13,6 +13,7 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.vectors.index import digest_text
 from training.evaluation.caller_table import GONE, RENAMED
+from training.prompts.rows import read_calls
 from training.sets.policy import SetPolicy
 from training.sets.split import choose_tool_place
 
@@ -53,7 +54,7 @@ def find_dead_requests(
     found: dict[str, DeadRequest] = {}
     for row in once:
         key = (str(row["server_id"]), str(row["tool"]))
-        if key in now or row["pair_id"] in found or not _has_single_call(row):
+        if key in now or row["pair_id"] in found or len(read_calls(row)) != 1:
             continue
         place = choose_tool_place(*key, row.get("first_seen"), policy)
         successor = _find_successor(key, renames, now)
@@ -91,20 +92,6 @@ def _find_successor(
     return None
 
 
-def _has_single_call(row: Row) -> bool:
-    held = row.get("calls")
-    if held is None:
-        return row.get("arguments") is not None
-    return len(json.loads(held) if isinstance(held, str) else held) == 1
-
-
-def _read_call_arguments(row: Row) -> dict[str, Any]:
-    held = row.get("calls")
-    if held is None:
-        return json.loads(row["arguments"])
-    return (json.loads(held) if isinstance(held, str) else held)[0]["arguments"]
-
-
 def _make_removed_row(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
     """No call is right; what its server lists now is offered first."""
     return {
@@ -120,7 +107,7 @@ def _make_renamed_row(
 ) -> dict[str, Any] | None:
     from assets.contracts.validate import validate_call
 
-    arguments = _read_call_arguments(row)
+    arguments = read_calls(row)[0]["arguments"]
     if validate_call(contract, arguments):
         return None
     call = {"name": tool, "contract_digest": name, "arguments": arguments}

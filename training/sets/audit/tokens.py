@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
+from training.prompts.rows import read_calls
 from training.sets.candidates import MIXED, Pool, draw_candidates, select_split_pool
 from training.sets.split import SPLITS
 
@@ -68,10 +69,8 @@ class _Counter:
         self._system = count([SYSTEM])[0]
 
     def count_completions(self, rows: Sequence[Row]) -> list[int]:
-        told = [
-            [{k: c[k] for k in ("name", "arguments")} for c in _read_calls(row)] for row in rows
-        ]
-        return self._count([_to_json_text(calls) if calls else NO_CALL for calls in told])
+        told = [_to_json_text(calls) if (calls := read_calls(row)) else NO_CALL for row in rows]
+        return self._count(told)
 
     def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
         asked = self._count([row["instruction"] for row in rows])
@@ -95,10 +94,6 @@ def _sample_evenly(rows: Sequence[Row]) -> list[Row]:
     if len(ordered) <= _ROWS:
         return ordered
     return [ordered[at * len(ordered) // _ROWS] for at in range(_ROWS)]
-
-
-def _read_calls(row: Row) -> list[dict[str, Any]]:
-    return json.loads(row["calls"])
 
 
 def _to_json_text(held: Any) -> str:

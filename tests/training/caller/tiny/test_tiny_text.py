@@ -9,13 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from training.caller.tiny.text import END, LEADS, SPECIAL, WORDS, make_tokenizer
-from training.prompts.parse_calls import check_read_back, parse_calls
-from training.prompts.render import (
-    NO_CALL,
-    check_tokenizer,
-    render_conversation,
-    render_tool_schema,
-)
+from training.prompts.check import check_read_back, check_tokenizer
+from training.prompts.parse_calls import parse_calls
+from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
 
 TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3
 ODD: list[dict[str, Any]] = [

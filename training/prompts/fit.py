@@ -1,0 +1,111 @@
+"""A prompt that fits into so many tokens: as many of the tools as it can hold."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.canonical import tool_text
+from training.prompts.render import (
+    Call,
+    Contract,
+    Example,
+    render_conversation,
+    render_tool_schema,
+)
+from training.prompts.rows import read_calls
+from training.prompts.word_index import split_index_words
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is rendered of a row. `calls` None: nothing is answered yet. `gold`: names of the tools
+    that are never dropped."""
+
+    instruction: str
+    calls: Sequence[Call] | None
+    gold: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt that fits, its completion, the names of the tools that it shows and of those that
+    had to go, how many examples are left, and its length with the completion."""
+
+    prompt: str
+    completion: str
+    shown: tuple[str, ...]
+    dropped: tuple[str, ...]
+    examples: int
+    tokens: int
+
+
+def get_prompt_parts(row: Mapping[str, Any]) -> Parts:
+    """What is rendered of a training-set row."""
+    calls = read_calls(row)
+    return Parts(row["instruction"], calls, frozenset(call["name"] for call in calls))
+
+
+def fit_prompt(
+    tokenizer: Any,
+    row_or_parts: Mapping[str, Any] | Parts,
+    tools: Sequence[Contract],
+    limit: int,
+    *,
+    examples: Sequence[Example] = (),
+) -> Rendered | None:
+    """The row with as many of `tools` (contracts) as `limit` tokens hold, completion included.
+
+    What is too much goes whole: distractors, the easiest first (those that share the fewest words
+    with the right tools, or with the request where no call is right), then examples, the last
+    first. None where even the right tools alone do not fit. Raises BadTemplate.
+    """
+    parts = row_or_parts if isinstance(row_or_parts, Parts) else get_prompt_parts(row_or_parts)
+    order = _rank_by_ease(parts, tools)
+
+    def made(gone: int, shown: int) -> Rendered:
+        out = set(order[:gone])
+        kept = [tool for at, tool in enumerate(tools) if at not in out]
+        texts = render_conversation(
+            tokenizer,
+            [render_tool_schema(tool) for tool in kept],
+            parts.instruction,
+            parts.calls,
+            examples=examples[:shown],
+        )
+        length = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
+        names = tuple(tool["name"] for tool in kept)
+        gone_names = tuple(tools[at]["name"] for at in sorted(out))
+        return Rendered(*texts, names, gone_names, shown, length)
+
+    steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
+    steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
+    return _find_first_fitting(steps, lambda step: made(*step), limit)
+
+
+def _find_first_fitting(
+    steps: Sequence[tuple[int, int]], made: Callable[[tuple[int, int]], Rendered], limit: int
+) -> Rendered | None:
+    """The first step that fits; each is shorter than the one before, so halves are searched. The
+    first is tried by itself: nearly every row fits as it is."""
+    best = made(steps[0])
+    if best.tokens <= limit:
+        return best
+    low, high, best = 1, len(steps), None
+    while low < high:
+        middle = (low + high) // 2
+        tried = made(steps[middle])
+        if tried.tokens <= limit:
+            best, high = tried, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _rank_by_ease(parts: Parts, tools: Sequence[Contract]) -> list[int]:
+    """Places of the tools that may go, the easiest to tell from the right ones first."""
+    texts = [split_index_words(tool_text(tool)) for tool in tools]
+    right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]
+    like = set().union(*right) if right else split_index_words(parts.instruction)
+    free = [at for at, tool in enumerate(tools) if tool["name"] not in parts.gold]
+    shared = {at: len(texts[at] & like) / (len(texts[at] | like) or 1) for at in free}
+    return sorted(free, key=lambda at: (shared[at], tools[at]["name"]))

@@ -14,7 +14,8 @@ from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.resources import list_enabled, make_crawl_policy, open_warehouse
 from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings
-from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
+from training.releases.champion import UNTRAINED, read_champion
+from training.releases.in_service import find_model_in_service
 from training.releases.release import read_current_release
 from warehouse.store import Warehouse
 

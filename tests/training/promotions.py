@@ -9,8 +9,11 @@ from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import Source, build_index
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
-from training.releases.champion import UNTRAINED, consider_candidate, find_model_in_service
-from training.releases.gate import Gate, check_gates
+from training.releases.champion import UNTRAINED
+from training.releases.gate import Gate
+from training.releases.gate_rules import check_gates
+from training.releases.in_service import find_model_in_service
+from training.releases.promotion import consider_candidate
 from training.releases.release import get_pinned_version, make_release, read_served, serve_version
 from training.runtime.model_store import save_model
 

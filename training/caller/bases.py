@@ -31,7 +31,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     kind = torch.bfloat16 if device == "cuda" else torch.float32
-    name, revision = locate_base(base)
+    name, revision = find_base_source(base)
     options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
@@ -45,7 +45,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     return model.to(get_process_device(device)), tokenizer
 
 
-def locate_base(base: str) -> tuple[str, str | None]:
+def find_base_source(base: str) -> tuple[str, str | None]:
     """(folder or hub id, the commit of a hub id). Raises TrainingFailed."""
     try:
         return split_hub_id(base)

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.attention import pick_attention
-from training.caller.bases import describe_base, load_adapter, load_base, load_caller, locate_base
+from training.caller.bases import (
+    describe_base,
+    find_base_source,
+    load_adapter,
+    load_base,
+    load_caller,
+)
 from training.caller.generation import generate_completions
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Course, find_row_mixing, run_sft
@@ -54,7 +60,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         report({"note": line})
 
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
-    adapted = _add_adapter(model, settings, None if tiny == TINY else locate_base(base)[1])
+    adapted = _add_adapter(model, settings, None if tiny == TINY else find_base_source(base)[1])
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell)
@@ -89,7 +95,7 @@ def resolve_base(base: str) -> str:
     if base == TINY:
         return f"{TINY}:{read_tiny_base_digest()}"
     if not base.startswith(f"{TINY}:"):
-        locate_base(base)
+        find_base_source(base)
     return base
 
 

@@ -25,8 +25,11 @@ from training.evaluation.retriever import (
 from training.last_run import read_last_adapter, set_name
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
-from training.releases.champion import UNTRAINED, consider_candidate, find_model_in_service
-from training.releases.gate import as_rows, check_evaluation, render_gates_table
+from training.releases.champion import UNTRAINED
+from training.releases.gate import as_rows, render_gates_table
+from training.releases.gate_rules import check_evaluation
+from training.releases.in_service import find_model_in_service
+from training.releases.promotion import consider_candidate
 from training.sets.candidates import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET

@@ -10,7 +10,7 @@ from serving.index.release_index import make_router_index, view_table
 from training.evaluation.retriever import load_retriever
 from training.last_run import set_name
 from training.policies import ROLES, Trainer
-from training.releases.champion import find_model_in_service
+from training.releases.in_service import find_model_in_service
 from training.releases.index_source import build_published_source, list_held_contracts
 from training.releases.release import (
     find_release_refusal,

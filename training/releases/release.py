@@ -17,9 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import find_encoder_folder
-from serving.index.folder import IndexBroken, IndexMissing, load_index
-from training.releases.champion import UNTRAINED, find_model_flaw
+from serving.index.folder import load_index
 from training.releases.decisions import map_refused_releases
 from training.releases.pointers import (
     RELEASES,
@@ -29,6 +27,7 @@ from training.releases.pointers import (
     read_current_history,
     read_current_pointer,
 )
+from training.releases.stored import list_release_flaws, read_index_meta
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.pointers import read_pointer
@@ -36,7 +35,7 @@ from warehouse.storage.pointers import read_pointer
 Json = dict[str, Any]
 HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"
 RUN, ROLLBACK, UNDO = "run", "rollback", "undo"
-_MEND = "delete it and materialize release and router_index: `make run`"
+_FIX = "delete it and materialize release and router_index: `make run`"
 
 
 class ReleaseError(ValueError):
@@ -48,7 +47,7 @@ def make_release(home: Path, models: Mapping[str, str], contracts: str, training
 
     `models` maps roles to model names, `contracts` is the digest of the contracts it serves. The
     same set again is the same release and leaves HEAD alone; one that was rolled back is not made
-    again, and HEAD stays (`refusal` says why).
+    again, and HEAD stays (`find_release_refusal` says why).
     """
     facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
     name = digest(facts)
@@ -75,26 +74,26 @@ def find_release_refusal(
 
 def read_current_release(home: Path) -> Json:
     """The release HEAD points at, as a dict; empty when there is none. Raises PointerBroken."""
-    head = read_current_pointer(home, HEAD, _MEND)
+    head = read_current_pointer(home, HEAD, _FIX)
     return read_release(home, str(head.get("release"))) if head else {}
 
 
 def read_release(home: Path, name: str) -> Json:
     """The facts of a release. Raises ReleaseError, PointerBroken."""
-    body = read_pointer(home / "releases" / f"{name}.json", _MEND)
+    body = read_pointer(home / "releases" / f"{name}.json", _FIX)
     if body is None:
-        raise ReleaseError(f"{home}/releases/{name}.json: there is no such file; {_MEND}")
+        raise ReleaseError(f"{home}/releases/{name}.json: there is no such file; {_FIX}")
     return body
 
 
 def read_served(home: Path) -> Json:
     """{version, release, at} of what is served; empty before the first. Raises PointerBroken."""
-    return read_current_pointer(home, ROUTER_HEAD, _MEND) or {}
+    return read_current_pointer(home, ROUTER_HEAD, _FIX) or {}
 
 
 def get_pinned_version(home: Path) -> str | None:
     """The index version that a rollback serves until another release is made, else None."""
-    head = read_current_pointer(home, HEAD, _MEND) or {}
+    head = read_current_pointer(home, HEAD, _FIX) or {}
     return head.get("version")
 
 
@@ -106,7 +105,7 @@ def serve_version(home: Path, version: str) -> str:
     """
     with hold_pointer_lock(home):
         now, release = read_served(home), read_current_release(home)
-        overtaken = _meta(home, version).get("release") != release.get("release")
+        overtaken = read_index_meta(home, version).get("release") != release.get("release")
         stays = get_pinned_version(home) or (now.get("version") if overtaken else None)
         if stays:
             return stays
@@ -127,48 +126,17 @@ def make_served_pointer(
     home: Path, release: str, version: str, by: str
 ) -> tuple[Json | None, list[Json]]:
     """(the new router/HEAD.json, or None where it is that already; lines for SERVED)."""
-    now, known, at = read_served(home), read_current_history(home, SERVED), time.time()
-    lines = []
-    if now and (not known or known[-1]["version"] != now["version"]):
-        # Served by something that keeps no record, as an older Toolmill.
-        kept = {name: now.get(name) for name in ("release", "version", "at")}
-        lines.append({**kept, "by": RUN})
-    if now.get("version") == version:
-        return None, lines
-    head = {"version": version, "release": release, "at": at}
-    return head, [*lines, {"release": release, "version": version, "at": at, "by": by}]
-
-
-def list_release_flaws(home: Path, release: Mapping[str, Any], version: str | None) -> list[str]:
-    """What keeps a release from being served with an index version, by files and sizes; [] where
-    index, encoder and models are there and belong together."""
-    models: Mapping[str, str] = release.get("models") or {}
-    flaws = [flaw for role, name in models.items() if (flaw := find_model_flaw(home, role, name))]
-    if version is None:
-        return [*flaws, "no index version of it is on disk"]
-    meta = _meta(home, version)
-    if not meta:
-        return [*flaws, f"router/{version[:12]}: its index.json cannot be read"]
-    if meta.get("release") != release.get("release"):
-        flaws.append(f"router/{version[:12]} is of release {str(meta.get('release'))[:12]}")
-    retriever = models.get("retriever", UNTRAINED["retriever"])
-    adapter = None if retriever == UNTRAINED["retriever"] else retriever
-    if meta.get("adapter") != adapter:
-        told = str(meta.get("adapter") or "base")[:12]
-        flaws.append(f"router/{version[:12]} was made by retriever {told}, not {retriever[:12]}")
-    if not (find_encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
-        flaws.append(f"its encoder {meta.get('embedder')} is missing under encoders/")
-    return flaws
+    if read_served(home).get("version") == version:
+        return None, []
+    head = {"version": version, "release": release, "at": time.time()}
+    return head, [{**head, "by": by}]
 
 
 def list_releases(home: Path) -> list[Json]:
     """Every release that was made, the newest first: {…facts, versions, served, current,
     rolled_back, missing}; `missing` is empty where it could be served."""
-    made = list(
-        dict.fromkeys(
-            line.get("release") for line in reversed(read_current_history(home, RELEASES))
-        )
-    )
+    lines = reversed(read_current_history(home, RELEASES))
+    made = list(dict.fromkeys(line.get("release") for line in lines))
     now, current = read_served(home), read_current_release(home).get("release")
     out = map_refused_releases(home)
     found = []
@@ -207,32 +175,9 @@ def list_release_versions(home: Path, release: str) -> list[str]:
         path.parent.name
         for path in (home / "router").glob("*/index.json")
         if not path.parent.name.startswith(".")
-        and _meta(home, path.parent.name).get("release") == release
+        and read_index_meta(home, path.parent.name).get("release") == release
     ]
     return sorted(found, key=lambda name: (-order.get(name, -1), name))
-
-
-def find_index_flaw(home: Path, version: str) -> str | None:
-    """Why an index version cannot answer queries, tried with its encoder; None where it can."""
-    from serving.router import open_router
-
-    try:
-        open_router(home, version)
-    except (IndexMissing, IndexBroken, RuntimeError, OSError, ValueError) as error:
-        return " ".join(str(error).split())
-    return None
-
-
-def read_index_meta(home: Path, version: str) -> Json:
-    """The index.json of a version; empty where it cannot be read."""
-    try:
-        body = json.loads((home / "router" / version / "index.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-_meta = read_index_meta
 
 
 def _iterate_releases(home: Path, names: list[Any]) -> Iterator[Json]:

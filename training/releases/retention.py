@@ -16,16 +16,17 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.vectors.embed import find_encoder_folder
-from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
+from training.releases.champion import UNTRAINED, read_champion
+from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, SERVED, hold_pointer_lock, read_current_history
 from training.releases.release import (
     get_pinned_version,
     list_release_versions,
     list_releases,
     read_current_release,
-    read_index_meta,
     read_served,
 )
+from training.releases.stored import read_index_meta
 from training.runtime.model_store import get_model_folder, read_model_card
 
 _GOING = ".going-"

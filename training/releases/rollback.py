@@ -6,13 +6,12 @@ decision is lifted. What is learnt or crawled later has another name and is cons
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from training.releases.champion import (
-    UNTRAINED,
     Champion,
     find_promotion,
     get_pointer_path,
@@ -20,6 +19,7 @@ from training.releases.champion import (
     read_champion,
 )
 from training.releases.decisions import list_standing_rollbacks
+from training.releases.lineage import collect_left_models, list_left_releases, list_lineage
 from training.releases.pointers import (
     CHAMPIONS,
     DECISIONS,
@@ -27,7 +27,6 @@ from training.releases.pointers import (
     SERVED,
     hold_pointer_lock,
     move_pointers,
-    read_current_history,
 )
 from training.releases.release import (
     HEAD,
@@ -35,7 +34,6 @@ from training.releases.release import (
     ROUTER_HEAD,
     UNDO,
     ReleaseError,
-    find_index_flaw,
     find_release,
     list_release_versions,
     list_releases,
@@ -44,6 +42,7 @@ from training.releases.release import (
     read_release,
     read_served,
 )
+from training.releases.stored import find_index_flaw
 
 Json = dict[str, Any]
 Before = Callable[[str], None]  # told the version that is about to be served
@@ -76,10 +75,10 @@ def roll_back_release(home: Path, to: str | None = None, before: Before | None =
         version = _check_target_release(home, target)
         if before is not None:
             before(version)
-        gone = _list_left_releases(
+        gone = list_left_releases(
             line, name, left["release"], read_current_release(home)["release"]
         )
-        out = _collect_left_models(home, gone, keep=set(target["models"].values()))
+        out = collect_left_models(home, gone, keep=set(target["models"].values()))
         decision = {
             "decision": "rollback",
             "id": uuid.uuid4().hex[:12],
@@ -118,19 +117,6 @@ def undo_rollback(home: Path, before: Before | None = None) -> Moved:
         return _move_to_release(home, target, version, UNDO, lifted, {})
 
 
-def list_lineage(home: Path) -> list[str]:
-    """The releases that led to the served one, oldest first: a rollback takes away what it left."""
-    stack: list[str] = []
-    for line in read_current_history(home, SERVED):
-        name = line.get("release")
-        if line.get("by") == ROLLBACK and name in stack:
-            stack = stack[: len(stack) - stack[::-1].index(name)]
-        elif name and (not stack or stack[-1] != name):
-            stack.append(name)
-    now = read_served(home).get("release")
-    return stack if not now or stack[-1:] == [now] else [*stack, now]
-
-
 def _require_served_release(home: Path) -> Json:
     now = read_served(home)
     if not now or not read_current_release(home):
@@ -167,23 +153,6 @@ def _describe_possible_targets(home: Path, but: str = "") -> str:
         if not body["missing"] and not body["served"] and body["release"] != but
     ]
     return f"possible: {', '.join(fine) or 'none'}"
-
-
-def _list_left_releases(line: list[str], to: str, *names: str) -> list[str]:
-    """The releases between the one gone back to and the served one, with those named."""
-    since = line[len(line) - line[::-1].index(to) :] if to in line else []
-    return [name for name in dict.fromkeys([*since, *names]) if name != to]
-
-
-def _collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict[str, list[str]]:
-    """The trained models of the releases left behind that the target does not serve."""
-    found: dict[str, list[str]] = {}
-    for name in gone:
-        for role, model in read_release(home, name)["models"].items():
-            known = found.setdefault(role, [])
-            if model not in {*keep, *known, UNTRAINED.get(role)}:
-                known.append(model)
-    return {role: models for role, models in found.items() if models}
 
 
 def _move_to_release(

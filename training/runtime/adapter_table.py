@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from training.runtime.model_store import get_model_folder
+from training.runtime.model_store import find_unreadable_weights, get_model_folder
 from warehouse.audit import Verdict
 from warehouse.storage.tables import TableSpec
 
@@ -58,7 +58,7 @@ def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
     """The audit: the loss fell, it is a number, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]
     losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
-    problem = _find_unreadable_adapter(get_model_folder(home, card["name"]))
+    problem = find_unreadable_weights(get_model_folder(home, card["name"]))
     return [
         Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
         Verdict(
@@ -69,14 +69,3 @@ def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
         ),
         Verdict("adapter_loads", problem is None, problem or "weights read"),
     ]
-
-
-def _find_unreadable_adapter(folder: Path) -> str | None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    path = folder / "adapter_model.safetensors"
-    try:
-        return None if load_file(str(path)) else f"{path.name} holds no weights"
-    except (OSError, SafetensorError) as error:
-        return f"{path.name}: {error}"

@@ -125,3 +125,19 @@ def save_model(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def find_unreadable_weights(folder: Path) -> str | None:
+    """Why a model's weights cannot be read, by their headers and sizes; None if they can."""
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        return f"models/{folder.name[:12]} holds no weights"
+    for path in files:
+        try:
+            with safe_open(str(path), "np"):  # reads the header and holds it against the size
+                continue
+        except (OSError, SafetensorError) as error:
+            return f"models/{folder.name[:12]}/{path.name}: {error}"
+    return None

@@ -18,7 +18,8 @@ def list_champions(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Each role's champion, the gates it passed, and what became of the last candidate."""
-    from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
+    from training.releases.champion import UNTRAINED, read_champion
+    from training.releases.in_service import find_model_in_service
 
     home = load_settings().home_path()
     found = {

@@ -24,13 +24,11 @@ from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
 from training.releases.cards.model_card import write_card
-from training.releases.champion import (
-    UNTRAINED,
-    consider_candidate,
-    find_model_in_service,
-    read_champion,
-)
-from training.releases.gate import as_rows, check_gates
+from training.releases.champion import UNTRAINED, read_champion
+from training.releases.gate import as_rows
+from training.releases.gate_rules import check_gates
+from training.releases.in_service import find_model_in_service
+from training.releases.promotion import consider_candidate
 from training.releases.release import list_releases, make_release, read_served, serve_version
 from training.runtime.model_store import get_model_folder, save_model
 from warehouse.home import claim_home

@@ -18,15 +18,11 @@ from tests.training.promotions import (
     passed_by_gate,
     save_empty_model,
 )
-from training.releases.champion import (
-    consider_candidate,
-    find_model_in_service,
-    read_champion,
-    read_last_trained_set,
-    restore_pointer,
-)
-from training.releases.gate import check_gates
+from training.releases.champion import read_champion, read_last_trained_set, restore_pointer
+from training.releases.gate_rules import check_gates
+from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, MOVING, read_current_history
+from training.releases.promotion import consider_candidate
 from training.runtime.model_store import get_model_folder
 from warehouse.storage.pointers import PointerBroken
 

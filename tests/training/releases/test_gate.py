@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed_by_gate
-from training.releases.gate import (
+from training.releases.gate import Gate, judge_gates, render_gates_table
+from training.releases.gate_rules import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,
-    Gate,
     UnknownRole,
     check_evaluation,
     check_gain,
@@ -20,8 +20,6 @@ from training.releases.gate import (
     check_phantom_difference,
     check_phantom_rate,
     check_same_items,
-    judge_gates,
-    render_gates_table,
 )
 
 CALLER = {

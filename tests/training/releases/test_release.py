@@ -18,11 +18,9 @@ from tests.training.promotions import (
     serve_release,
 )
 from training.releases.champion import read_champion
-from training.releases.pointers import SERVED, read_current_history
 from training.releases.release import (
     ReleaseError,
     find_release,
-    list_release_flaws,
     list_releases,
     make_release,
     read_current_release,
@@ -30,6 +28,7 @@ from training.releases.release import (
     serve_version,
 )
 from training.releases.retention import RetentionPolicy, prune_releases
+from training.releases.stored import list_release_flaws
 from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.storage.pointers import PointerBroken
 
@@ -144,16 +143,6 @@ def test_a_broken_head_is_named_with_its_mend(tmp_path: Path) -> None:
     (tmp_path / "releases/HEAD.json").write_text("{half")
     with pytest.raises(PointerBroken, match=r"releases/HEAD\.json.*make run"):
         read_current_release(tmp_path)
-
-
-def test_an_index_served_before_there_was_a_record_is_recorded(tmp_path: Path) -> None:
-    _, first = serve_release(tmp_path, "c1")
-    (tmp_path / SERVED).unlink()
-    serve_release(tmp_path, "c2")
-    assert [line["version"] for line in read_current_history(tmp_path, SERVED)] == [
-        first,
-        read_served_version(tmp_path),
-    ]
 
 
 def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path) -> None:

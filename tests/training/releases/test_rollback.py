@@ -10,7 +10,9 @@ import training.releases.rollback
 import warehouse.storage.pointers
 from serving.index.folder import read_served_version
 from tests.training.promotions import consider_model, read_pointers, serve_release
-from training.releases.champion import find_model_in_service, read_champion, read_last_trained_set
+from training.releases.champion import read_champion, read_last_trained_set
+from training.releases.in_service import find_model_in_service
+from training.releases.lineage import list_lineage
 from training.releases.pointers import MOVING
 from training.releases.release import (
     ReleaseError,
@@ -20,7 +22,7 @@ from training.releases.release import (
     read_current_release,
     read_served,
 )
-from training.releases.rollback import list_lineage, roll_back_release, undo_rollback
+from training.releases.rollback import roll_back_release, undo_rollback
 from training.runtime.model_store import get_model_folder
 
 BASELINE = "baseline:bm25+slots"

@@ -82,17 +82,17 @@ def _render_summary(told: Json) -> str:
 
 def _render_cells(summary: Json, champion: Json | None) -> list[str]:
     """A row per cell and model."""
-    places = {_key_cell(cell): cell for cell in (champion or {}).get("cells") or ()}
+    places = {_make_cell_key(cell): cell for cell in (champion or {}).get("cells") or ()}
     rows = []
     for cell in sorted(
-        summary["cells"], key=lambda cell: (split_order(cell["split"]), *_key_cell(cell))
+        summary["cells"], key=lambda cell: (split_order(cell["split"]), *_make_cell_key(cell))
     ):
         models = {
             summary["candidate"]: (cell, "candidate"),
             summary["incumbent"]: (cell, "incumbent"),
         }
-        if champion and _key_cell(cell) in places:
-            models[champion["incumbent"]] = (places[_key_cell(cell)], "incumbent")
+        if champion and _make_cell_key(cell) in places:
+            models[champion["incumbent"]] = (places[_make_cell_key(cell)], "incumbent")
         told = [split_name(cell["split"]), _describe_offered(cell), cell["distractors"], cell["n"]]
         for at, (model, (held, who)) in enumerate(models.items()):
             figures = [format_interval(held[key][who]) for _, key in _CELL]
@@ -102,7 +102,7 @@ def _render_cells(summary: Json, champion: Json | None) -> list[str]:
     return ["", title, "", *format_table(head, rows)] if rows else []
 
 
-def _key_cell(cell: Json) -> tuple[Any, ...]:
+def _make_cell_key(cell: Json) -> tuple[Any, ...]:
     return cell["split"], cell["candidates"], cell["distractors"]
 
 

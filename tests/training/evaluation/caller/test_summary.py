@@ -15,7 +15,7 @@ from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, make_failed_answer, parse_answer
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
-from training.releases.gate import check_gates
+from training.releases.gate_rules import check_gates
 
 Right = dict[str, list[dict[str, Any]]]
 

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.releases.cards.model_card import write_card
 from training.releases.cards.text import format_counts_inline, quote_text
-from training.releases.gate import as_rows, check_gates, render_gates_table
+from training.releases.gate import as_rows, render_gates_table
+from training.releases.gate_rules import check_gates
 from training.runtime.model_store import get_model_folder
 from training.sets.training_set import TRAINING_SET, save_manifest
 from warehouse.store import Warehouse

@@ -61,7 +61,8 @@ def _summarise_updates(
 def _train_ours(
     model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
 ) -> list[tuple[float, int]]:
-    from training.caller.sft import Course, run_sft
+    from training.caller.course import Course
+    from training.caller.sft import run_sft
     from training.caller.train import _add_adapter, _enable_packing
 
     chosen: CallerSettings = replace(

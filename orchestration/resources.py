@@ -19,7 +19,7 @@ from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, load_settings
 from training.evaluation.ablations.run import AblationSettings
-from training.evaluation.caller.items import TestPlan
+from training.evaluation.caller.plan import TestPlan
 from training.policies import Trainer
 from training.retriever.settings import RetrieverSettings
 from training.sets.policy import SetPolicy

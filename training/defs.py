@@ -23,7 +23,7 @@ from training.runtime.adapter_table import (
 )
 from training.runtime.model_store import TrainingFailed, read_model_card, write_job
 from training.sets.build import make_set, save_built_set
-from training.sets.candidates import BadOffer, load_pool
+from training.sets.pool import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique

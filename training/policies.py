@@ -7,7 +7,7 @@ from training.caller.settings import CallerOptions, CallerSettings, get_base_pro
 from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
-from training.evaluation.caller.items import TestPlan
+from training.evaluation.caller.plan import TestPlan
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SetPolicy

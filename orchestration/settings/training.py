@@ -8,7 +8,7 @@ from orchestration.settings.place import Place
 from training.caller.settings import CallerOptions
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationOptions
-from training.evaluation.caller.items import EvaluationOptions
+from training.evaluation.caller.plan import EvaluationOptions
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SplitSettings

@@ -13,7 +13,7 @@ from training.policies import Trainer
 from training.retriever.train import RetrieverSettings
 from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import read_model_card
-from training.sets.candidates import save_pool
+from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 

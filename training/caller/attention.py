@@ -6,8 +6,11 @@ kernels apply, and it needs no package beyond torch.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+
+from training.caller.batches import Lesson, pack_batch
 
 SEGMENTS = "toolmill_segments"
 KINDS = ("auto", "segments", "sdpa", "flash_attention_2", "eager")
@@ -72,3 +75,31 @@ def _attend_by_segment(
         for first, end in pairwise(bounds)
     ]
     return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None
+
+
+def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
+    """Why rows that are packed into one pass would see one another in this model; None if they
+    do not: a row's logits are then the same beside another row as alone.
+
+    Asked before each training, because what a model makes of packed rows is a matter of its code.
+    """
+    import torch
+
+    first, second = (Lesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
+    model.eval()
+    with torch.no_grad():
+        beside, alone = (
+            _compute_logits(model, rows, device) for rows in ((first, second), (second,))
+        )
+    model.train()
+    beside = beside[:, -alone.shape[1] :]
+    apart = float((beside - alone).norm() / alone.norm().clamp_min(1e-9))
+    allowed = 0.05 if alone.dtype == torch.bfloat16 else 1e-3
+    return None if apart <= allowed else f"a row beside another differs by {apart:.2g} from alone"
+
+
+def _compute_logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
+    made = pack_batch(rows, 0)
+    fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
+    moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}
+    return model(**moved, use_cache=False).logits

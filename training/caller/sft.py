@@ -4,15 +4,11 @@ The Trainer brings mixed precision, gradient checkpointing, the schedule, severa
 (`accelerate launch`, torchrun) and whole optimizer state. Ours are the passes and the seals.
 """
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from training.caller.batches import Lesson, pack_batch, pad_batch
-from training.caller.packing import Plan, compute_efficiency, plan_passes
-from training.caller.settings import CallerSettings
+from training.caller.course import Course, Report, Tell
+from training.caller.packing import Plan, compute_efficiency
+from training.caller.trainer import INNER, build_trainer
 from training.runtime import checkpoints
 from training.runtime.device import (
     Meter,
@@ -22,43 +18,6 @@ from training.runtime.device import (
     measure_peak_mb,
 )
 from training.runtime.model_store import TrainingFailed
-from warehouse.storage.digest import digest, sha256
-
-Report = Callable[[dict[str, Any]], None]
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Course:
-    """What is learned and where its checkpoints lie. `plan` names it: rows, order, settings."""
-
-    lessons: Sequence[Lesson]
-    settings: CallerSettings
-    device: str  # cpu | cuda
-    pad: int
-    root: Path
-    packs: bool
-
-    def plan_passes(self) -> Plan:
-        chosen = self.settings
-        return plan_passes(
-            [len(each.ids) for each in self.lessons],
-            per_update=chosen.batch * chosen.accumulate,
-            epochs=chosen.epochs,
-            seed=chosen.seed,
-            pass_tokens=(chosen.pass_tokens or chosen.context) if self.packs else None,
-            pass_rows=chosen.batch,
-            processes=count_processes(),
-        )
-
-    def digest_plan(self) -> str:
-        """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
-        takes the same rows however they are packed."""
-        held = self.settings
-        kept = {n: getattr(held, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")}
-        kept |= {n: getattr(held, n) for n in ("alpha", "learning_rate", "warmup", "weight_decay")}
-        held_ids = json.dumps([[each.start, *each.ids] for each in self.lessons])
-        return digest({**kept, "lessons": sha256(held_ids.encode())})
 
 
 def run_sft(
@@ -75,10 +34,10 @@ def run_sft(
     if found and is_main():
         tell(f"goes on after step {resumed} of {made.updates}")
     meter = Meter(course.device)
-    trainer = _build_trainer(model, course, made, name, report, meter)
+    trainer = build_trainer(model, course, made, name, report, meter)
     meter.began = _read_device_clock(course.device)
     try:
-        trainer.train(resume_from_checkpoint=str(found / _INNER) if found else None)
+        trainer.train(resume_from_checkpoint=str(found / INNER) if found else None)
     except Exception as error:
         if not isinstance(error, TrainingFailed) and is_out_of_memory(error):
             raise TrainingFailed(
@@ -97,144 +56,6 @@ def run_sft(
         "processes": count_processes(),
         "resumed_from": resumed,
     }
-
-
-_INNER = "state"  # the Trainer's own folder within a checkpoint of ours
-
-
-def _build_trainer(
-    model: Any, course: Course, made: Plan, name: str, report: Report, meter: Meter
-) -> Any:
-    import torch
-    from transformers import PrinterCallback, Trainer, TrainerCallback
-
-    build = pack_batch if course.packs else pad_batch
-    lengths = [len(each.ids) for each in course.lessons]
-
-    class Passes(torch.utils.data.Dataset):
-        def __len__(self) -> int:
-            return len(made.passes)
-
-        def __getitem__(self, at: int) -> dict[str, Any]:
-            return build([course.lessons[row] for row in made.passes[at]], course.pad)
-
-    class Live(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            meter.count_step(sum(lengths[row] for row in made.get_update_rows(state.global_step)))
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs and is_main():
-                step = {"step": state.global_step, "steps": made.updates}
-                report({**step, "loss": round(logs["loss"], 4)})
-
-    class Fitting(Trainer):
-        def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
-            return torch.utils.data.SequentialSampler(range(len(made.passes)))  # as planned
-
-        def training_step(self, *args: Any, **kwargs: Any) -> Any:
-            loss = super().training_step(*args, **kwargs)
-            if not torch.isfinite(loss):
-                step = self.state.global_step + 1
-                raise TrainingFailed(_describe_bad_loss(course, step, float(loss)))
-            return loss
-
-        def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            _save_trainer_checkpoint(self, super()._save_checkpoint, model, course, name)
-
-        def _get_output_dir(self, trial: Any) -> str:
-            return str(getattr(self, "beside", course.root))
-
-    trainer = Fitting(
-        model=model,
-        args=_build_training_arguments(course, made),
-        train_dataset=Passes(),
-        data_collator=lambda parts: parts[0],
-        callbacks=[Live()],
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def _build_training_arguments(course: Course, made: Plan) -> Any:
-    from transformers import TrainingArguments
-
-    chosen, gpu = course.settings, course.device == "cuda"
-    checkpointing = gpu if chosen.gradient_checkpointing is None else chosen.gradient_checkpointing
-    arguments = TrainingArguments(
-        output_dir=str(course.root),
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=made.per_update // count_processes(),
-        num_train_epochs=1,  # the plan holds all epochs
-        learning_rate=chosen.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=chosen.warmup,
-        weight_decay=chosen.weight_decay,
-        max_grad_norm=chosen.clip,
-        optim="adamw_torch",
-        bf16=gpu,
-        use_cpu=not gpu,
-        activation_checkpointing=checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if checkpointing else None,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=chosen.checkpoint_steps,
-        seed=chosen.seed,
-        report_to="none",
-        disable_tqdm=True,
-        log_level="error",
-        remove_unused_columns=False,
-        dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False if count_processes() > 1 else None,
-        ddp_backend=None if gpu or count_processes() == 1 else "gloo",
-    )
-    if arguments.n_gpu > 1:  # several GPUs in one process would split a pass; use accelerate
-        arguments._n_gpu = 1
-    return arguments
-
-
-def _save_trainer_checkpoint(
-    trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Course, name: str
-):
-    """A sealed checkpoint by the Trainer's own hand; all processes write their part of it."""
-    import torch
-
-    weights = (weight for weight in model.parameters() if weight.requires_grad)
-    if not all(bool(torch.isfinite(weight).all()) for weight in weights):
-        step = trainer.state.global_step
-        raise TrainingFailed(_describe_bad_loss(course, step, float("nan")))
-
-    def fill(folder: Path) -> None:
-        trainer.beside = folder
-        try:
-            save(model, None)
-        finally:
-            del trainer.beside
-        trainer.accelerator.wait_for_everyone()
-        if is_main():
-            (folder / f"checkpoint-{trainer.state.global_step}").rename(folder / _INNER)
-
-    checkpoints.save_checkpoint(
-        course.root,
-        trainer.state.global_step,
-        fill,
-        name,
-        main=is_main(),
-        wait=trainer.accelerator.wait_for_everyone,
-    )
-
-
-def _describe_bad_loss(course: Course, step: int, loss: float) -> str:
-    kept = checkpoints.find_newest_checkpoint(course.root)
-    held = (
-        f"the checkpoint of step {checkpoints.read_checkpoint_step(kept)} is kept"
-        if kept
-        else "none is kept"
-    )
-    return (
-        f"caller: loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
-        f" {course.settings.learning_rate:g}) or clip (it is {course.settings.clip:g}); {held}"
-    )
 
 
 def _describe_out_of_memory(course: Course, made: Plan, step: int) -> str:
@@ -262,31 +83,3 @@ def _read_device_clock(device: str) -> float:
 
         torch.cuda.reset_peak_memory_stats()
     return time.perf_counter()
-
-
-def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
-    """Why rows that are packed into one pass would see one another in this model; None if they
-    do not: a row's logits are then the same beside another row as alone.
-
-    Asked before each training, because what a model makes of packed rows is a matter of its code.
-    """
-    import torch
-
-    first, second = (Lesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
-    model.eval()
-    with torch.no_grad():
-        beside, alone = (
-            _compute_logits(model, rows, device) for rows in ((first, second), (second,))
-        )
-    model.train()
-    beside = beside[:, -alone.shape[1] :]
-    apart = float((beside - alone).norm() / alone.norm().clamp_min(1e-9))
-    allowed = 0.05 if alone.dtype == torch.bfloat16 else 1e-3
-    return None if apart <= allowed else f"a row beside another differs by {apart:.2g} from alone"
-
-
-def _compute_logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
-    made = pack_batch(rows, 0)
-    fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
-    moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}
-    return model(**moved, use_cache=False).logits

@@ -10,7 +10,8 @@ from training.prompts.check import check_read_back, check_tokenizer
 from training.prompts.fit import fit_prompt
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed
-from training.sets.candidates import BadOffer, Pool, draw_candidates, select_split_pool
+from training.sets.candidates import draw_candidates
+from training.sets.pool import BadOffer, Pool, select_split_pool
 from training.sets.split import TRAIN
 
 Row = Mapping[str, Any]

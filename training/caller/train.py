@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.caller.attention import pick_attention
+from training.caller.attention import find_row_mixing, pick_attention
 from training.caller.bases import (
     describe_base,
     find_base_source,
@@ -17,9 +17,10 @@ from training.caller.bases import (
     load_base,
     load_caller,
 )
+from training.caller.course import Course
 from training.caller.generation import generate_completions
 from training.caller.settings import CallerSettings, read_settings
-from training.caller.sft import Course, find_row_mixing, run_sft
+from training.caller.sft import run_sft
 from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints

@@ -30,7 +30,7 @@ from training.releases.gate import as_rows, render_gates_table
 from training.releases.gate_rules import check_evaluation
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
-from training.sets.candidates import BadOffer
+from training.sets.pool import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_unique

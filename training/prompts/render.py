@@ -27,6 +27,12 @@ def render_tool_schema(contract: Contract) -> dict[str, Any]:
     return {"type": "function", "function": {"name": contract["name"], **body}}
 
 
+def render_wire_tool(contract: Contract, names: Mapping[str, str]) -> dict[str, Any]:
+    """The contract as an endpoint takes it; `names`: tool -> its name on the wire."""
+    made = render_tool_schema(contract)
+    return {**made, "function": {**made["function"], "name": names[str(contract["name"])]}}
+
+
 def render_conversation(
     tokenizer: Any,
     tools: Sequence[Mapping[str, Any]],

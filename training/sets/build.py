@@ -15,7 +15,7 @@ from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negat
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from training.sets.assignment import Key, find_first_run_dates
-from training.sets.candidates import BadOffer, get_pool_path, load_pool, save_pool
+from training.sets.pool import BadOffer, get_pool_path, load_pool, save_pool
 from training.sets.split import SEEN_TOOL, UNSEEN_TOOL
 from training.sets.training_set import (
     TRAINING_SET,

@@ -32,7 +32,7 @@ def agent_eval(
     alone, on tasks whose tools run in the sandbox here."""
     from orchestration.resources import open_warehouse
     from orchestration.settings.deploy_policy import make_deploy_policy
-    from training.evaluation.agent.agent import Limits
+    from training.evaluation.agent.episode import Limits
     from training.evaluation.agent.run import AgentPlan, evaluate_agents
     from warehouse.progress import Lines
 

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, print_json
 from orchestration.settings.model import Settings, load_settings
 
 if TYPE_CHECKING:
-    from training.evaluation.caller.items import TestPlan
+    from training.evaluation.caller.plan import TestPlan
     from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
     from warehouse.store import Warehouse

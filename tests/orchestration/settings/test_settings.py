@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
-from training.evaluation.caller.items import TestPlan
+from training.evaluation.caller.plan import TestPlan
 from training.policies import Trainer
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverSettings

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.training.small_base import make_model
-from training.caller.attention import SEGMENTS, pick_attention
+from training.caller.attention import SEGMENTS, find_row_mixing, pick_attention
 from training.caller.batches import Lesson, pack_batch, pad_batch
 from training.caller.packing import balance_rows, compute_efficiency, plan_passes
-from training.caller.sft import find_row_mixing
 
 LESSONS = [Lesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
 PLANS = st.fixed_dictionaries(

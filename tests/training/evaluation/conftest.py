@@ -8,7 +8,8 @@ import pytest
 
 from tests.training.conftest import embed, make_world
 from tests.training.small_base import make_base
-from training.evaluation.caller.items import Item, TestPlan, make_items
+from training.evaluation.caller.items import Item, make_items
+from training.evaluation.caller.plan import TestPlan
 from training.evaluation.predictors.interface import (
     Answered,
     Asked,
@@ -16,8 +17,8 @@ from training.evaluation.predictors.interface import (
     PredictorKind,
     parse_answer,
 )
-from training.sets.candidates import save_pool
 from training.sets.policy import SetPolicy
+from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 

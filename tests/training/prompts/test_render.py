@@ -14,7 +14,8 @@ from training.prompts.fit import Parts, fit_prompt, get_prompt_parts
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
 from training.prompts.templates import BadTemplate
-from training.sets.candidates import draw_candidates, select_split_pool
+from training.sets.candidates import draw_candidates
+from training.sets.pool import select_split_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 

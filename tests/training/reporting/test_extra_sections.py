@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.training.evaluation.agent_world import Script, Tools, calls, says, small, task
 from tests.training.reporting.test_report import NOTHING
-from training.evaluation.agent.agent import Limits
 from training.evaluation.agent.compare import compare_agents, summarise_agents
+from training.evaluation.agent.episode import Limits
 from training.evaluation.outside.bfcl import RULES, summarise_outside_rows
 from training.evaluation.outside.contamination import find_contamination
 from training.evaluation.saved import AGENT, KINDS, OUTSIDE, load_evaluations, save_evaluation

@@ -14,18 +14,8 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
-from training.sets.candidates import (
-    DISTRACTORS,
-    HARD,
-    MIXED,
-    RANDOM,
-    BadOffer,
-    Pool,
-    draw_candidates,
-    load_pool,
-    save_pool,
-    select_split_pool,
-)
+from training.sets.candidates import DISTRACTORS, HARD, MIXED, RANDOM, draw_candidates
+from training.sets.pool import BadOffer, Pool, load_pool, save_pool, select_split_pool
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TrainingSet
 
@@ -225,6 +215,7 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = (
         "import json, sys; from pathlib import Path; from training.sets.candidates import *\n"
+        "from training.sets.pool import *\n"
         "home = Path(sys.argv[1])\n"
         "pool = select_split_pool(load_pool(home, 'set-1'), 'unseen_server')\n"
         "rows = json.loads((home / 'rows.json').read_text())\n"

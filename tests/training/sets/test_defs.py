@@ -14,7 +14,7 @@ from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
-from training.sets.candidates import load_pool, select_split_pool
+from training.sets.pool import load_pool, select_split_pool
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
 from training.sets.training_set import TRAINING_SET, load_manifest
 from warehouse.storage.lance import LanceStore

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training.evaluation.agent.agent import ANSWERED, BUDGET, Episode, Limits, Talks, run_episode
+from training.evaluation.agent.agent import run_episode
+from training.evaluation.agent.episode import ANSWERED, BUDGET, Episode, Limits, Talks
 from training.evaluation.agent.tasks import Fresh, Task
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.interface import Answered, Asked, Predictor

@@ -14,13 +14,13 @@ from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
-from training.evaluation.agent.agent import Episode, Limits
 from training.evaluation.agent.compare import (
     compare_agents,
     list_agent_rows,
     predict_first_calls,
     summarise_agents,
 )
+from training.evaluation.agent.episode import Episode, Limits
 from training.evaluation.agent.tasks import make_tasks, open_fresh_callers, select_runnable_tasks
 from training.evaluation.predictors.interface import Predictor
 from training.evaluation.retriever import NothingToEvaluate

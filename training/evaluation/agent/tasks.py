@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assets.contracts.tool_id import ToolId
-from training.sets.candidates import Pool, draw_candidates
+from training.sets.candidates import draw_candidates
+from training.sets.pool import Pool
 from warehouse.storage.digest import sha256
 
 if TYPE_CHECKING:

@@ -6,59 +6,21 @@ over tools, so another tool says more than another pair.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-
+from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
 from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
 from training.evaluation.robustness.phantom import DeadRequest
 from training.prompts.rows import read_calls
-from training.sets.candidates import HARD, RANDOM, Pool, draw_candidates, select_split_pool
+from training.sets.candidates import HARD, RANDOM, draw_candidates
+from training.sets.pool import Pool, select_split_pool
 from training.sets.split import TEST_SPLITS
 
 Row = Mapping[str, Any]
 Contract = Mapping[str, Any]
 WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
 NO_TOOL = "no_tool"
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class EvaluationOptions:
-    """What a user sets of the callers' evaluation."""
-
-    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 40
-    examples: Annotated[
-        int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
-    ] = 0
-
-
-@dataclass(frozen=True)
-class TestPlan:
-    """How many items of each sort. The defaults are a run's.
-
-    `per_split` items a split at the smallest number of candidates, `per_large` at each larger one;
-    `perturbations` of each kind of change; `irrelevance` requests whose right tool is left out, and
-    as many no-tool rows at most; `phantom` requests of each kind.
-    """
-
-    __test__ = False  # not a test case, whatever its name
-
-    splits: tuple[str, ...] = TEST_SPLITS
-    candidates: tuple[int, ...] = (10, 100)
-    distractors: tuple[str, ...] = (RANDOM, HARD)
-    per_split: int = EvaluationOptions.items
-    per_large: int = 8
-    perturbations: int = 20
-    irrelevance: int = 30
-    phantom: int = 30
-    seeds: tuple[int, ...] = (0,)
-
-    def limit_items(self, n: int) -> "TestPlan":
-        """`n` items a split, and no more of any other sort."""
-        sorts = ("per_large", "perturbations", "irrelevance", "phantom")
-        return replace(self, per_split=n, **{name: min(getattr(self, name), n) for name in sorts})
 
 
 @dataclass(frozen=True)

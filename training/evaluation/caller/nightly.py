@@ -5,7 +5,8 @@ from typing import Any
 
 from assets.contracts.history.snapshot import CHANGES
 from assets.contracts.quarantine.clear import read_contracts
-from training.evaluation.caller.items import Item, TestPlan, make_items
+from training.evaluation.caller.items import Item, make_items
+from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller.run import evaluate_predictors
 from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.adapter import AdapterPredictor
@@ -13,7 +14,7 @@ from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import CannotPredict, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.robustness.phantom import DeadRequest, find_dead_requests
-from training.sets.candidates import load_pool
+from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress
 from warehouse.store import Warehouse

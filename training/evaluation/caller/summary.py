@@ -47,10 +47,10 @@ def summarise_calls(
             f" (without an answer: {failures or 'none'}); evaluate both on the same items"
         )
     plain = [two for two in every if is_plain(two[0])]
-    head = [two for two in plain if _is_head(two[0], _find_fewest_candidates(plain))]
-    measured = {name: _measure_both(head, _score_by_column(name)) for name in MEASURES}
-    without = [two for two in every if _is_irrelevance(two[0])]
+    head = _select_head(plain)
+    measured = {name: _measure_both(head, name) for name in MEASURES}
     gone = [two for two in every if two[0]["phantom"]]
+    without = [two for two in every if two[0]["task"] in _NO_CALL_RIGHT and not two[0]["phantom"]]
     of_gone = _measure_both(gone, is_phantom_call)
     return {
         "candidate": candidate,
@@ -64,7 +64,8 @@ def summarise_calls(
         **measured,
         "gain": measured["ast_ok"]["gain"],
         "cells": _summarise_cells(plain),
-        "irrelevance": _summarise_irrelevance(without),
+        "irrelevance": {"all": _measure_both(without, "ast_ok")}
+        | {k: _measure_both(_filter_pairs(without, task=k), "ast_ok") for k in _NO_CALL_RIGHT},
         "invariance": _measure_invariance(every),
         "phantom": {"all": of_gone}
         | {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS},
@@ -76,7 +77,7 @@ def summarise_calls(
         "signature": compute_signature([ours for ours, _ in plain]).as_dict(),
         "gate": {
             "gain": measured["ast_ok"]["gain"],
-            "irrelevance": _measure_both(without, _score_by_column("ast_ok"))["gain"],
+            "irrelevance": _measure_both(without, "ast_ok")["gain"],
             "phantom": of_gone["gain"],
             "phantom_rate": of_gone["candidate"],
         },
@@ -94,17 +95,14 @@ def is_phantom_call(row: Row) -> float:
     return float(row["known_calls"] < row["calls"])
 
 
-def _is_irrelevance(row: Row) -> bool:
-    return row["task"] in _NO_CALL_RIGHT and not row["phantom"]
-
-
-def _find_fewest_candidates(plain: Both) -> int:
-    return min((ours["candidates"] for ours, _ in plain), default=0)
-
-
-def _is_head(row: Row, least: int) -> bool:
-    small = row["candidates"] == least and row["distractors"] != "pool"
-    return small and row["split"] == UNSEEN_SERVER
+def _select_head(plain: Both) -> list[tuple[Row, Row]]:
+    """The gate's cell."""
+    least = min((ours["candidates"] for ours, _ in plain), default=0)
+    return [
+        two
+        for two in _filter_pairs(plain, candidates=least, split=UNSEEN_SERVER)
+        if two[0]["distractors"] != "pool"
+    ]
 
 
 def _pair_answered_rows(
@@ -112,8 +110,7 @@ def _pair_answered_rows(
 ) -> tuple[list[tuple[Row, Row]], dict[str, dict[str, int]]]:
     held: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
     for row in rows:
-        # Rows of an older version of the table have no items.
-        if row["model"] in held and row.get("item_id"):
+        if row["model"] in held:
             held[row["model"]][row["item_id"]] = row
     ours, theirs = held[candidate], held[incumbent]
     items = sorted(ours.keys() & theirs.keys())
@@ -126,9 +123,13 @@ def _pair_answered_rows(
     return answered, {name: counts for name, counts in failures.items() if counts}
 
 
-def _measure_both(both: Both, score: Score) -> dict[str, dict[str, float | int]]:
+def _measure_both(both: Both, score: Score | str) -> dict[str, dict[str, float | int]]:
+    """Of a score of a row, or of a column."""
     groups = _list_groups(both)
-    a, b = ([score(two[i]) for two in both] for i in (0, 1))
+    a, b = (
+        [float(two[i][score]) if isinstance(score, str) else score(two[i]) for two in both]
+        for i in (0, 1)
+    )
     return {
         "candidate": bootstrap_mean(a, groups).as_dict(),
         "incumbent": bootstrap_mean(b, groups).as_dict(),
@@ -138,10 +139,6 @@ def _measure_both(both: Both, score: Score) -> dict[str, dict[str, float | int]]
 
 def _list_groups(both: Both) -> list[str]:
     return [str(ours["text_digest"]) for ours, _ in both]
-
-
-def _score_by_column(name: str) -> Score:
-    return lambda row: float(row[name])
 
 
 def _filter_pairs(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
@@ -171,18 +168,10 @@ def _summarise_cells(plain: Both) -> list[dict[str, Any]]:
                 "chance": _compute_chance(both),
                 "offered": _compute_mean(ours["offered"] for ours, _ in both),
                 "shown": _compute_mean(ours["shown"] for ours, _ in both),
-                **{name: _measure_both(both, _score_by_column(name)) for name in MEASURES},
+                **{name: _measure_both(both, name) for name in MEASURES},
             }
         )
     return out
-
-
-def _summarise_irrelevance(both: Both) -> dict[str, Any]:
-    kinds = {
-        kind: _measure_both(_filter_pairs(both, task=kind), _score_by_column("ast_ok"))
-        for kind in _NO_CALL_RIGHT
-    }
-    return {"all": _measure_both(both, _score_by_column("ast_ok")), **kinds}
 
 
 def _measure_invariance(every: Both) -> list[dict[str, Any]]:
@@ -190,18 +179,14 @@ def _measure_invariance(every: Both) -> list[dict[str, Any]]:
     plain = {_make_place_key(ours): (ours, theirs) for ours, theirs in every if is_plain(ours)}
     out = []
     for kind in PERTURBATIONS:
-        changed = [
-            two
-            for two in _filter_pairs(every, perturbation=kind)
-            if _make_place_key(two[0]) in plain
-        ]
+        both = _filter_pairs(every, perturbation=kind)
+        changed = [two for two in both if _make_place_key(two[0]) in plain]
         groups = _list_groups(changed)
         for measure in ("ast_ok", "tool_ok"):
-            score = _score_by_column(measure)
             drops = [
                 bootstrap_difference(
-                    [score(plain[_make_place_key(two[0])][i]) for two in changed],
-                    [score(two[i]) for two in changed],
+                    [float(plain[_make_place_key(two[0])][i][measure]) for two in changed],
+                    [float(two[i][measure]) for two in changed],
                     groups,
                 ).as_dict()
                 for i in (0, 1)
@@ -220,19 +205,11 @@ def _score_mcp_bench(plain: Both) -> dict[str, Any]:
     """MCP-Bench's rules, per item and averaged; an item without any call counts 0 (theirs: left
     out)."""
     rates: dict[str, Score] = {
-        "valid_tool_name_rate": lambda row: _divide_or_zero(row["known_calls"], row["calls"]),
-        "input_schema_compliance": lambda row: _divide_or_zero(
-            row["valid_calls"], row["known_calls"]
-        ),
+        "valid_tool_name_rate": lambda row: row["known_calls"] / (row["calls"] or 1),
+        "input_schema_compliance": lambda row: row["valid_calls"] / (row["known_calls"] or 1),
     }
-    return {
-        **{name: _measure_both(plain, score) for name, score in rates.items()},
-        "execution_success_rate": NOT_RUN,
-    }
-
-
-def _divide_or_zero(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+    measured = {name: _measure_both(plain, score) for name, score in rates.items()}
+    return {**measured, "execution_success_rate": NOT_RUN}
 
 
 def _count_errors(rows: Iterable[Row]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from training.evaluation.predictors.interface import (
     make_failed_answer,
 )
 from training.prompts.parse_calls import normalise_call, parse_calls
-from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
+from training.prompts.render import NO_CALL, SYSTEM, render_wire_tool
 from warehouse.ledger.ledger import BudgetExceeded, Ledger
 from warehouse.llm.chat import Chat, Turn, wire_names
 from warehouse.llm.client import LLMError
@@ -73,7 +73,7 @@ class EndpointPredictor:
 
     async def _ask_one(self, chat: Chat, asked: Asked) -> Answered:
         names = wire_names([tool["name"] for tool in asked.tools])
-        tools = [_to_wire_tool(tool, names) for tool in asked.tools]
+        tools = [render_wire_tool(tool, names) for tool in asked.tools]
         began = time.perf_counter()
         try:
             turn = await chat.say(build_messages(asked), tools, seed=self._seed)
@@ -95,11 +95,6 @@ def build_messages(asked: Asked) -> list[dict[str, str]]:
         {"role": "system", "content": system},
         {"role": "user", "content": asked.instruction},
     ]
-
-
-def _to_wire_tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    made = render_tool_schema(tool)
-    return {**made, "function": {**made["function"], "name": names[str(tool["name"])]}}
 
 
 def _parse_turn(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:

@@ -11,14 +11,18 @@ be changed without doubt is left as it is: a tool whose root schema matches para
 or refers into its own properties.
 """
 
-import hashlib
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.canonical import tool_text
+from training.evaluation.robustness.names import (
+    IDENTIFIER,
+    hash_to_number,
+    make_name_replacer,
+    make_new_names,
+)
 from training.evaluation.robustness.paraphrase import paraphrase_text
 from training.evaluation.robustness.schema_walk import (
     has_pattern_names,
@@ -28,10 +32,7 @@ from training.evaluation.robustness.schema_walk import (
 
 Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
-_MOST_NAME = 64  # characters that model APIs take
-_NAME_MARKS = ("run", "do", "use", "call")
 _PARAMETER_MARKS = ("value", "input", "given")
-_IDENTIFIER = re.compile(r"[_\-.]|[a-z][A-Z]")
 
 
 @dataclass(frozen=True)
@@ -75,29 +76,6 @@ def rename_one_tool(
     return _with_names(tools, expected, {**{name: name for name in names}, **fresh})
 
 
-def make_new_names(
-    names: Sequence[str], seed: int = 0, taken: frozenset[str] | set[str] = frozenset()
-) -> dict[str, str]:
-    """Old name -> new one: the same words, usable by every model API, none old, none twice."""
-    held = {*names, *taken}
-    out: dict[str, str] = {}
-    for name in names:
-        words = tool_text({"name": name}, "name").split() or ["tool"]
-        rng = random.Random(_hash_to_number(f"{seed}|{name}"))
-        if len(words) > 1:
-            words = [*words[1:], words[0]]
-        else:
-            words = [rng.choice(_NAME_MARKS), *words]
-        fresh = _join_name_words(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
-        number = 2
-        while fresh in held:
-            fresh = f"{_join_name_words(words, '_')[: _MOST_NAME - 4]}_{number}"
-            number += 1
-        held.add(fresh)
-        out[name] = fresh
-    return out
-
-
 def is_same_json_text(one: Any, other: Any) -> bool:
     """Whether two JSON values are written alike, the order of their keys included."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -112,8 +90,8 @@ def is_same_json_text(one: Any, other: Any) -> bool:
 def _with_names(
     tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
 ) -> Perturbed:
-    moved = {old: new for old, new in names.items() if old != new and _IDENTIFIER.search(old)}
-    told = _make_name_replacer(moved)
+    moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
+    told = make_name_replacer(moved)
     made = []
     for tool in tools:
         fresh = {**tool, "name": names[str(tool["name"])]}
@@ -133,15 +111,15 @@ def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[
     names: dict[str, str] = {}
     for name in properties:
         mark = _PARAMETER_MARKS[
-            _hash_to_number(f"{seed}|{tool['name']}|{name}") % len(_PARAMETER_MARKS)
+            hash_to_number(f"{seed}|{tool['name']}|{name}") % len(_PARAMETER_MARKS)
         ]
         fresh = f"{name}{mark.capitalize()}" if re.search("[a-z][A-Z]", name) else f"{name}_{mark}"
         while fresh in held:
             fresh += "_"
         held.add(fresh)
         names[name] = fresh
-    told = _make_name_replacer(
-        {old: new for old, new in names.items() if _IDENTIFIER.search(old)}, names
+    told = make_name_replacer(
+        {old: new for old, new in names.items() if IDENTIFIER.search(old)}, names
     )
     renamed = map_schemas(
         rename_level_properties(schema, names), lambda held: _change_description(held, told)
@@ -156,7 +134,7 @@ def _reorder_schema(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str
         if not isinstance(properties, Mapping) or len(properties) < 2:
             return dict(schema)
         names = list(properties)
-        order = random.Random(_hash_to_number(f"{seed}|{names}")).sample(names, len(names))
+        order = random.Random(hash_to_number(f"{seed}|{names}")).sample(names, len(names))
         order = order if order != names else names[::-1]
         return {**schema, "properties": {name: properties[name] for name in order}}
 
@@ -183,42 +161,8 @@ def _change_description(held: Mapping[str, Any], told: Callable[[str], str]) -> 
     return {**held, "description": told(text)} if isinstance(text, str) else dict(held)
 
 
-def _make_name_replacer(
-    anywhere: Mapping[str, str], in_code: Mapping[str, str] | None = None
-) -> Callable[[str], str]:
-    """A text with old names replaced: identifiers wherever they stand as a word, any name where it
-    stands in backticks. A name that is a plain word stays in prose, where it is prose."""
-    patterns = []
-    if anywhere:
-        named = "|".join(map(re.escape, sorted(anywhere, key=len, reverse=True)))
-        patterns.append((re.compile(rf"(?<![\w.-])(?:{named})(?![\w-])"), anywhere))
-    plain = {old: new for old, new in (in_code or {}).items() if old not in anywhere}
-    if plain:
-        named = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
-        patterns.append((re.compile(rf"(?<=`)(?:{named})(?=`)"), plain))
-
-    def told(text: str) -> str:
-        for pattern, names in patterns:
-            text = pattern.sub(lambda match, names=names: names[match.group()], text)
-        return text
-
-    return told
-
-
 def _rename_arguments(call: Call, names: Mapping[str, str]) -> Any:
     held = call.get("arguments")
     if not isinstance(held, Mapping):
         return held
     return {names.get(name, name): value for name, value in held.items()}
-
-
-def _join_name_words(words: Sequence[str], style: str) -> str:
-    clean = [re.sub(r"[^A-Za-z0-9]", "", word) for word in words]
-    clean = [word for word in clean if word] or ["tool"]
-    if style == "camel":
-        return clean[0] + "".join(word[0].upper() + word[1:] for word in clean[1:])
-    return style.join(clean)
-
-
-def _hash_to_number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8])

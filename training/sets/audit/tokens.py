@@ -9,7 +9,8 @@ import numpy as np
 
 from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
 from training.prompts.rows import read_calls
-from training.sets.candidates import MIXED, Pool, draw_candidates, select_split_pool
+from training.sets.candidates import MIXED, draw_candidates
+from training.sets.pool import Pool, select_split_pool
 from training.sets.split import SPLITS
 
 Row = Mapping[str, Any]

@@ -19,13 +19,14 @@ from tests.training.evaluation.agent_world import (
     task,
     text,
 )
-from training.evaluation.agent.agent import Episode, Limits, render_result, run_episode
+from training.evaluation.agent.agent import render_result, run_episode
 from training.evaluation.agent.compare import (
     compare_agents,
     is_result_cited,
     list_agent_rows,
     summarise_agents,
 )
+from training.evaluation.agent.episode import Episode, Limits
 from training.evaluation.agent.tasks import make_tasks, select_runnable_tasks
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.roles import LLMError
@@ -175,7 +176,7 @@ def test_an_answer_cites_what_only_the_result_says() -> None:
 
 
 def _step(result: str) -> Any:
-    from training.evaluation.agent.agent import Step
+    from training.evaluation.agent.episode import Step
 
     return Step("large", "do", {"x": 7}, "ok", None, True, result)
 

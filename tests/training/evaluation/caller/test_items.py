@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.caller.items import Item, TestPlan, make_items, make_whole_pool_items
+from training.evaluation.caller.items import Item, make_items, make_whole_pool_items
+from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller_table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
 from training.evaluation.robustness.phantom import find_dead_requests
 from training.sets.split import TEST_SPLITS

@@ -15,7 +15,7 @@ from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, GONE
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.releases.gate_rules import check_same_items
-from training.sets.candidates import BadOffer, get_pool_path
+from training.sets.pool import BadOffer, get_pool_path
 from training.sets.training_set import TRAINING_SET, TrainingSet
 from warehouse.store import Warehouse
 

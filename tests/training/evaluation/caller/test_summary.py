@@ -130,9 +130,6 @@ def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]
         summarise_calls(rows, "nobody")
     with pytest.raises(NothingToEvaluate, match="0 items"):
         evaluate_predictors([BaselinePredictor()], [], "set")
-    old = [{"model": name, "pair_id": "p", "item_id": None} for name in (BASELINE, "old")]
-    with pytest.raises(NothingToEvaluate):
-        summarise_calls(old, "old")
 
 
 def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(

@@ -12,13 +12,9 @@ from assets.contracts.match.match import match_call
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.support.examples import examples
 from training.evaluation.caller_table import PERTURBATIONS
+from training.evaluation.robustness.names import make_new_names
 from training.evaluation.robustness.paraphrase import paraphrase_text
-from training.evaluation.robustness.perturb import (
-    is_same_json_text,
-    make_new_names,
-    perturb_tools,
-    rename_one_tool,
-)
+from training.evaluation.robustness.perturb import is_same_json_text, perturb_tools, rename_one_tool
 
 NAMES = st.sampled_from(["path", "file_id", "pageSize", "query", "url", "x", "when-to", "Ünï"])
 LEAVES = st.sampled_from(

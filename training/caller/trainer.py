@@ -1,0 +1,153 @@
+"""transformers' Trainer, fed with our passes: arguments, live loss, sealed checkpoints."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.caller.batches import pack_batch, pad_batch
+from training.caller.course import Course, Report
+from training.caller.packing import Plan
+from training.runtime import checkpoints
+from training.runtime.device import (
+    Meter,
+    count_processes,
+    is_main,
+)
+from training.runtime.model_store import TrainingFailed
+
+INNER = "state"  # the Trainer's own folder within a checkpoint of ours
+
+
+def build_trainer(
+    model: Any, course: Course, made: Plan, name: str, report: Report, meter: Meter
+) -> Any:
+    import torch
+    from transformers import PrinterCallback, Trainer, TrainerCallback
+
+    build = pack_batch if course.packs else pad_batch
+    lengths = [len(each.ids) for each in course.lessons]
+
+    class Passes(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(made.passes)
+
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return build([course.lessons[row] for row in made.passes[at]], course.pad)
+
+    class Live(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            meter.count_step(sum(lengths[row] for row in made.get_update_rows(state.global_step)))
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs and is_main():
+                step = {"step": state.global_step, "steps": made.updates}
+                report({**step, "loss": round(logs["loss"], 4)})
+
+    class Fitting(Trainer):
+        def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
+            return torch.utils.data.SequentialSampler(range(len(made.passes)))  # as planned
+
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().training_step(*args, **kwargs)
+            if not torch.isfinite(loss):
+                step = self.state.global_step + 1
+                raise TrainingFailed(describe_bad_loss(course, step, float(loss)))
+            return loss
+
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            _save_trainer_checkpoint(self, super()._save_checkpoint, model, course, name)
+
+        def _get_output_dir(self, trial: Any) -> str:
+            return str(getattr(self, "beside", course.root))
+
+    trainer = Fitting(
+        model=model,
+        args=_build_training_arguments(course, made),
+        train_dataset=Passes(),
+        data_collator=lambda parts: parts[0],
+        callbacks=[Live()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _build_training_arguments(course: Course, made: Plan) -> Any:
+    from transformers import TrainingArguments
+
+    chosen, gpu = course.settings, course.device == "cuda"
+    checkpointing = gpu if chosen.gradient_checkpointing is None else chosen.gradient_checkpointing
+    arguments = TrainingArguments(
+        output_dir=str(course.root),
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=made.per_update // count_processes(),
+        num_train_epochs=1,  # the plan holds all epochs
+        learning_rate=chosen.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=chosen.warmup,
+        weight_decay=chosen.weight_decay,
+        max_grad_norm=chosen.clip,
+        optim="adamw_torch",
+        bf16=gpu,
+        use_cpu=not gpu,
+        activation_checkpointing=checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if checkpointing else None,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=chosen.checkpoint_steps,
+        seed=chosen.seed,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+        remove_unused_columns=False,
+        dataloader_pin_memory=gpu,
+        ddp_find_unused_parameters=False if count_processes() > 1 else None,
+        ddp_backend=None if gpu or count_processes() == 1 else "gloo",
+    )
+    if arguments.n_gpu > 1:  # several GPUs in one process would split a pass; use accelerate
+        arguments._n_gpu = 1
+    return arguments
+
+
+def _save_trainer_checkpoint(
+    trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Course, name: str
+):
+    """A sealed checkpoint as the Trainer writes it; all processes write their part of it."""
+    import torch
+
+    weights = (weight for weight in model.parameters() if weight.requires_grad)
+    if not all(bool(torch.isfinite(weight).all()) for weight in weights):
+        step = trainer.state.global_step
+        raise TrainingFailed(describe_bad_loss(course, step, float("nan")))
+
+    def fill(folder: Path) -> None:
+        trainer.beside = folder
+        try:
+            save(model, None)
+        finally:
+            del trainer.beside
+        trainer.accelerator.wait_for_everyone()
+        if is_main():
+            (folder / f"checkpoint-{trainer.state.global_step}").rename(folder / INNER)
+
+    checkpoints.save_checkpoint(
+        course.root,
+        trainer.state.global_step,
+        fill,
+        name,
+        main=is_main(),
+        wait=trainer.accelerator.wait_for_everyone,
+    )
+
+
+def describe_bad_loss(course: Course, step: int, loss: float) -> str:
+    kept = checkpoints.find_newest_checkpoint(course.root)
+    held = (
+        f"the checkpoint of step {checkpoints.read_checkpoint_step(kept)} is kept"
+        if kept
+        else "none is kept"
+    )
+    return (
+        f"caller: loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
+        f" {course.settings.learning_rate:g}) or clip (it is {course.settings.clip:g}); {held}"
+    )

@@ -5,13 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from assets.synthesis.common.tables import ONE_CALL, SINGLE
+from assets.synthesis.common.tables import ONE_CALL
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall
 from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import read_model_card
-from training.sets.split import TEST, UNSEEN_SERVER
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
@@ -26,11 +25,10 @@ def set_rows(
     warehouse: Warehouse, split: str, tasks: Collection[str] | None = ONE_CALL
 ) -> list[Row]:
     """Rows of the current training set in one split, of `tasks` (None: all); of one call to one
-    tool unless told otherwise. "test", as sets of an older version say, is `unseen_server`."""
-    splits = [UNSEEN_SERVER, TEST] if split in (UNSEEN_SERVER, TEST) else [split]
-    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split").is_in(splits))
+    tool unless told otherwise."""
+    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == split)
     if tasks is not None:
-        rows = rows.filter(pl.col("task").fill_null(SINGLE).is_in(list(tasks)))
+        rows = rows.filter(pl.col("task").is_in(list(tasks)))
     return rows.to_dicts()
 
 

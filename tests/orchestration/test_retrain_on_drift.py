@@ -10,7 +10,8 @@ from assets.contracts.quarantine.clear import CLEAR
 from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
 from training.releases.promotion import consider_candidate
-from training.sets.training_set import TRAINING_SET, save_manifest
+from training.sets.audit.manifest import save_manifest
+from training.sets.training_set import TRAINING_SET
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 

@@ -65,7 +65,7 @@ def passed_by_gate(gates: list[Gate]) -> dict[str, bool]:
 
 
 def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[str, str]:
-    """A night's release of the models in service, its index by an encoder without a model, served:
+    """A run's release of the models in service, its index by an encoder without a model, served:
     (release, version)."""
     models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
     name = make_release(home, models, contracts, "set1")

@@ -10,7 +10,7 @@ import training.defs
 from orchestration.pipes import Scripts
 from training.caller.settings import CallerSettings
 from training.policies import Trainer
-from training.retriever.train import RetrieverSettings
+from training.retriever.settings import RetrieverSettings
 from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import read_model_card
 from training.sets.pool import save_pool

@@ -13,12 +13,9 @@ from training.caller.attention import find_row_mixing, pick_attention
 from training.caller.bases import (
     describe_base,
     find_base_source,
-    load_adapter,
     load_base,
-    load_caller,
 )
-from training.caller.course import Course
-from training.caller.generation import generate_completions
+from training.caller.course import Course, Report
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import run_sft
 from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
@@ -26,10 +23,6 @@ from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
 from training.runtime.device import get_process_device, is_main, pick_device, seed_everything
 from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
-
-__all__ = ["CallerSettings", "generate_completions", "load_adapter", "load_base", "load_caller",
-           "resolve_base", "train_caller"]  # fmt: skip
-Report = Callable[[dict[str, Any]], None]
 
 
 def train_caller(job: Job, report: Report) -> dict[str, Any]:

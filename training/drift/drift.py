@@ -9,8 +9,9 @@ from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
 from training.drift.decide import Decision, DriftState, compute_drift
 from training.releases.champion import read_last_trained_set
+from training.sets.audit.manifest import load_manifest
 from training.sets.split import TRAIN
-from training.sets.training_set import TRAINING_SET, load_manifest
+from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 

@@ -10,7 +10,7 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear
 from assets.vectors.embed import BadAdapter
 from assets.vectors.index import read_contract
-from training.evaluation.caller.nightly import evaluate_nightly
+from training.evaluation.caller.bench import evaluate_candidate
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.predictors.interface import CannotPredict
@@ -118,7 +118,7 @@ def caller_evaluation(
     candidate = read_last_adapter(warehouse, "caller")["model"]
     incumbent = find_model_in_service(warehouse.home, "caller").model
     try:
-        rows, notes = evaluate_nightly(
+        rows, notes = evaluate_candidate(
             warehouse, candidate, incumbent, trainer.caller_test, Lines(context.log.info)
         )
         summary = summarise_calls(rows, candidate)

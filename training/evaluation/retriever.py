@@ -16,9 +16,9 @@ from assets.vectors.embed import BASE, BadAdapter, MiniLM
 from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.index import digest_text, embed_texts
-from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.runtime.model_store import get_model_folder, read_model_card
-from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
+from training.sets.split import TRAIN, UNSEEN_SERVER
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
 
@@ -40,7 +40,7 @@ RETRIEVER_EVALUATION = TableSpec(
         "rank": pl.Int64,  # 1 is best; a tie counts against the model
         "pool": pl.Int64,  # distinct tool texts ranked
         "training_set": pl.String,
-        "split": pl.String,  # one of TEST_SPLITS; null in older rows, which are of unseen servers
+        "split": pl.String,  # one of TEST_SPLITS
     },
     schema_version=2,
 )
@@ -110,7 +110,7 @@ def evaluate_retriever(
 ) -> list[dict[str, Any]]:
     """Rows of RETRIEVER_EVALUATION: every test pair with one right tool, ranked by every model.
 
-    `models` maps a label to `embed(texts, is_query)` (see `encoder`). The pool is all tool texts,
+    `models` maps a label to `embed(texts, is_query)` (`make_encoder`). The pool is all tool texts,
     train servers' included: a router does not know which servers were trained on.
     Raises NothingToEvaluate.
     """
@@ -146,7 +146,7 @@ def summarise_recall(
     """
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
-    held = sorted({_get_row_split(row) for row in ours.values()})
+    held = sorted({row["split"] for row in ours.values()})
     if ours.keys() != theirs.keys() or split not in held:
         raise NothingToEvaluate(
             f"{candidate[:12]} was ranked on {len(ours)} items and {incumbent[:12]} on"
@@ -155,7 +155,7 @@ def summarise_recall(
         )
     parts = {
         name: _compare_ranks(
-            [item for item in sorted(ours) if _get_row_split(ours[item]) == name], ours, theirs
+            [item for item in sorted(ours) if ours[item]["split"] == name], ours, theirs
         )
         for name in held
     }
@@ -178,11 +178,10 @@ def _compare_ranks(
     for name, worth in MEASURES.items():
         a = [worth(ours[item]["rank"]) for item in items]
         b = [worth(theirs[item]["rank"]) for item in items]
-        figures: dict[str, Figure] = {
-            "candidate": bootstrap_mean(a, groups),
-            "incumbent": bootstrap_mean(b, groups),
+        out[name] = {
+            "candidate": bootstrap_mean(a, groups).as_dict(),
+            "incumbent": bootstrap_mean(b, groups).as_dict(),
         }
-        out[name] = {who: figure.as_dict() for who, figure in figures.items()}
         out[f"gain_{name.removeprefix('recall_')}"] = bootstrap_difference(a, b, groups).as_dict()
     return out
 
@@ -194,16 +193,10 @@ def _rank_gold_texts(queries: np.ndarray, texts: np.ndarray, gold: np.ndarray) -
     return scores.shape[1] - (scores < right[:, None]).sum(axis=1)
 
 
-def _get_row_split(row: Row) -> str:
-    """Before there were more splits a test row was one of an unseen server."""
-    found = row.get("split")
-    return UNSEEN_SERVER if found in (None, TEST) else str(found)
-
-
 def _make_evaluation_row(
     label: str, row: Row, rank: int, pool: int, training_set: str
 ) -> dict[str, Any]:
-    copied = ("pair_id", "server_id", "tool", "kind")
+    copied = ("pair_id", "server_id", "tool", "kind", "split")
     return {
         **{name: row[name] for name in copied},
         "model": label,
@@ -211,5 +204,4 @@ def _make_evaluation_row(
         "rank": rank,
         "pool": pool,
         "training_set": training_set,
-        "split": _get_row_split(row),
     }

@@ -13,7 +13,7 @@ from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
-from training.sets.training_set import load_manifest
+from training.sets.audit.manifest import load_manifest
 from warehouse.audit import Verdict
 from warehouse.publish import AssetAudit, Published, describe_asset, publish_digest
 from warehouse.storage.digest import digest

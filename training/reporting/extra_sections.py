@@ -193,8 +193,6 @@ def _render_agent_result(held: Json) -> list[str]:
         both = [format_interval(held[key][arm], digits=digits) for arm in _ARMS]
         gain = format_interval(held[key]["difference"], signed=True, digits=digits)
         rows.append([name, *both, gain])
-    cited = [format_interval(held["cited"][arm]) for arm in _ARMS]
-    rows.append(["answer cites the result", *cited, NONE])
     first = held["first_call"]
     used = f"{first['prompt_tokens']:,} + {first['completion_tokens']:,}"
     return [

@@ -4,7 +4,6 @@ from training.figures import Json, format_counts, format_table, split_name
 
 
 def set_part(manifest: Json) -> str:
-    """Tolerant of manifests of older versions, which have neither tasks, leaks nor tokens."""
     if not manifest:
         return "## Training set\nNone yet: it needs accepted pairs of servers on both sides."
     rows, tools, servers = manifest["rows"], manifest["tools"], manifest["servers"]

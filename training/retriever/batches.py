@@ -194,9 +194,5 @@ def _normalise_contract_text(contract: Any) -> tuple[str, str] | None:
     return (name, description) if name and description else None
 
 
-def _to_name_tuple(names: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(names or ())
-
-
 def _normalise_whitespace(text: str) -> str:
     return " ".join(text.casefold().split())

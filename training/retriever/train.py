@@ -20,8 +20,6 @@ from training.runtime import checkpoints
 from training.runtime.device import is_out_of_memory
 from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
 
-__all__ = ["RetrieverSettings", "resolve_retriever_base", "train_retriever"]
-
 Report = Callable[[dict[str, Any]], None]
 
 

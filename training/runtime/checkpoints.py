@@ -96,11 +96,6 @@ def find_checkpoint_flaw(folder: Path, plan: str = "") -> str | None:
     return None
 
 
-def is_sealed(folder: Path) -> bool:
-    """Whether every file of a checkpoint is as it was written."""
-    return find_checkpoint_flaw(folder) is None
-
-
 def read_checkpoint_step(folder: Path) -> int:
     """The update after which a sealed checkpoint was written."""
     return int(json.loads((folder / SEAL).read_bytes())["step"])

@@ -80,16 +80,8 @@ def write_job(
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
     name = make_model_name(role, base, training_set, settings)
-    body = {
-        "role": role,
-        "name": name,
-        "home": str(home),
-        "training_set": training_set,
-        "base": base,
-        "settings": dict(settings),
-        "rows": [dict(row) for row in rows],
-        "pool": {key: dict(held) for key, held in (pool or {}).items()},
-    }
+    job = Job(role, name, home, training_set, base, dict(settings), [*map(dict, rows)], {})
+    body = {**vars(job), "home": str(home), "pool": dict(pool or {})}
     path = home / "jobs" / f"{name}.json"
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
     return name, path

@@ -15,18 +15,17 @@ from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negat
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from training.sets.assignment import Key, find_first_run_dates
+from training.sets.audit.audit import set_flaws
+from training.sets.audit.manifest import load_manifest, save_manifest
+from training.sets.near import make_cached_embed
+from training.sets.policy import SetPolicy
 from training.sets.pool import BadOffer, get_pool_path, load_pool, save_pool
 from training.sets.split import SEEN_TOOL, UNSEEN_TOOL
 from training.sets.training_set import (
     TRAINING_SET,
-    SetPolicy,
     TrainingSet,
     build_training_set,
-    load_manifest,
-    make_cached_embed,
     make_set_manifest,
-    save_manifest,
-    set_flaws,
 )
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables

@@ -14,8 +14,7 @@ import polars as pl
 from assets.contracts.tool_id import ToolId
 from assets.vectors.index import digest_text
 from training.sets.assignment import Key, assign_places, build_pool, find_first_run_dates
-from training.sets.audit.audit import set_flaws
-from training.sets.audit.manifest import build_manifest, load_manifest, save_manifest
+from training.sets.audit.manifest import build_manifest
 from training.sets.audit.tokens import compute_token_statistics
 from training.sets.leaks import remove_leaks
 from training.sets.near import Embed, make_cached_embed
@@ -24,19 +23,6 @@ from training.sets.policy import SetPolicy
 from training.sets.select import Placed, Tally, place_pairs
 from training.sets.split import TRAIN
 from warehouse.storage.tables import TableSpec
-
-__all__ = [
-    "TRAINING_SET",
-    "Embed",
-    "SetPolicy",
-    "TrainingSet",
-    "build_training_set",
-    "load_manifest",
-    "make_cached_embed",
-    "make_set_manifest",
-    "save_manifest",
-    "set_flaws",
-]  # fmt: skip
 
 Row = Mapping[str, Any]
 

@@ -57,8 +57,8 @@ def evaluate(
     where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
     from orchestration.resources import make_embedder, open_warehouse
     from training.evaluation.caller.adhoc import compare_callers, write_out
+    from training.evaluation.caller.bench import load_bench
     from training.evaluation.caller.markdown import as_markdown
-    from training.evaluation.caller.nightly import load_bench
     from warehouse.progress import Lines
 
     settings = load_settings()

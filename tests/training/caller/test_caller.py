@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from training.caller.bases import load_caller
+from training.caller.generation import generate_completions
 from training.caller.settings import resolve_caller_settings
 from training.caller.tiny.base import FOLDER, TINY, read_tiny_base_digest
-from training.caller.train import generate_completions, load_caller, resolve_base, train_caller
+from training.caller.train import resolve_base, train_caller
 from training.runtime.model_store import (
     CARD,
     TrainingFailed,

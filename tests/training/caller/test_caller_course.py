@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from tests.training.small_base import TEMPLATE, make_base, make_rows
+from training.caller.bases import load_caller
+from training.caller.generation import generate_completions
 from training.caller.settings import resolve_caller_settings
-from training.caller.train import generate_completions, load_caller, train_caller
+from training.caller.train import train_caller
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     Job,

@@ -44,11 +44,6 @@ def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
     assert found["splits"]["unseen_server"]["gain_mrr"] == found["gain_mrr"]
 
 
-def test_rows_of_before_there_were_splits_are_of_unseen_servers() -> None:
-    rows = [item(model, name, 1, None) for model in ("m", "base") for name in "ab"]
-    assert summarise_recall(rows, "m")["n"] == 2
-
-
 def test_without_unseen_servers_or_the_same_items_nothing_is_compared() -> None:
     rows = [item(model, "a", 1, "seen_tool") for model in ("m", "base")]
     with pytest.raises(NothingToEvaluate, match="of seen_tool; a paired comparison"):

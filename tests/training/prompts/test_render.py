@@ -148,7 +148,7 @@ def test_whatever_a_call_holds_is_read_back(said: str, arguments: dict[str, str]
     ],
     ids=["none", "no tools", "rewrites", "refuses", "no user", "no call", "broken"],
 )
-def test_a_template_that_cannot_is_one_error_with_the_mend(template: str, told: str) -> None:
+def test_a_template_that_cannot_is_one_error_with_the_fix(template: str, told: str) -> None:
     with pytest.raises(BadTemplate, match=told) as found:
         check_tokenizer(tokenizer(template))
     assert "\n" not in str(found.value)

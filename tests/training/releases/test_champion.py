@@ -147,7 +147,7 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     monkeypatch.undo()
     seen = read_champion(tmp_path, "retriever").model
     assert seen == ("m1" if step == 1 else "m2")
-    consider_model(tmp_path, "m2")  # the next night finishes it, or does it again
+    consider_model(tmp_path, "m2")  # the next run finishes it, or does it again
     assert read_champion(tmp_path, "retriever").model == "m2"
     assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
     assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]

@@ -59,7 +59,7 @@ def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
     assert read_current_release(tmp_path)["at"] == at
 
 
-def test_what_is_served_names_its_release_and_a_second_night_moves_nothing(tmp_path: Path) -> None:
+def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_path: Path) -> None:
     name, version = serve_release(tmp_path, "c1")
     assert {k: read_served(tmp_path)[k] for k in ("release", "version")} == {
         "release": name,
@@ -138,7 +138,7 @@ def test_a_release_that_is_not_there_is_named_with_those_that_are(
     assert len(str(told.value)) < 300
 
 
-def test_a_broken_head_is_named_with_its_mend(tmp_path: Path) -> None:
+def test_a_broken_head_is_named_with_its_fix(tmp_path: Path) -> None:
     serve_release(tmp_path, "c1")
     (tmp_path / "releases/HEAD.json").write_text("{half")
     with pytest.raises(PointerBroken, match=r"releases/HEAD\.json.*make run"):

@@ -1,4 +1,4 @@
-"""The doors release and router_index after a rollback, a hold, a lost model: nights as they run."""
+"""The assets release and router_index after a rollback, a hold, a lost model."""
 
 import shutil
 
@@ -33,30 +33,30 @@ def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, 
     }
 
 
-def night(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
+def run_serving(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
     tables = warehouse.tables
     tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
     return doors(warehouse, [release, router_index])
 
 
-def test_nights_after_a_rollback_serve_it_until_there_is_something_new(
+def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
     warehouse: Warehouse,
 ) -> None:
     home = warehouse.home
     claim_home(home)
     consider_model(home, "m1")
     shutil.rmtree(get_model_folder(home, "m1"))
-    told = night(warehouse, LESS)
+    told = run_serving(warehouse, LESS)
     assert told["release"]["retriever"] == "base"  # the champion's model is gone
     first = read_served_version(home)
     assert load_index(home, first).adapter is None
-    night(warehouse, ONE_MARKET)
+    run_serving(warehouse, ONE_MARKET)
     left = read_served(home)["release"]
 
     rolled = roll_back_release(home)
     assert read_served_version(home) == first
     before = read_pointers(home)
-    told = night(warehouse, ONE_MARKET)
+    told = run_serving(warehouse, ONE_MARKET)
     assert (read_served_version(home), told["router_index"]["tools"]) == (first, len(LESS))
     assert read_pointers(home) == before
 
@@ -65,7 +65,7 @@ def test_nights_after_a_rollback_serve_it_until_there_is_something_new(
     doors(warehouse, [router_index])
     assert (read_served_version(home), read_blocked(home).digests) == (first, {held})
 
-    night(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back
+    run_serving(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back
     now = read_served(home)
     assert now["release"] == read_current_release(home)["release"]
     assert now["release"] not in (left, rolled.release)

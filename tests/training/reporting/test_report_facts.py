@@ -1,4 +1,4 @@
-"""What the report's door gathers beside the night's own models."""
+"""What the report gathers beside the run's own models."""
 
 from typing import Any
 

@@ -23,7 +23,8 @@ from training.evaluation.retriever import (
     make_encoder,
     summarise_recall,
 )
-from training.retriever.train import RetrieverSettings, train_retriever
+from training.retriever.settings import RetrieverSettings
+from training.retriever.train import train_retriever
 from training.runtime.model_store import (
     TrainingFailed,
     get_model_folder,

@@ -15,8 +15,8 @@ from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.course import begin_course
 from training.retriever.gradient_cache import Passes
-from training.retriever.settings import read_settings
-from training.retriever.train import RetrieverSettings, resolve_retriever_base, train_retriever
+from training.retriever.settings import RetrieverSettings, read_settings
+from training.retriever.train import resolve_retriever_base, train_retriever
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     TrainingFailed,

@@ -46,7 +46,7 @@ def test_a_changed_byte_anywhere_is_noticed(
     same = held[at] == byte
     held[at] = byte
     path.write_bytes(bytes(held))
-    assert checkpoints.is_sealed(folder) is same
+    assert (checkpoints.find_checkpoint_flaw(folder) is None) is same
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "unsealed", "seal_is_prose"])

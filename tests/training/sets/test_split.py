@@ -21,7 +21,7 @@ from training.sets.split import (
     split_of,
 )
 
-NIGHTS = st.one_of(st.none(), st.dates(date(2024, 1, 1), date(2027, 1, 1)).map(str))
+DATES = st.one_of(st.none(), st.dates(date(2024, 1, 1), date(2027, 1, 1)).map(str))
 CUTOFF = SetPolicy(cutoff=date(2026, 1, 1))
 
 
@@ -64,22 +64,24 @@ def test_about_the_asked_shares_are_held_out() -> None:
     assert 0.10 < pairs.count(SEEN_TOOL) / 2000 < 0.14
 
 
-@given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1), NIGHTS)
+@given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1), DATES)
 def test_a_server_is_never_on_both_sides_whatever_its_tools_and_pairs(
-    server: str, tool: str, pair: str, night: str | None
+    server: str, tool: str, pair: str, first_seen: str | None
 ) -> None:
-    place = choose_pair_split(server, tool, pair, night, CUTOFF)
+    place = choose_pair_split(server, tool, pair, first_seen, CUTOFF)
     assert place in SPLITS
     assert (place == UNSEEN_SERVER) == (split_of(server) == TEST)
     if place not in (UNSEEN_SERVER, UNSEEN_TIME):
-        assert night is None or night <= "2026-01-01"
-    assert (place == SEEN_TOOL) <= (choose_tool_place(server, tool, night, CUTOFF) == TRAIN)
+        assert first_seen is None or first_seen <= "2026-01-01"
+    assert (place == SEEN_TOOL) <= (choose_tool_place(server, tool, first_seen, CUTOFF) == TRAIN)
 
 
-@given(st.text(min_size=1), st.text(min_size=1), NIGHTS)
-def test_a_cutoff_moves_nothing_out_of_unseen_server(server: str, tool: str, night: str) -> None:
+@given(st.text(min_size=1), st.text(min_size=1), DATES)
+def test_a_cutoff_moves_nothing_out_of_unseen_server(
+    server: str, tool: str, first_seen: str
+) -> None:
     before, after = (
-        choose_tool_place(server, tool, night, policy) for policy in (SetPolicy(), CUTOFF)
+        choose_tool_place(server, tool, first_seen, policy) for policy in (SetPolicy(), CUTOFF)
     )
     assert before == after or after == UNSEEN_TIME != before != UNSEEN_SERVER
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from assets.synthesis.common.tables import select_accepted, select_trainable
 from tests.training.conftest import embed, make_world
+from training.sets.audit.audit import set_flaws
+from training.sets.audit.manifest import load_manifest, save_manifest
 from training.sets.policy import SetPolicy
 from training.sets.split import (
     SEEN_TOOL,
@@ -23,10 +25,7 @@ from training.sets.training_set import (
     TRAINING_SET,
     TrainingSet,
     build_training_set,
-    load_manifest,
     make_set_manifest,
-    save_manifest,
-    set_flaws,
 )
 
 Row = dict[str, Any]
@@ -227,8 +226,8 @@ def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
     }
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     # One contract that was there before makes the server old, and so does one without a date.
-    for night in ("2026-01-01", None):
-        next(row for row in snapshots if row["server_id"] == "npm:song")["first_seen"] = night
+    for day in ("2026-01-01", None):
+        next(row for row in snapshots if row["server_id"] == "npm:song")["first_seen"] = day
         old = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
         assert UNSEEN_TIME not in {row["split"] for row in old.rows}
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.training.conftest import embed, make_world, raw_tool
+from training.sets.audit.audit import set_flaws
 from training.sets.near import find_near_pairs, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
-from training.sets.training_set import TrainingSet, build_training_set, set_flaws
+from training.sets.training_set import TrainingSet, build_training_set
 
 Row = dict[str, Any]
 LEARNT, TESTED = "npm:song", "npm:note"

@@ -1,12 +1,11 @@
 """A small model's first call against the larger model alone: both arms, and what they differ by."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from training.evaluation.agent.agent import run_episode
-from training.evaluation.agent.episode import ANSWERED, BUDGET, Episode, Limits, Talks
+from training.evaluation.agent.episode import BUDGET, Episode, Limits, Talks
 from training.evaluation.agent.tasks import Fresh, Task
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.interface import Answered, Asked, Predictor
@@ -19,15 +18,12 @@ RULES = {
     "called": "at some step, of either model, the expected tool ran without an error with arguments"
     " that match the golden call (AST match)",
     "success": "called, and the larger model ended with an answer in words within the limits",
-    "cited": "the answer holds a word or number of that result that neither the request nor the"
-    " arguments hold; told beside success, no part of it; null where there is nothing to cite",
     "arms": "small_first: the small model makes the first call, its result is put into the"
     " conversation, the larger model goes on; large_alone: the larger model from the start; servers"
     " are started anew for every task and arm",
     "tokens": "prompt and completion of the larger model as its endpoint counts them; the small"
     " model's stand apart; dollars are both models', seconds include the start of servers",
 }
-_PIECE = re.compile(r"[^\W_]{4,}|\d{2,}")
 
 
 def predict_first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answered]:
@@ -78,7 +74,6 @@ def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]
         "servers": len({first.task.server_id for first, _ in pairs}),
         "tools": len(set(groups)),
         **{name: _measure_pairs(pairs, groups, value) for name, value in measures.items()},
-        "cited": {arm: _measure_citations(one[at] for one in pairs) for at, arm in enumerate(ARMS)},
         "ended": {
             arm: dict(Counter(one[at].ended for one in pairs)) for at, arm in enumerate(ARMS)
         },
@@ -92,17 +87,6 @@ def list_agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, 
     return [_make_episode_row(one) for both in pairs for one in both]
 
 
-def is_result_cited(one: Episode) -> bool | None:
-    """Whether the answer holds something of the right call's result that was not in the question;
-    None where the result has nothing of its own, or no right call was made."""
-    right = next((step for step in one.steps if step.right), None)
-    if right is None or one.ended != ANSWERED:
-        return None
-    asked = _split_pieces(f"{one.task.instruction} {right.arguments}")
-    own = _split_pieces(right.shown) - asked
-    return bool(own & _split_pieces(one.answer)) if own else None
-
-
 def _measure_pairs(
     pairs: Sequence[tuple[Episode, Episode]],
     groups: Sequence[str],
@@ -114,12 +98,6 @@ def _measure_pairs(
         ALONE: bootstrap_mean(theirs, groups).as_dict(),
         "difference": bootstrap_difference(ours, theirs, groups).as_dict(),
     }
-
-
-def _measure_citations(episodes: Any) -> dict[str, Any]:
-    held = [(is_result_cited(one), one.task.group) for one in episodes]
-    told = [(float(found), group) for found, group in held if found is not None]
-    return bootstrap_mean([value for value, _ in told], [group for _, group in told]).as_dict()
 
 
 def _summarise_first_calls(episodes: Sequence[Episode]) -> dict[str, Any]:
@@ -145,8 +123,4 @@ def _make_episode_row(one: Episode) -> dict[str, Any]:
     facts = {name: getattr(one, name) for name in (*copied, "usd", "seconds")}
     told = ("by", "name", "status", "error_kind", "right")
     steps = [{name: getattr(step, name) for name in told} for step in one.steps]
-    return {**task, **facts, "cited": is_result_cited(one), "steps": steps}
-
-
-def _split_pieces(text: str) -> set[str]:
-    return set(_PIECE.findall(text.casefold()))
+    return {**task, **facts, "steps": steps}

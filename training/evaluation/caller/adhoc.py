@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from training.evaluation.caller.bench import Bench
 from training.evaluation.caller.items import make_whole_pool_items
 from training.evaluation.caller.markdown import as_markdown
-from training.evaluation.caller.nightly import Bench
 from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller.run import evaluate_predictors, with_examples
 from training.evaluation.caller.summary import summarise_calls

@@ -30,7 +30,7 @@ from training.releases.cards.sections import (
 from training.releases.cards.text import quote_text
 from training.releases.gate import render_gates_table
 from training.runtime.model_store import get_model_folder, read_model_card
-from training.sets.training_set import load_manifest
+from training.sets.audit.manifest import load_manifest
 from warehouse.storage.files import write_atomically
 
 README, EVALUATION = "README.md", "evaluation.json"

@@ -128,7 +128,7 @@ def render_loading(facts: Facts) -> str:
     else:
         code = (
             "from pathlib import Path\n"
-            "from training.caller.train import load_caller\n\n"
+            "from training.caller.bases import load_caller\n\n"
             f'model, tokenizer, card = load_caller(Path("var"), "{name}")'
         )
     return f"## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{code}\n```"

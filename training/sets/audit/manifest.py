@@ -59,8 +59,7 @@ def save_manifest(home: Path, content: Mapping[str, Any]) -> Path:
 
 
 def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
-    """The manifest of a training set, or None when it was never kept. One of an older version has
-    `rows`, `servers` and `tools` by "train" and "test", and neither tokens nor policy."""
+    """The manifest of a training set, or None when it was never kept."""
     path = home / "training_sets" / f"{training_set}.json"
     return json.loads(path.read_bytes()) if path.exists() else None
 

@@ -22,7 +22,6 @@ from tests.training.evaluation.agent_world import (
 from training.evaluation.agent.agent import render_result, run_episode
 from training.evaluation.agent.compare import (
     compare_agents,
-    is_result_cited,
     list_agent_rows,
     summarise_agents,
 )
@@ -160,25 +159,6 @@ async def test_odd_names_reach_the_endpoint_as_it_takes_them() -> None:
     made = await run_episode("arm", odd, larger, tools, None, Limits())
     assert tools.called == [("math.do it", {"x": 7})]
     assert made.success
-
-
-def test_an_answer_cites_what_only_the_result_says() -> None:
-    def told(answer: str, result: str = "the area is 4971 acres") -> bool | None:
-        made = Episode("arm", task())
-        made.steps = [_step(result)]
-        made.answer, made.ended = answer, "answered"
-        return is_result_cited(made)
-
-    assert told("It has 4971.") is True
-    assert told("I squared the 7 for you.") is False
-    assert told("49", result="square 7") is None, "the request says all of it"
-    assert is_result_cited(Episode("arm", task())) is None
-
-
-def _step(result: str) -> Any:
-    from training.evaluation.agent.episode import Step
-
-    return Step("large", "do", {"x": 7}, "ok", None, True, result)
 
 
 async def test_both_arms_are_compared_task_by_task() -> None:

@@ -17,7 +17,8 @@ from training.releases.cards.text import format_counts_inline, quote_text
 from training.releases.gate import as_rows, render_gates_table
 from training.releases.gate_rules import check_gates
 from training.runtime.model_store import get_model_folder
-from training.sets.training_set import TRAINING_SET, save_manifest
+from training.sets.audit.manifest import save_manifest
+from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 EVIL = "x`|</td>\n\n# Owned <script>alert(1)</script> ![i](http://e.vil/p.png) www.e.vil\u202e"
@@ -192,7 +193,7 @@ def tags(markdown: str) -> set[str]:
     )
 
 
-def test_no_stranger_s_name_becomes_markup(tmp_path: Path) -> None:
+def test_no_third_party_name_becomes_markup(tmp_path: Path) -> None:
     made(tmp_path, base=EVIL, device=EVIL)
     told = {**SUMMARY, "incumbent": EVIL}
     gates = [{"name": "gain", "passed": False, "found": EVIL, "needed": "x"}]

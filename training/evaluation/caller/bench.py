@@ -49,7 +49,7 @@ def load_bench(warehouse: Warehouse) -> Bench:
     return Bench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
 
 
-def evaluate_nightly(
+def evaluate_candidate(
     warehouse: Warehouse,
     candidate: str,
     incumbent: str,

@@ -1,4 +1,4 @@
-"""A night's evaluation: the baseline, the incumbent and the candidate on the same items."""
+"""A run's evaluation: the baseline, the incumbent and the candidate on the same items."""
 
 import json
 import shutil
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import PLAN, publish_set
+from training.evaluation.caller.bench import evaluate_candidate, load_bench
 from training.evaluation.caller.items import Item
-from training.evaluation.caller.nightly import evaluate_nightly, load_bench
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, GONE
 from training.evaluation.predictors.interface import CannotPredict
@@ -46,7 +46,7 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     mine = kept_caller(home, "a" * 64, adapter, str(base))
     lost = kept_caller(home, "b" * 64, adapter, "/no/such/base")
     plan = type(PLAN)(candidates=(4,), per_split=3, perturbations=1, irrelevance=1, phantom=1)
-    rows, notes = evaluate_nightly(opened(home), mine, lost, plan)
+    rows, notes = evaluate_candidate(opened(home), mine, lost, plan)
     assert {row["model"] for row in rows} == {BASELINE, mine}
     assert len(notes) == 1
     assert "/no/such/base" in notes[0]
@@ -56,7 +56,7 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     assert told["gate"]["gain"]["n"] == told["n"] > 0
     assert set(told["gate"]) == {"gain", "irrelevance", "phantom", "phantom_rate"}
     with pytest.raises(CannotPredict, match="/no/such/base"):
-        evaluate_nightly(opened(home), lost, BASELINE, plan)
+        evaluate_candidate(opened(home), lost, BASELINE, plan)
 
 
 def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(

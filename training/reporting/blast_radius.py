@@ -99,33 +99,44 @@ def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:
     pairs = [one for row in made.pairs if (one := _match_pair(target, row))]
     ids = {row["pair_id"] for row in pairs}
     sets = _match_training_sets(target, made, ids)
-    adapters = list(_match_models(made.models, {one["training_set"] for one in sets}))
+    learnt = {one["training_set"] for one in sets}
+    adapters = [
+        {"model": card["name"], **_copy_columns(card, "role", "base", "training_set")}
+        for card in made.models
+        if card.get("training_set") in learnt
+    ]
     trained = {one["model"] for one in adapters}
+    judged = [
+        _copy_columns(row, "pair_id", "marketplace", "judge", "verdict", "score")
+        for row in made.judgements
+        if row["pair_id"] in ids
+    ]
+    asked = [
+        {"role": role, "model": row["model"], "pair_id": row["pair_id"]}
+        for role, rows in made.evaluations.items()
+        for row in rows
+        if row["pair_id"] in ids
+    ]
+    released = [
+        {"release": made.release["release"], "role": role, "model": name}
+        for role, name in (made.release.get("models") or {}).items()
+        if name in trained
+    ]
+    indexed = [{"tool_id": row["tool_id"]} for row in made.index if target.is_about(row)]
+    champions = [dict(row) for row in made.champions if row["model"] in trained]
     return {
         "server_id": target.server_id,
         "tool": target.tool,
         "contracts": sorted(target.digests),
         "pairs": _count_and_list(pairs, "task", "verdict", "because"),
-        "judgements": _count_and_list(list(_match_judgements(made.judgements, ids)), "verdict"),
+        "judgements": _count_and_list(judged, "verdict"),
         "vectors": _count_and_list(list(_match_vectors(target, made)), "kind"),
-        "router_index": _count_and_list(
-            [{"tool_id": row["tool_id"]} for row in made.index if target.is_about(row)]
-        ),
-        "eval_items": _count_and_list(
-            list(_match_evaluations(made.evaluations, ids)), "role", "model"
-        ),
+        "router_index": _count_and_list(indexed),
+        "eval_items": _count_and_list(asked, "role", "model"),
         "training_sets": _count_and_list(sets, "current"),
         "adapters": _count_and_list(adapters, "role"),
-        "champions": _count_and_list(
-            [dict(row) for row in made.champions if row["model"] in trained], "role"
-        ),
-        "release": _count_and_list(
-            [
-                {"release": made.release["release"], "role": role, "model": name}
-                for role, name in (made.release.get("models") or {}).items()
-                if name in trained
-            ]
-        ),
+        "champions": _count_and_list(champions, "role"),
+        "release": _count_and_list(released),
     }
 
 
@@ -143,14 +154,7 @@ def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
     else:
         return None
     named = ("pair_id", "marketplace", "server_id", "tool", "task", "status", "verdict")
-    return {**{name: row.get(name) for name in named}, "because": because}
-
-
-def _match_judgements(rows: Iterable[Row], ids: Collection[str]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        if row["pair_id"] in ids:
-            named = ("pair_id", "marketplace", "judge", "verdict", "score")
-            yield {name: row.get(name) for name in named}
+    return {**_copy_columns(row, *named), "because": because}
 
 
 def _match_vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
@@ -165,16 +169,7 @@ def _match_vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
     for row in listed:
         key = made.vector_key(row["text_digest"], row["embedder"])
         named = ("marketplace", "server_id", "tool", "kind", "embedder", "text_digest")
-        yield {**{name: row.get(name) for name in named}, "key": key, "stored": key not in lost}
-
-
-def _match_evaluations(
-    evaluations: Mapping[str, Iterable[Row]], ids: Collection[str]
-) -> Iterator[dict[str, Any]]:
-    for role, rows in evaluations.items():
-        for row in rows:
-            if row["pair_id"] in ids:
-                yield {"role": role, "model": row["model"], "pair_id": row["pair_id"]}
+        yield {**_copy_columns(row, *named), "key": key, "stored": key not in lost}
 
 
 def _match_training_sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, Any]]:
@@ -193,20 +188,14 @@ def _match_training_sets(target: Target, made: Made, ids: Collection[str]) -> li
     return found
 
 
-def _match_models(cards: Iterable[Row], sets: Collection[str]) -> Iterator[dict[str, Any]]:
-    for card in cards:
-        if card.get("training_set") in sets:
-            named = {name: card.get(name) for name in ("role", "base", "training_set")}
-            yield {"model": card["name"], **named}
-
-
 def _count_and_list(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, Any]:
-    counts = {f"by_{name}": dict(sorted(_tally_column(rows, name).items())) for name in by}
+    tallies = {name: Counter(str(row[name]) for row in rows) for name in by}
+    counts = {f"by_{name}": dict(sorted(tally.items())) for name, tally in tallies.items()}
     return {"count": len(rows), **counts, "rows": list(rows)}
 
 
-def _tally_column(rows: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
-    return Counter(str(row[name]) for row in rows)
+def _copy_columns(row: Row, *names: str) -> dict[str, Any]:
+    return {name: row.get(name) for name in names}
 
 
 def _parse_list_column(row: Row, column: str) -> list[str]:

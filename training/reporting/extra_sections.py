@@ -91,17 +91,18 @@ def _make_outside_table_row(held: Json) -> list[Any]:
     return [held["set"], shorten_model(held["model"]), held["n"], *told, _format_difference(held)]
 
 
+_ON_REQUEST = {
+    "agent": "the initial-call agent against a larger model (`toolmill agent-eval`)",
+    "outside": "data of others in BFCL's format (`--bfcl-data`)",
+    "contamination": "contamination of an outside set (`toolmill contamination`)",
+    "ablations": "ablations",
+}
+
+
 def render_not_run_part(facts: Mapping[str, Any]) -> str:
     """What nobody should take for measured. `facts`: the arguments of `write_report`."""
     told = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
-    if not facts.get("agent"):
-        told.append("the initial-call agent against a larger model (`toolmill agent-eval`)")
-    if not facts.get("outside"):
-        told.append("data of others in BFCL's format (`--bfcl-data`)")
-    if not facts.get("contamination"):
-        told.append("contamination of an outside set (`toolmill contamination`)")
-    if not facts.get("ablations"):
-        told.append("ablations")
+    told += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
     lines = [f"- {one}: not run." for one in told]
     return "\n".join(
         ["## What was not run", *(lines or ["Nothing that this report has a place for."])]
@@ -145,10 +146,8 @@ def _list_sets_not_run(facts: Mapping[str, Any]) -> list[str]:
 def _format_difference(held: Json) -> str:
     if held.get("against") in (None, held["model"]):
         return NONE
-    return (
-        f"{format_interval(held['difference'], signed=True)} against"
-        f" {shorten_model(held['against'])}"
-    )
+    told = format_interval(held["difference"], signed=True)
+    return f"{told} against {shorten_model(held['against'])}"
 
 
 def _render_categories(held: Json) -> list[str]:
@@ -163,14 +162,8 @@ def _render_categories(held: Json) -> list[str]:
         ]
         for name, both in (held.get("categories") or {}).items()
     ]
-    head = [
-        f"{shorten_model(held['model'])} by category",
-        "n",
-        "BFCL's rules",
-        "clean n",
-        "… clean part",
-    ]
-    lines = format_table([*head, "our rules"], rows)
+    head = [f"{shorten_model(held['model'])} by category", "n", "BFCL's rules", "clean n"]
+    lines = format_table([*head, "… clean part", "our rules"], rows)
     if held.get("failures"):
         lines += ["", f"No answer came, in no figure: {format_counts(held['failures'])}."]
     return lines

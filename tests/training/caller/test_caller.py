@@ -48,7 +48,8 @@ def test_the_base_that_is_used_is_part_of_the_adapters_name() -> None:
     assert here == f"tiny:{read_tiny_base_digest()}"
     names = {make_model_name("caller", base, "set-2", SETTINGS) for base in (here, "tiny:other")}
     assert len(names) == 2
-    assert resolve_base("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    pinned = f"Qwen/Qwen3-0.6B@{'0' * 40}"
+    assert resolve_base(pinned) == pinned
 
 
 def test_an_adapter_over_another_tiny_base_is_refused(trained: dict, trained_home: Path) -> None:
@@ -73,7 +74,7 @@ def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
 
 @pytest.mark.parametrize(
     ("base", "kept", "message"),
-    [("/no/such/model", 4, "does not load"), (TINY, 0, "training split is empty")],
+    [("/no/such/model", 4, "no such folder"), (TINY, 0, "training split is empty")],
 )
 def test_what_cannot_be_trained_is_named(
     tmp_path: Path, train_rows: list[dict], base: str, kept: int, message: str

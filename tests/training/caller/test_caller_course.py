@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ CHOSEN = {
     "threads": 1,
 }
 ROWS = make_rows(24)  # 6 updates of 4 rows an epoch
+FEW = ROWS[:8]  # 2 updates
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, 
 @pytest.fixture(scope="module")
 def still(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The card of a short training without dropout, whose dice differ by how it is packed."""
-    return train(job_of(tmp_path_factory.mktemp("still"), base, ROWS[:12], dropout=0.0))
+    return train(job_of(tmp_path_factory.mktemp("still"), base, FEW, dropout=0.0))
 
 
 def stop_at(step: int, error: BaseException) -> Callable[[dict], None]:
@@ -110,7 +112,7 @@ def test_the_card_says_what_was_learned_from_what_and_how(whole: tuple[bytes, di
 def test_however_it_is_trained_the_same_is_learned(
     base: Path, tmp_path: Path, still: dict[str, Any], means: dict[str, Any]
 ) -> None:
-    made = train(job_of(tmp_path, base, ROWS[:12], dropout=0.0, **means))
+    made = train(job_of(tmp_path, base, FEW, dropout=0.0, **means))
     assert made["name"] == still["name"]
     assert made["packing"] is means.get("packing", True)
     assert made["losses"] == pytest.approx(still["losses"], abs=2e-4)
@@ -176,21 +178,18 @@ def test_a_loss_that_is_not_a_number_is_told_and_good_state_stays(
     assert not list((tmp_path / "models").glob("*"))
 
 
-@pytest.mark.parametrize("error", ["torch", "allocator", "python"])
-def test_too_little_memory_is_told_with_advice_and_state_stays(
-    base: Path, tmp_path: Path, error: str
-) -> None:
+def test_too_little_memory_is_told_with_advice_and_state_stays(base: Path, tmp_path: Path) -> None:
     import torch
 
-    raised = {
-        "torch": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-        "allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
-        "python": MemoryError(),
-    }[error]
     path = job_of(tmp_path, base)
     advice = r"out of memory on cpu.*pass held up to \d rows of \d+ tokens.*pass_tokens.*context"
-    with pytest.raises(TrainingFailed, match=advice + ".*goes on after step 2"):
-        train(path, stop_at(3, raised))
+    for raised in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+        MemoryError(),
+    ):  # the second and the third go on after the checkpoint of the first
+        with pytest.raises(TrainingFailed, match=advice + ".*goes on after step 2"):
+            train(path, stop_at(3, raised))
     assert checkpoints.find_newest_checkpoint(
         checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
     )
@@ -237,25 +236,37 @@ def test_a_finished_adapter_that_does_not_fit_on_the_disk_is_not_trained_again(
     assert made["resumed_from"] == made["steps"] == 6
 
 
-def test_an_adapter_for_another_base_is_refused_by_name(base: Path, tmp_path: Path) -> None:
-    own = make_base(tmp_path / "own")
-    made = train(job_of(tmp_path, own, ROWS[:8]))
-    model, tokenizer, _ = load_caller(tmp_path, made["name"])
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """(home, card) of a short training on a base of its own, `own`."""
+    home = tmp_path_factory.mktemp("adapted")
+    return home, train(job_of(home, make_base(home / "own"), FEW))
+
+
+def test_an_adapter_for_another_base_is_refused_by_name(
+    adapted: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    home, made = adapted
+    model, tokenizer, _ = load_caller(home, made["name"])
     assert (
         len(generate_completions(model, tokenizer, ["[user] find\n[assistant] "], max_new=3)) == 1
     )
-    make_base(own, width=64)
+    folder = shutil.copytree(
+        get_model_folder(home, made["name"]), tmp_path / "models" / made["name"]
+    )
+    wide = str(make_base(tmp_path / "wide", width=64))
+    (folder / "model.json").write_text(json.dumps({**made, "base_name": wide}))
     with pytest.raises(TrainingFailed, match=r"own'.*another model: hidden_size 64 instead of 32"):
         load_caller(tmp_path, made["name"])
 
 
 def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
-    base: Path, tmp_path: Path
+    adapted: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     from training.caller.bases import load_adapter
 
-    made = train(job_of(tmp_path, base, ROWS[:8]))
-    folder = get_model_folder(tmp_path, made["name"])
+    home, made = adapted
+    folder = shutil.copytree(get_model_folder(home, made["name"]), tmp_path / "adapter")
     (folder / "model.json").unlink()
     assert load_adapter(folder)[0]
     other = make_base(tmp_path / "wide", width=64)
@@ -266,7 +277,7 @@ def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
 
 
 def test_a_tokenizer_without_a_pad_token_trains_all_the_same(tmp_path: Path) -> None:
-    made = train(job_of(tmp_path, make_base(tmp_path / "bare", pad=False), ROWS[:8]))
+    made = train(job_of(tmp_path, make_base(tmp_path / "bare", pad=False), FEW))
     assert made["steps"] == 2
 
 
@@ -280,7 +291,7 @@ def test_a_tokenizer_that_shows_no_tools_is_refused(tmp_path: Path, template: st
 def test_a_long_row_loses_distractors_and_one_too_long_is_counted(
     base: Path, tmp_path: Path
 ) -> None:
-    rows = [dict(row) for row in ROWS[:8]]
+    rows = [dict(row) for row in FEW]
     rows[0]["instruction"] = "Please find the file " + "with these words " * 200
     made = train(job_of(tmp_path, base, rows, context=260))
     assert made["lessons"]["too_long"] == 1

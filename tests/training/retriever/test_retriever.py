@@ -14,6 +14,7 @@ import pytest
 
 from assets.vectors.embed import BASE
 from tests.support.paths import ROOT
+from tests.training.small_bert import small_bert
 from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
@@ -150,8 +151,9 @@ def test_another_base_is_refused(tmp_path: Path, train_rows: list[dict]) -> None
 def test_a_loss_that_is_not_a_number_stops_the_training(
     tmp_path: Path, train_rows: list[dict]
 ) -> None:
-    settings = {**SETTINGS, "temperature": 1e-45}
-    _, path = write_job(tmp_path, "retriever", BASE, "s", settings, train_rows)
+    settings = {**SETTINGS, "temperature": 1e-45, "first_layer": 1}
+    small = str(small_bert(tmp_path / "small"))
+    _, path = write_job(tmp_path, "retriever", small, "s", settings, train_rows)
     with pytest.raises(TrainingFailed, match="lower the rate"):
         train_retriever(read_job(path), lambda _: None)
     assert not (tmp_path / "models").exists() or not list((tmp_path / "models").glob("*"))

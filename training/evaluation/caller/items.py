@@ -171,14 +171,15 @@ def _make_phantom_items(
 ) -> Iterator[Item]:
     n, seed = min(plan.candidates), plan.seeds[0]
     taken: dict[str, int] = {}
-    for one in _interleave_dead_requests(phantom):
+    held = {id(one.row): one for one in phantom}
+    for one in (held[id(row)] for row in _interleave_tools(one.row for one in phantom)):
         if taken.get(one.phantom, 0) >= plan.phantom:
             continue
         taken[one.phantom] = taken.get(one.phantom, 0) + 1
         item = _make_item(one.row, pool, one.row["split"], n, HARD, seed)
-        held = [tool for tool in item.tools if tool["name"] != one.dead]
+        tools = [tool for tool in item.tools if tool["name"] != one.dead]
         name = f"{item.item_id}|{one.phantom}"
-        yield replace(item, item_id=name, tools=held, phantom=one.phantom, dead=one.dead)
+        yield replace(item, item_id=name, tools=tools, phantom=one.phantom, dead=one.dead)
 
 
 def _select_first_cells(base: Sequence[Item], plan: TestPlan) -> list[Item]:
@@ -202,11 +203,6 @@ def _interleave_tools(rows: Any) -> list[Row]:
     for row in sorted(rows, key=lambda row: row["pair_id"]):
         by_tool.setdefault((row["server_id"], row["tool"]), []).append(row)
     return _interleave_lists(list(by_tool.values()))
-
-
-def _interleave_dead_requests(phantom: Sequence[DeadRequest]) -> list[DeadRequest]:
-    held = {id(one.row): one for one in phantom}
-    return [held[id(row)] for row in _interleave_tools([one.row for one in phantom])]
 
 
 def _make_item_name(row: Row, split: str, n: int, distractors: str, seed: int) -> str:

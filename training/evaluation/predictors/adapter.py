@@ -22,7 +22,7 @@ from training.evaluation.predictors.interface import (
 )
 from training.prompts.fit import Parts, Rendered, fit_prompt
 from training.prompts.templates import BadTemplate, with_pad_token
-from training.runtime.device import pick_device
+from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_model_card
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
@@ -75,14 +75,12 @@ class AdapterPredictor:
         prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
         out = [make_failed_answer(TOO_LONG, shown=0)] * len(asked)
         # Alike long together: a batch is as long as its longest.
-        order = sorted(
-            (at for at, made in enumerate(prompts) if made is not None),
-            key=lambda at: _count_prompt_tokens(prompts[at]),
-        )
+        fit = [(made.tokens, at, made) for at, made in enumerate(prompts) if made is not None]
+        order = sorted(fit, key=lambda one: one[:2])
         for start in range(0, len(order), _PART):
-            places = order[start : start + _PART]
-            part = [made for at in places if (made := prompts[at]) is not None]
-            for at, answer in zip(places, self._predict_part(part), strict=True):
+            part = order[start : start + _PART]
+            answers = self._predict_part([made for _, _, made in part])
+            for (_, at, _), answer in zip(part, answers, strict=True):
                 out[at] = answer
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
@@ -115,7 +113,7 @@ class AdapterPredictor:
                     model, tokenizer, prompts, max_new=limits["max_new"], batch=self._batch
                 )
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 if self._batch == 1:
                     raise CannotPredict(
@@ -184,13 +182,3 @@ def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> R
         return fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
     except BadTemplate as error:
         raise CannotPredict(" ".join(str(error).split())) from error
-
-
-def _count_prompt_tokens(made: Rendered | None) -> int:
-    return made.tokens if made else 0
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)

@@ -18,48 +18,44 @@ _EXACT = re.compile(
     r"|\b[A-Z]{2,}\b|\S*\d\S*|\w+(?:-\w+)+",
     re.DOTALL,
 )
-# What a tool does, said at the start of a sentence; in both forms of the verb.
+# What a tool does, said at the start of a sentence.
 _VERBS = {
     "get": ("fetch", "obtain"),
-    "gets": ("fetches", "obtains"),
     "fetch": ("get", "obtain"),
-    "fetches": ("gets", "obtains"),
     "retrieve": ("fetch", "get"),
-    "retrieves": ("fetches", "gets"),
     "list": ("enumerate", "give a list of"),
-    "lists": ("enumerates", "gives a list of"),
     "return": ("give back", "hand back"),
-    "returns": ("gives back", "hands back"),
     "create": ("make", "set up"),
-    "creates": ("makes", "sets up"),
     "delete": ("remove", "erase"),
-    "deletes": ("removes", "erases"),
     "remove": ("take away", "drop"),
-    "removes": ("takes away", "drops"),
     "update": ("change", "modify"),
-    "updates": ("changes", "modifies"),
     "modify": ("change", "alter"),
-    "modifies": ("changes", "alters"),
     "find": ("look up", "locate"),
-    "finds": ("looks up", "locates"),
     "show": ("display", "present"),
-    "shows": ("displays", "presents"),
     "display": ("show", "present"),
-    "displays": ("shows", "presents"),
     "convert": ("transform",),
-    "converts": ("transforms",),
     "compute": ("calculate", "work out"),
-    "computes": ("calculates", "works out"),
     "calculate": ("compute", "work out"),
-    "calculates": ("computes", "works out"),
     "check": ("verify", "test"),
-    "checks": ("verifies", "tests"),
     "provide": ("supply", "give"),
-    "provides": ("supplies", "gives"),
     "perform": ("carry out", "do"),
-    "performs": ("carries out", "does"),
     "execute": ("carry out", "run"),
-    "executes": ("carries out", "runs"),
+}
+
+
+def _make_third_person(phrase: str) -> str:
+    """`carry out` -> `carries out`."""
+    verb, *rest = phrase.split()
+    if re.search("[^aeiou]y$", verb):
+        verb = f"{verb[:-1]}ie"
+    elif verb.endswith(("ch", "sh", "o")):
+        verb += "e"
+    return " ".join([f"{verb}s", *rest])
+
+
+_VERBS |= {
+    _make_third_person(verb): tuple(map(_make_third_person, others))
+    for verb, others in _VERBS.items()
 }
 # Anywhere in a sentence.
 _PHRASES = {

@@ -97,7 +97,7 @@ def over_another_base(folder: Path, adapter: Path) -> None:
         (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
         (without_weights, "does not go onto"),
         (with_broken_weights, "does not go onto"),
-        (over_no_base, "'/no/such/base' does not load"),
+        (over_no_base, "/no/such/base: no such folder"),
         (over_another_base, "does not go onto"),
     ],
 )

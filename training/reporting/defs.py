@@ -46,7 +46,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     name = digest(json.loads(json.dumps(facts)))
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
-    path = write_report(home, f"{day}-{name[:8]}", **facts)
+    path = write_report(home, f"{day}-{name[:8]}", facts)
     verdict = Verdict("written", path.exists(), str(path))
     text = dg.MetadataValue.md(inline_plots(path))
     yield from publish_digest(

@@ -100,7 +100,7 @@ _ON_REQUEST = {
 
 
 def render_not_run_part(facts: Mapping[str, Any]) -> str:
-    """What nobody should take for measured. `facts`: the arguments of `write_report`."""
+    """What nobody should take for measured. `facts`: those of `write_report`."""
     told = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
     told += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
     lines = [f"- {one}: not run." for one in told]

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def gather_report_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
-    """Arguments of `write_report`, beside those of the run's own models. caller: the summary of
+    """Facts of `write_report`, beside those of the run's own models. caller: the summary of
     the caller beside the baseline."""
     home = warehouse.home
     return {

@@ -14,17 +14,15 @@ _BEFORE, _AFTER = "#9aa3ad", "#2a6fb0"
 _INK = "#30363d"
 
 
-def choose_plots(
-    retriever_card: Json | None,
-    retriever: Json | None,
-    caller_card: Json | None,
-    caller: Json | None,
-) -> dict[str, Draw]:
-    """Name of a plot -> how to draw it into a file; only plots that show something."""
+def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
+    """Name of a plot -> how to draw it into a file; only plots that show something. `facts`: those
+    of `write_report`."""
+    retriever, caller = facts.get("retriever"), facts.get("caller")
+    cards = {"retriever": facts.get("retriever_card"), "caller (LoRA)": facts.get("caller_card")}
     found: dict[str, Draw] = {}
     losses = {
         name: card["losses"]
-        for name, card in (("retriever", retriever_card), ("caller (LoRA)", caller_card))
+        for name, card in cards.items()
         if card and len(card.get("losses") or ()) > 1
     }
     if losses:

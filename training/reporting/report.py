@@ -6,11 +6,10 @@
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.figures import Json
 from training.reporting.extra_sections import (
     render_ablation_part,
     render_agent_part,
@@ -31,39 +30,17 @@ from warehouse.storage.files import write_atomically
 _PLACE = re.compile(r"!\[[^\]]*\]\((\w+)\.png\)\n?")
 
 
-def write_report(
-    home: Path,
-    run: str,
-    *,
-    manifest: Json,
-    retriever_card: Json | None,
-    retriever: Json | None,
-    caller_card: Json | None,
-    caller: Json | None,
-    caller_champion: Json | None = None,
-    champions: Sequence[Json] = (),
-    release: Json | None = None,
-    drift: Json | None = None,
-    ablations: str | None = None,
-    contamination: Sequence[Json] = (),
-    outside: Sequence[Json] = (),
-    agent: Sequence[Json] = (),
-) -> Path:
+def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     """Writes `<home>/reports/<run>/report.md` with its plots; returns the Markdown's path.
 
-    `retriever` is a `recall_summary`, `caller` a `call_summary` beside the baseline,
-    `caller_champion` one beside the champion, the cards are those of the trained models; the last
-    three are entries of `saved.py`. What is None was not done and the report says so.
+    facts: manifest; retriever, caller: summaries beside the untrained models; caller_champion: one
+    beside the champion; retriever_card, caller_card: of the trained models; champions, release,
+    drift; ablations: Markdown; contamination, outside, agent: entries of `saved.py`. What is None
+    or absent was not done, and the report says so.
     """
-    facts: dict[str, Any] = {
-        "manifest": manifest, "retriever_card": retriever_card, "retriever": retriever,
-        "caller_card": caller_card, "caller": caller, "caller_champion": caller_champion,
-        "champions": champions, "release": release, "drift": drift, "ablations": ablations,
-        "contamination": contamination, "outside": outside, "agent": agent,
-    }  # fmt: skip
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = choose_plots(retriever_card, retriever, caller_card, caller)
+    drawn = choose_plots(facts)
     for name, draw in drawn.items():
         draw(folder / f"{name}.png")
     text = "\n\n".join(part for part in _render_report_parts(run, facts) if part)
@@ -89,14 +66,18 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[str]:
     return [
         f"# Training report, {run}",
         set_part(manifest),
-        render_retriever_part(facts["retriever_card"], facts["retriever"], manifest),
-        render_caller_part(facts["caller_card"], facts["caller"], facts["caller_champion"]),
+        render_retriever_part(facts.get("retriever_card"), facts.get("retriever"), manifest),
+        render_caller_part(
+            facts.get("caller_card"), facts.get("caller"), facts.get("caller_champion")
+        ),
         "\n".join(make_plot_places("loss")),
-        render_champion_part(facts["champions"], facts["release"], facts["drift"]),
-        render_ablation_part(facts["ablations"]),
-        render_outside_part(facts["outside"]),
-        render_contamination_part(facts["contamination"]),
-        render_agent_part(facts["agent"]),
+        render_champion_part(
+            facts.get("champions") or (), facts.get("release"), facts.get("drift")
+        ),
+        render_ablation_part(facts.get("ablations")),
+        render_outside_part(facts.get("outside") or ()),
+        render_contamination_part(facts.get("contamination") or ()),
+        render_agent_part(facts.get("agent") or ()),
         render_not_run_part(facts),
     ]
 

@@ -14,7 +14,7 @@ from training.reporting.report import write_report
 
 
 def written(home: Path, **facts: Any) -> str:
-    return write_report(home, "n", **{**NOTHING, **facts}).read_text()
+    return write_report(home, "n", {**NOTHING, **facts}).read_text()
 
 
 async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) -> None:

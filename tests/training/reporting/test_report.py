@@ -28,7 +28,7 @@ NOTHING: dict[str, Any] = {
 
 
 def written(home: Path, **facts: Any) -> str:
-    return write_report(home, "n", **{**NOTHING, **facts}).read_text()
+    return write_report(home, "n", {**NOTHING, **facts}).read_text()
 
 
 def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
@@ -42,16 +42,18 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     path = write_report(
         tmp_path,
         "2026-01-02",
-        manifest=MANIFEST,
-        retriever_card=CARD,
-        retriever={**RECALL, "splits": splits},
-        caller_card=CARD,
-        caller=caller,
-        caller_champion=calls(MODEL, OTHER),
-        champions=[{"role": "caller", "model": OTHER, "last_candidate": attempt}],
-        release={"release": "r" * 64},
-        drift={"changed": 1, "new": 2, "gone": 3, "known": 300},
-        ablations="| arm | AST |\n| --- | --- |\n| raw | 0.2 |",
+        {
+            "manifest": MANIFEST,
+            "retriever_card": CARD,
+            "retriever": {**RECALL, "splits": splits},
+            "caller_card": CARD,
+            "caller": caller,
+            "caller_champion": calls(MODEL, OTHER),
+            "champions": [{"role": "caller", "model": OTHER, "last_candidate": attempt}],
+            "release": {"release": "r" * 64},
+            "drift": {"changed": 1, "new": 2, "gone": 3, "known": 300},
+            "ablations": "| arm | AST |\n| --- | --- |\n| raw | 0.2 |",
+        },
     )
     text = path.read_text()
     assert "| Recall@1 | 0.400 [0.300, 0.500] | 0.500 [0.400, 0.600] | +0.100" in text

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import match_call
+from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallResult
 from training.evaluation.agent.episode import (
     ANSWERED,
@@ -21,14 +22,13 @@ from training.evaluation.agent.episode import (
     Episode,
     Limits,
     Step,
-    Talks,
 )
-from training.evaluation.agent.tasks import Calls, Task
+from training.evaluation.agent.tasks import Task
 from training.evaluation.predictors.interface import Answered
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
 from warehouse.ledger.ledger import BudgetExceeded
-from warehouse.llm.chat import wire_names
+from warehouse.llm.chat import Chat, wire_names
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.escape import drop_surrogates
 
@@ -40,7 +40,7 @@ SYSTEM = (
 
 
 async def run_episode(
-    arm: str, task: Task, larger: Talks, tools: Calls, first: Answered | None, limits: Limits
+    arm: str, task: Task, larger: Chat, tools: Caller, first: Answered | None, limits: Limits
 ) -> Episode:
     """Does a task; whatever happens is an outcome. first: the small model's answer, None where the
     larger one is alone. An answer without a call leaves the larger one to begin."""
@@ -63,7 +63,7 @@ async def run_episode(
 class _Talk:
     """The messages of one episode as they grow."""
 
-    def __init__(self, made: Episode, tools: Calls, limits: Limits) -> None:
+    def __init__(self, made: Episode, tools: Caller, limits: Limits) -> None:
         self.made, self._tools, self._limits = made, tools, limits
         task = made.task
         self._wire = wire_names([tool["name"] for tool in task.tools])
@@ -74,7 +74,7 @@ class _Talk:
             {"role": "user", "content": task.instruction},
         ]
 
-    async def run_turn(self, larger: Talks) -> None:
+    async def run_turn(self, larger: Chat) -> None:
         """One turn of the larger model, and its calls. Raises LLMError or BudgetExceeded."""
         said = await larger.say(self._messages, self._offered)
         made = self.made

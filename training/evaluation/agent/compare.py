@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training.evaluation.agent.agent import run_episode
-from training.evaluation.agent.episode import BUDGET, Episode, Limits, Talks
+from training.evaluation.agent.episode import BUDGET, Episode, Limits
 from training.evaluation.agent.tasks import Fresh, Task
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.interface import Answered, Asked, Predictor
+from warehouse.llm.chat import Chat
 
 FIRST, ALONE = "small_first", "large_alone"
 ARMS = (FIRST, ALONE)
@@ -35,7 +36,7 @@ def predict_first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answere
 async def compare_agents(
     tasks: Sequence[Task],
     first: Sequence[Answered],
-    larger: Talks,
+    larger: Chat,
     fresh: Fresh,
     limits: Limits,
     on_done: Callable[[int, int], None] | None = None,

@@ -1,22 +1,12 @@
 """What an agent's episode is: its limits, its steps, how it ended."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from training.evaluation.agent.tasks import Task
 from training.evaluation.predictors.interface import Answered
-from warehouse.llm.chat import Turn
 
 ANSWERED, EMPTY, TURN_LIMIT, BUDGET = "answered", "empty", "turn_limit", "budget"
-
-
-class Talks(Protocol):
-    """The larger model: `warehouse.llm.chat.Chat`."""
-
-    async def say(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Turn: ...
 
 
 @dataclass(frozen=True)

@@ -10,38 +10,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from assets.contracts.tool_id import ToolId
+from assets.servers.calls.caller import Caller
+from assets.synthesis.common.tables import ONE_CALL
 from training.sets.candidates import draw_candidates
 from training.sets.pool import Pool
 from warehouse.storage.digest import sha256
-
-if TYPE_CHECKING:
-    from assets.servers.calls.caller import Caller
-    from assets.servers.calls.result import CallResult
 
 Row = Mapping[str, Any]
 Contract = Mapping[str, Any]
 
 
-class Calls(Protocol):
-    """Who runs tools: `assets.servers.calls.Caller`."""
-
-    async def call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Any,
-        *,
-        timeout_s: float = 60.0,
-    ) -> "CallResult": ...
-
-
 # Servers of one task, just started: what a task changes in them no other task sees.
-Fresh = Callable[[], AbstractAsyncContextManager[Calls]]
-ONE_CALL = ("single", "lookalike")
+Fresh = Callable[[], AbstractAsyncContextManager[Caller]]
 
 
 @dataclass(frozen=True)
@@ -116,11 +99,11 @@ async def select_runnable_tasks(
 _OF_ONE_CALL = ("timeout_call", "crashed", "protocol_error", "tool_gone", "contract_changed")
 
 
-def open_fresh_callers(make: Callable[[], "Caller"]) -> Fresh:
+def open_fresh_callers(make: Callable[[], Caller]) -> Fresh:
     """`make` as a context that ends its servers."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator["Caller"]:
+    async def opened() -> AsyncIterator[Caller]:
         caller = make()
         try:
             yield caller

@@ -74,7 +74,7 @@ def summarise_calls(
         "failures": failures,
         "cost": {name: _average_costs([two[i] for two in every])
                  for i, name in enumerate(("candidate", "incumbent"))},
-        "signature": compute_signature([ours for ours, _ in plain]).as_dict(),
+        "signature": compute_signature([ours for ours, _ in plain]),
         "gate": {
             "gain": measured["ast_ok"]["gain"],
             "irrelevance": _measure_both(without, "ast_ok")["gain"],

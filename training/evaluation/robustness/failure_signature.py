@@ -10,7 +10,6 @@ or parameters of another type fail oftener than strings do, their 95% intervals 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean, measure_share
@@ -22,25 +21,10 @@ _LEAST = 5  # parameters of a type before its share says anything
 _WRONG = ("missing", "extra", "wrong_type", "wrong_value")
 
 
-@dataclass(frozen=True)
-class Signature:
-    """Whether the signature is there, in words and figures. by_type: declared type -> {n, wrong,
-    wrong_type} over the parameters of calls with the right tool."""
-
-    present: bool
-    told: str
-    tool: dict[str, float | int]
-    ast: dict[str, float | int]
-    gap: dict[str, float | int]
-    typed: dict[str, float | int]
-    by_type: dict[str, dict[str, int]]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def compute_signature(rows: Sequence[Row]) -> Signature:
-    """The signature over one model's rows of plain items (a call is right, nothing changed)."""
+def compute_signature(rows: Sequence[Row]) -> dict[str, Any]:
+    """The signature over one model's rows of plain items (a call is right, nothing changed):
+    {present, told, tool, ast, gap, typed: figures, by_type: declared type -> {n, wrong, wrong_type}
+    over the parameters of calls with the right tool}."""
     groups = [str(row["text_digest"]) for row in rows]
     tool = [float(row["tool_ok"]) for row in rows]
     ast = [float(row["ast_ok"]) for row in rows]
@@ -55,9 +39,13 @@ def compute_signature(rows: Sequence[Row]) -> Signature:
     worst = _find_worst_types(by_type)
     at_fault = typed.value >= MIN_TYPED or bool(worst)
     present = high.value >= MIN_TOOL and gap.low >= MIN_GAP and bool(failing) and at_fault
-    told = _describe_signature(present, high, low, gap, typed, by_type, worst)
-    four = (high.as_dict(), low.as_dict(), gap.as_dict(), typed.as_dict())
-    return Signature(present, told, *four, by_type=by_type)
+    figures = {"tool": high, "ast": low, "gap": gap, "typed": typed}
+    return {
+        "present": present,
+        "told": _describe_signature(present, figures, by_type, worst),
+        **{name: figure.as_dict() for name, figure in figures.items()},
+        "by_type": by_type,
+    }
 
 
 def _has_wrong_type(row: Row) -> bool:
@@ -99,13 +87,11 @@ def _find_worst_types(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def _describe_signature(
     present: bool,
-    high: Figure,
-    low: Figure,
-    gap: Figure,
-    typed: Figure,
+    figures: Mapping[str, Figure],
     by_type: Mapping[str, Mapping[str, int]],
     worst: Sequence[str],
 ) -> str:
+    high, low, gap, typed = (figures[name] for name in ("tool", "ast", "gap", "typed"))
     if not high.n:
         return "not measured: no plain item was answered"
     head = (

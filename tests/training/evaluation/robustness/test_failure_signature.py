@@ -25,24 +25,24 @@ def test_wrong_types_under_the_right_tool_are_the_signature() -> None:
     found = compute_signature(
         rows({"string": "match", "array": "wrong_type"}, 30) + rows(RIGHT, 10)
     )
-    assert found.present
-    assert found.by_type["array"] == {"n": 40, "wrong": 30, "wrong_type": 30}
-    assert "present" in found.told
-    assert "array 30/40" in found.told
-    json.dumps(found.as_dict())
+    assert found["present"]
+    assert found["by_type"]["array"] == {"n": 40, "wrong": 30, "wrong_type": 30}
+    assert "present" in found["told"]
+    assert "array 30/40" in found["told"]
+    json.dumps(found)
 
 
 def test_arrays_that_are_left_out_while_strings_are_right_are_too() -> None:
     found = compute_signature(rows({"string": "match", "array": "missing"}, 30) + rows(RIGHT, 10))
-    assert found.present
-    assert found.typed["value"] == 0.0
+    assert found["present"]
+    assert found["typed"]["value"] == 0.0
 
 
 def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None:
     """Slot copying on the demo's contracts: string 275 of 539 wrong, array 24 of 24."""
     held = rows({"string": "wrong_value", "array": "missing"}, 20)
     held += rows({"string": "match", "array": "missing"}, 20) + rows({"string": "match"}, 40)
-    assert compute_signature(held).present
+    assert compute_signature(held)["present"]
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None
 )
 def test_anything_else_is_not(held: list[dict[str, Any]]) -> None:
     found = compute_signature(held)
-    assert not found.present
-    assert "absent" in found.told or "not measured" in found.told
+    assert not found["present"]
+    assert "absent" in found["told"] or "not measured" in found["told"]

@@ -36,11 +36,7 @@ def ablations(
     try:
         rows = run_ablations(
             warehouse.home,
-            sets.accepted,
-            sets.raw,
-            sets.pool,
-            sets.texts,
-            sets.name,
+            sets,
             trainer.ablations,
             Lines(context.log.info),
             lambda step: lines(dict(step)),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from training.evaluation.ablations.arms import Learnt
+from training.evaluation.ablations.data import Sets
 from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, load_retriever
 from training.runtime.model_store import Job
 from warehouse.storage.digest import digest
@@ -21,21 +22,27 @@ class Asked:
     """What every arm is asked, and where its work is kept."""
 
     home: Path
+    sets: Sets
     items: Sequence[Row]
-    pool: Mapping[str, Mapping[str, Any]]
-    texts: Sequence[str]
-    training_set: str
     losses: Callable[[Mapping[str, Any]], None]
 
     def describe_inputs(self, role: str, made: Learnt | None) -> dict[str, Any]:
         """What an arm's result depends on beside its settings."""
         rows = made.rows if made else ()
-        over = list(self.texts) if role == RETRIEVER else sorted(self.pool)
+        over = self.sets.texts if role == RETRIEVER else sorted(self.sets.pool)
         return {
             "learnt": digest([[row.get(name) for name in _LEARNT_FROM] for row in rows]),
             "items": digest([[row["pair_id"], row["instruction"]] for row in self.items]),
             "over": digest(over),
         }
+
+    def make_job(
+        self, role: str, base: str, settings: Mapping[str, Any], made: Learnt, name: str
+    ) -> Job:
+        """The training of one arm."""
+        rows = [dict(row) for row in made.rows]
+        held = dict(settings)
+        return Job(role, name, self.home, self.sets.name, base, held, rows, self.sets.pool)
 
 
 def measure_retriever(
@@ -48,18 +55,13 @@ def measure_retriever(
     model = f"{BASE_LABEL}@{named}"
     if made is not None:
         model = name
-        rows = [dict(row) for row in made.rows]
-        pool = {key: dict(held) for key, held in asked.pool.items()}
-        job = Job(
-            RETRIEVER, name, asked.home, asked.training_set, named, dict(settings), rows, pool
-        )
-        train_retriever(job, asked.losses)
+        train_retriever(asked.make_job(RETRIEVER, named, settings, made, name), asked.losses)
     embedder = load_retriever(asked.home, model)
 
     def embed(texts: Sequence[str], _: bool) -> Any:
         return embedder.embed(texts)
 
-    ranked = evaluate_retriever(asked.items, asked.texts, {model: embed}, asked.training_set)
+    ranked = evaluate_retriever(asked.items, asked.sets.texts, {model: embed}, asked.sets.name)
     kept = (*_COPIED, "rank", "pool")
     rows = [{"item_id": row["pair_id"], **{key: row[key] for key in kept}} for row in ranked]
     return {"rows": rows, "model": model}
@@ -82,17 +84,13 @@ def measure_caller(
     plan = TestPlan(
         candidates=(10,), per_split=n, perturbations=0, irrelevance=0, phantom=0,
     )  # fmt: skip
-    items = [item for item in make_items(asked.items, asked.pool, plan) if item.phantom == ""]
+    items = [item for item in make_items(asked.items, asked.sets.pool, plan) if item.phantom == ""]
     if made is None:
         predictor: Any = BaselinePredictor()
     else:
-        rows = [dict(row) for row in made.rows]
-        pool = {key: dict(held) for key, held in asked.pool.items()}
-        train_caller(
-            Job(CALLER, name, asked.home, asked.training_set, base, given, rows, pool), asked.losses
-        )
+        train_caller(asked.make_job(CALLER, base, given, made, name), asked.losses)
         predictor = AdapterPredictor(asked.home, name)
-    scored = evaluate_predictors([predictor], items, asked.training_set)
+    scored = evaluate_predictors([predictor], items, asked.sets.name)
     kept = ("item_id", *_COPIED, "tool_ok", "ast_ok")
     return {"rows": [{key: row[key] for key in kept} for row in scored], "model": predictor.label}
 

@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass
 
 from training.caller.settings import CallerSettings, get_base_profile
 from training.evaluation.ablations.arms import ARMS, UNTRAINED, Arm, Learnt, select_arm_rows
+from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.measure import MEASURED, RETRIEVER, Asked
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
@@ -92,28 +93,24 @@ class AblationSettings(AblationOptions):
 
 def run_ablations(
     home: Path,
-    accepted: Sequence[Row],
-    raw: Sequence[Row],
-    pool: Mapping[str, Mapping[str, Any]],
-    texts: Sequence[str],
-    training_set: str,
+    sets: Sets,
     settings: AblationSettings | None = None,
     report: Progress | None = None,
     losses: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Rows of ABLATIONS: every role, arm and seed. Arguments: what `ablation_sets` gives.
+    """Rows of ABLATIONS: every role, arm and seed.
 
     `report` is told of each arm, `losses` of each step of a training.
     Raises TrainingFailed, NothingToEvaluate.
     """
     settings, told = settings or AblationSettings(), report or Silent()
-    items = select_testable_rows(accepted)
+    items = select_testable_rows(sets.accepted)
     if not items:
         raise NothingToEvaluate(
-            f"ablations: 0 of {len(accepted)} rows are held out with a call to one tool; expected"
-            " accepted pairs of at least one test server. Deploy more servers"
+            f"ablations: 0 of {len(sets.accepted)} rows are held out with a call to one tool;"
+            " expected accepted pairs of at least one test server. Deploy more servers"
         )
-    asked = Asked(home / "ablations", items, pool, sorted(texts), training_set, losses)
+    asked = Asked(home / "ablations", sets, items, losses)
     due: list[tuple[str, str, int]] = [
         (role, arm, seed)
         for role in settings.roles
@@ -123,11 +120,11 @@ def run_ablations(
     out = []
     for done, (role, arm, seed) in enumerate(due):
         told.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
-        made = None if arm == UNTRAINED else select_arm_rows(arm, accepted, raw, seed)
+        made = None if arm == UNTRAINED else select_arm_rows(arm, sets.accepted, sets.raw, seed)
         found = _measure_arm(asked, settings, role, made, seed)
         about = {"role": role, "arm": arm, "seed": 0 if made is None else seed}
         figures = {name: found[name] for name in ("pairs", "model", "minutes")}
-        same = {**about, **figures, "training_set": training_set}
+        same = {**about, **figures, "training_set": sets.name}
         out += [{**row, **same} for row in found["rows"]]
         _list_arms(asked.home, out)
     told.update("ablations", len(due), len(due))

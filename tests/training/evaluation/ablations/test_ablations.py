@@ -11,11 +11,11 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from assets.contracts.canonical import tool_text
 from tests.training.conftest import embed, make_world
 from tests.training.small_bert import small_bert
 from training.evaluation.ablations import run as running
 from training.evaluation.ablations.arms import ARMS, list_contrasts, select_arm_rows
+from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
 from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.evaluation.retriever import NothingToEvaluate
@@ -76,17 +76,13 @@ def test_only_random_negatives_differ_between_filtered_and_random() -> None:
 
 
 @pytest.fixture(scope="module")
-def sets() -> dict[str, Any]:
+def sets() -> Sets:
     """What `run_ablations` is given; every second pair is evolved."""
     snapshots, pairs = make_world()
     for at, pair in enumerate(pairs):
         pair["steps"] = '[{"step": "evolve"}]' if at % 2 else "[]"
     made = build_training_set(pairs, snapshots, embed)
-    texts = sorted({tool_text(entry["contract"]) for entry in made.pool.values()})
-    return {
-        "accepted": made.rows, "raw": made.rows, "pool": made.pool, "texts": texts,
-        "training_set": "set",
-    }  # fmt: skip
+    return Sets("set", made.rows, made.rows, made.pool)
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +99,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
 
 @pytest.fixture(scope="module")
 def done(
-    sets: dict[str, Any], settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
+    sets: Sets, settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[Row]]:
     home = tmp_path_factory.mktemp("ablations")
-    return home, run_ablations(home, **sets, settings=settings)
+    return home, run_ablations(home, sets, settings=settings)
 
 
 def test_every_arm_and_seed_answers_the_same_items(
-    done: tuple, sets: dict[str, Any], settings: AblationSettings
+    done: tuple, sets: Sets, settings: AblationSettings
 ) -> None:
     frame = ABLATIONS.frame(done[1])
     asked = {
@@ -119,22 +115,22 @@ def test_every_arm_and_seed_answers_the_same_items(
     assert len(asked) == 1 + len(settings.arms) * len(settings.seeds)
     assert len({frozenset(items) for items in asked.values()}) == 1
     assert frame["rank"].min() >= 1  # type: ignore[operator]
-    assert set(frame["pool"]) == {len(sets["texts"])}
+    assert set(frame["pool"]) == {len(sets.texts)}
 
 
 def test_a_second_run_reads_all_and_measures_nothing(
-    done: tuple, sets: dict[str, Any], settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
+    done: tuple, sets: Sets, settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(running, "MEASURED", {"retriever": never})
-    assert run_ablations(done[0], **sets, settings=settings) == done[1]
+    assert run_ablations(done[0], sets, settings=settings) == done[1]
 
 
 def test_a_kill_loses_the_arm_in_progress_alone(
     done: tuple,
-    sets: dict[str, Any],
+    sets: Sets,
     settings: AblationSettings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,7 +147,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(
 
     once = replace(settings, seeds=(1,))
     with pytest.raises(Killed):
-        run_ablations(tmp_path, **sets, settings=once, losses=losses)
+        run_ablations(tmp_path, sets, settings=once, losses=losses)
     kept = list((tmp_path / "ablations" / "measured").iterdir())
     assert len(kept) == 2
     kept[0].write_bytes(b"{half")  # and one of the results is damaged besides
@@ -162,7 +158,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(
         return real(*given)
 
     monkeypatch.setattr(running, "MEASURED", {"retriever": measured})
-    again = run_ablations(tmp_path, **sets, settings=once)
+    again = run_ablations(tmp_path, sets, settings=once)
     assert len(calls) == len(set(calls)) == 2  # the one that was killed and the damaged one
     facts = ("role", "arm", "seed", "item_id", "rank")
     assert [[one[name] for name in facts] for one in again] == [
@@ -171,19 +167,17 @@ def test_a_kill_loses_the_arm_in_progress_alone(
 
 
 def test_arms_that_come_to_the_same_are_trained_once(
-    sets: dict[str, Any], settings: AblationSettings, tmp_path: Path
+    sets: Sets, settings: AblationSettings, tmp_path: Path
 ) -> None:
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
-    rows = run_ablations(tmp_path, **sets, settings=raw)
+    rows = run_ablations(tmp_path, sets, settings=raw)
     models = {one["arm"]: one["model"] for one in rows}
     assert models["filtered"] == models["raw_all"]
     moved = replace(raw, retriever=replace(raw.retriever, threads=2))
-    assert run_ablations(tmp_path, **sets, settings=moved) == rows
+    assert run_ablations(tmp_path, sets, settings=moved) == rows
 
 
-def test_what_cannot_be_run_is_said(
-    sets: dict[str, Any], settings: AblationSettings, tmp_path: Path
-) -> None:
+def test_what_cannot_be_run_is_said(sets: Sets, settings: AblationSettings, tmp_path: Path) -> None:
     for changed, told in (
         ({"arms": ("best",)}, r"arms.*\n.*should be 'filtered', 'raw'"),
         ({"roles": ()}, r"roles\n.*at least 1 item"),
@@ -191,9 +185,9 @@ def test_what_cannot_be_run_is_said(
     ):
         with pytest.raises(ValidationError, match=told):
             replace(settings, **changed)
-    train = [one for one in sets["accepted"] if one["split"] == "train"]
+    train = [one for one in sets.accepted if one["split"] == "train"]
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
-        run_ablations(tmp_path, **{**sets, "accepted": train}, settings=settings)
+        run_ablations(tmp_path, replace(sets, accepted=train), settings=settings)
 
 
 def answers(arm: str, seed: int, ranks: list[int]) -> list[Row]:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.training.conftest import embed, make_world
 from training.caller.settings import get_base_profile
+from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
 from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.sets.training_set import build_training_set
@@ -25,7 +26,7 @@ def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
         caller=caller,
         caller_items=2,
     )
-    rows = run_ablations(tmp_path, made.rows, made.rows, made.pool, [], "set", settings)
+    rows = run_ablations(tmp_path, Sets("set", made.rows, made.rows, made.pool), settings)
     frame = ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0

@@ -25,11 +25,11 @@ def format_interval(figure: Json | None, *, signed: bool = False, digits: int = 
     return f"{value} [{low}, {high}]"
 
 
-def with_n(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
+def with_n(figure: Json | None, *, signed: bool = False) -> str:
     """An interval with its n."""
     if not figure or not figure.get("n"):
         return "not measured (n=0)"
-    return f"{format_interval(figure, signed=signed, digits=digits)}, n={figure['n']}"
+    return f"{format_interval(figure, signed=signed)}, n={figure['n']}"
 
 
 def format_points(figure: Json | None) -> str:

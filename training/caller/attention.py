@@ -13,7 +13,6 @@ from typing import Any
 from training.caller.batches import Lesson, pack_batch
 
 SEGMENTS = "toolmill_segments"
-KINDS = ("auto", "segments", "sdpa", "flash_attention_2", "eager")
 
 
 def pick_attention(wanted: str, config: Any, device: str) -> str:

@@ -19,9 +19,6 @@ class Figure:
     high: float
     n: int
 
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}], n={self.n}"
-
     def as_dict(self) -> dict[str, float | int]:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 
@@ -54,10 +51,10 @@ def bootstrap_mean(values: Sequence[float], groups: Sequence[str], *, seed: int 
 
 
 def bootstrap_difference(
-    better: Sequence[float], worse: Sequence[float], groups: Sequence[str], *, seed: int = 0
+    better: Sequence[float], worse: Sequence[float], groups: Sequence[str]
 ) -> Figure:
-    """The mean of `better - worse` per item, by `bootstrap`."""
-    return bootstrap_mean([a - b for a, b in zip(better, worse, strict=True)], groups, seed=seed)
+    """The mean of `better - worse` per item, by `bootstrap_mean`."""
+    return bootstrap_mean([a - b for a, b in zip(better, worse, strict=True)], groups)
 
 
 def _round_figure(value: float) -> float:

@@ -135,7 +135,7 @@ def evaluate_retriever(
 
 
 def summarise_recall(
-    rows: Sequence[Row], candidate: str, incumbent: str = BASE_LABEL, split: str = UNSEEN_SERVER
+    rows: Sequence[Row], candidate: str, incumbent: str = BASE_LABEL
 ) -> dict[str, Any]:
     """Recall@1, @5, @10, NDCG@10 and MRR of both models with intervals, and the candidate's paired
     gain; on unseen servers, which is what decides, and under "splits" on every split there is.
@@ -147,11 +147,11 @@ def summarise_recall(
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
     held = sorted({row["split"] for row in ours.values()})
-    if ours.keys() != theirs.keys() or split not in held:
+    if ours.keys() != theirs.keys() or UNSEEN_SERVER not in held:
         raise NothingToEvaluate(
             f"{candidate[:12]} was ranked on {len(ours)} items and {incumbent[:12]} on"
             f" {len(theirs)}, of {', '.join(held) or 'no split'}; a paired comparison needs the"
-            f" same items, some of them of {split}"
+            f" same items, some of them of {UNSEEN_SERVER}"
         )
     parts = {
         name: _compare_ranks(
@@ -159,8 +159,8 @@ def summarise_recall(
         )
         for name in held
     }
-    both = {"candidate": candidate, "incumbent": incumbent, "split": split}
-    return {**both, **parts[split], "splits": parts}
+    both = {"candidate": candidate, "incumbent": incumbent, "split": UNSEEN_SERVER}
+    return {**both, **parts[UNSEEN_SERVER], "splits": parts}
 
 
 def _compare_ranks(

@@ -13,7 +13,6 @@ from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
 
 AGENT, OUTSIDE, CONTAMINATION = "agent", "outside", "contamination"
-KINDS = (AGENT, OUTSIDE, CONTAMINATION)
 
 
 def save_evaluation(home: Path, kind: str, name: str, result: Mapping[str, Any]) -> Path:

@@ -112,9 +112,9 @@ def find_newest_checkpoint(root: Path, plan: str = "", tell: Tell | None = None)
     return None
 
 
-def prune_checkpoints(root: Path, keep: int = KEPT) -> None:
-    """Removes all but the `keep` newest checkpoints, and what kills left half written."""
-    for folder in [*sorted(root.glob("step-*"))[:-keep], *root.glob(".step-*")]:
+def prune_checkpoints(root: Path) -> None:
+    """Removes all but the newest checkpoints, and what kills left half written."""
+    for folder in [*sorted(root.glob("step-*"))[:-KEPT], *root.glob(".step-*")]:
         shutil.rmtree(folder, ignore_errors=True)
 
 

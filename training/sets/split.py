@@ -48,15 +48,6 @@ def choose_tool_place(server_id: str, tool: str, first_seen: str | None, policy:
     return UNSEEN_TOOL if _hash_to_share(_TOOL_SALT, name) < policy.unseen_tools else TRAIN
 
 
-def choose_pair_split(
-    server_id: str, tool: str, pair_id: str, first_seen: str | None, policy: SetPolicy
-) -> str:
-    """The split that a pair's ids put it in. A set puts a tool's last pair back into TRAIN."""
-    place = choose_tool_place(server_id, tool, first_seen, policy)
-    held = place == TRAIN and compute_pair_draw(pair_id) < policy.seen_tools
-    return SEEN_TOOL if held else place
-
-
 def compute_pair_draw(pair_id: str) -> float:
     """Where a pair stands between 0 and 1: the lowest of a trained tool are held out."""
     return _hash_to_share(_PAIR_SALT, pair_id)

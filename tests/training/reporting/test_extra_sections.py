@@ -9,7 +9,13 @@ from training.evaluation.agent.compare import compare_agents, summarise_agents
 from training.evaluation.agent.episode import Limits
 from training.evaluation.outside.bfcl import RULES, summarise_outside_rows
 from training.evaluation.outside.contamination import find_contamination
-from training.evaluation.saved import AGENT, KINDS, OUTSIDE, load_evaluations, save_evaluation
+from training.evaluation.saved import (
+    AGENT,
+    CONTAMINATION,
+    OUTSIDE,
+    load_evaluations,
+    save_evaluation,
+)
 from training.reporting.report import write_report
 
 
@@ -84,7 +90,7 @@ def test_the_last_result_of_a_name_is_kept_and_an_unreadable_one_is_passed_over(
     assert [(one["name"], one["result"]) for one in load_evaluations(tmp_path, AGENT)] == [
         ("a", {"n": 2}), ("b", {"n": 3}),
     ]  # fmt: skip
-    assert [load_evaluations(tmp_path, kind) for kind in KINDS[1:]] == [[], []]
+    assert [load_evaluations(tmp_path, kind) for kind in (OUTSIDE, CONTAMINATION)] == [[], []]
 
 
 def test_what_another_version_kept_costs_its_own_lines_only(tmp_path: Path) -> None:

@@ -34,17 +34,17 @@ _TINY_NOTE = (
 BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
 
 
-def summarise_ablations(rows: Sequence[Row], split: str = UNSEEN_SERVER) -> dict[str, Any]:
-    """{role: {split, n, servers, tools, seeds, arms {arm: …}, contrasts [...]}} of one split.
+def summarise_ablations(rows: Sequence[Row]) -> dict[str, Any]:
+    """{role: {split, n, servers, tools, seeds, arms {arm: …}, contrasts [...]}} of unseen servers.
 
     An arm: {pairs, minutes, <measure>: figure}; a contrast: {name, question, same_n, pairs,
     <measure>: figure, verdict}.
     """
     out: dict[str, Any] = {}
     for role in MEASURES:
-        part = [row for row in rows if row["role"] == role and row["split"] == split]
+        part = [row for row in rows if row["role"] == role and row["split"] == UNSEEN_SERVER]
         if part:
-            out[role] = _summarise_role(role, part, split)
+            out[role] = _summarise_role(role, part)
     return out
 
 
@@ -58,7 +58,7 @@ def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> s
     return "\n\n".join(parts) + "\n"
 
 
-def _summarise_role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:
+def _summarise_role(role: str, rows: Sequence[Row]) -> dict[str, Any]:
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     by_item = {arm: _group_by_item([row for row in rows if row["arm"] == arm]) for arm in arms}
     shared = sorted(set.intersection(*(set(each) for each in by_item.values())))
@@ -73,7 +73,7 @@ def _summarise_role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any
     }
     told = {arm: _summarise_arm(arm, rows, means[arm], groups) for arm in arms}
     return {
-        "split": split,
+        "split": UNSEEN_SERVER,
         "n": len(shared),
         "servers": len({by_item[arms[0]][item][0]["server_id"] for item in shared}),
         "tools": len(set(groups)),

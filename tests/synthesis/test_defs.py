@@ -1,4 +1,4 @@
-"""Nights of synthesis through the real doors: what a night may buy, move, take away, bring back."""
+"""Runs of synthesis through the real assets: what one may buy, move, take away, bring back."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def decide(world: World, digest: str, verdict: str) -> None:
     decide_on_tool(world.warehouse, digest, rule=ANY_RULE, verdict=verdict, by="test", why="to see")
 
 
-def test_a_first_night_writes_every_task_with_a_whole_receipt(world: World) -> None:
+def test_a_first_run_writes_every_task_with_a_whole_receipt(world: World) -> None:
     rows = world.read_rows(PAIRS)
     assert {row["task"] for row in rows} >= set(TASKS) - {"lookalike", "sequential"}
     for row in rows:
@@ -56,7 +56,7 @@ def test_a_first_night_writes_every_task_with_a_whole_receipt(world: World) -> N
         assert json.loads(row["messages"])[0]["content"] == row["instruction"]
 
 
-def test_an_unchanged_night_asks_nobody_and_moves_nothing(world: World) -> None:
+def test_an_unchanged_world_asks_nobody_and_moves_nothing(world: World) -> None:
     before, asked = version(world), paid(world)
     world.run_nightly()
     assert (version(world), paid(world)) == (before, asked)

@@ -1,4 +1,4 @@
-"""Summaries and look-alikes through their doors: of clear tools only, and nothing twice."""
+"""Summaries and look-alikes through their assets: of clear tools only, and nothing twice."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def with_copies() -> dict[str, list[dict[str, Any]]]:
     return servers
 
 
-def night(world: World) -> dict[str, dict[str, Any]]:
+def summarise(world: World) -> dict[str, dict[str, Any]]:
     world.run([snapshots, findings, clear_contracts, contract_vectors], MARKET)
     return world.run([server_summaries, confusables])
 
@@ -46,7 +46,7 @@ def heads(world: World) -> list[str]:
 def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
     servers = with_copies()
     world.deploy(servers)
-    told = night(world)
+    told = summarise(world)
     summaries = {row["server_id"]: row for row in world.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
     assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
@@ -62,7 +62,7 @@ def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
 def test_a_poisoned_tool_is_in_neither_table(world: World) -> None:
     servers = with_copies()
     world.deploy(servers)
-    night(world)
+    summarise(world)
     assert POISON.strip() not in json.dumps(
         [world.read_rows(SUMMARIES), world.read_rows(CONFUSABLES)]
     )
@@ -73,8 +73,8 @@ def test_a_poisoned_tool_is_in_neither_table(world: World) -> None:
 
 def test_the_same_world_again_makes_no_new_version(world: World) -> None:
     world.deploy(with_copies())
-    night(world)
+    summarise(world)
     before = heads(world)
-    night(world)
+    summarise(world)
     assert heads(world) == before
     assert len(before) == 2

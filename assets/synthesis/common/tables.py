@@ -134,6 +134,24 @@ def make_unit_key(row: Mapping[str, Json]) -> str:
     return f"{make_tool_key(row)}#{row['task']}"
 
 
+def make_single_row(own: Golden, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
+    """The row of PAIRS of one request to one tool, all other columns empty."""
+    made: dict[str, Json] = {
+        "server_id": own.server_id,
+        "tool": own.tool,
+        "contract_digest": own.contract_digest,
+        "task": SINGLE,
+        "instruction": instruction,
+        "arguments": dump_text(own.arguments),
+        "calls": dump_text([vars(own)]),
+        "messages": "[]",
+        "offered": dump_text(sorted({own.contract_digest, *offered})),
+        "status": "ok",
+        "verdict": "accept",
+    }
+    return dict.fromkeys(PAIRS.columns) | made
+
+
 def reaches_judge(row: Mapping[str, Json]) -> bool:
     """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
     return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None

@@ -5,7 +5,10 @@ Nothing in it depends on when it was written: the same export is the same card.
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
@@ -80,18 +83,38 @@ def read_sources(tables: Tables, as_of: float) -> dict[str, Any]:
 def write_card(
     form: Format, figures: Figures, facts: dict[str, Any], choice: Choice, label: str
 ) -> str:
-    """The text of README.md."""
-    parts = [
-        _write_front_matter(form, figures),
-        f"# Toolmill pairs, as of {label}\n",
-        _describe_content(form, figures, choice),
-        _describe_writing(figures),
-        _describe_judging(facts["trials"]),
-        _describe_counts(figures),
-        _describe_limits(figures),
-        _describe_versions(facts["versions"]),
-    ]
-    return "\n".join(parts)
+    """The text of README.md, out of the template `card.md`."""
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    by_rules = sum(n for name, n in figures.by["judge"].items() if not name.startswith("model:"))
+    filled = Template(text).substitute(
+        label=label,
+        pairs=figures.pairs,
+        tools=len(figures.tools),
+        sides=_list_sides(figures),
+        format=form.name,
+        lines=figures.lines,
+        commercial=_COMMERCIAL if choice.commercial_only else "",
+        writers="; ".join(_list_writers(figures.by["provider"])),
+        simulated=figures.simulated,
+        migrated=figures.migrated,
+        trials=_tabulate_trials(facts["trials"]),
+        counts="\n".join(_list_counts(figures)),
+        wording=_WORDING if figures.by["provider"].keys() <= {OFFLINE} else "",
+        by_rules=by_rules,
+        unknown=figures.by["license"].get(_UNKNOWN, 0),
+        versions=make_markdown_table(
+            ["table", "partition", "version"],
+            [(table, market, f"`{digest}`") for table, market, digest in facts["versions"]],
+            keep_cell,
+        ),
+    )
+    return "\n".join([_write_front_matter(form, figures), filled])
+
+
+_COMMERCIAL = (
+    "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
+)
+_WORDING = "- The wording is that of a grammar: plain, and less varied than people's.\n"
 
 
 def _write_front_matter(form: Format, figures: Figures) -> str:
@@ -111,91 +134,36 @@ def _write_front_matter(form: Format, figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def _describe_content(form: Format, figures: Figures, choice: Choice) -> str:
+def _list_sides(figures: Figures) -> str:
+    """How many servers and pairs each side of the split has."""
     servers = {split: len(found) for split, found in sorted(figures.servers.items())}
-    sides = ", ".join(
-        f"{n} server{_plural_s(n)} ({figures.splits[s]} pairs) in `{s}`" for s, n in servers.items()
-    )
-    commerce = (
-        "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
-        if choice.commercial_only
-        else ""
-    )
-    return (
-        f"{figures.pairs} requests to tools of MCP servers, each with the calls that answer it, for"
-        f" {len(figures.tools)} tools: {sides}. All pairs of a server are on one side, so `test`"
-        f" measures tools that were never trained on. Format `{form.name}`: {figures.lines} lines."
-        f" Every row names its contract, provider and licence.\n{commerce}\n"
-        "Tool definitions are the servers' own contracts: the right tool among the ones it was"
-        " offered with, in an order drawn from the row. `weight` 0 marks a call that is wrong on"
-        " purpose, to be repaired after its error: do not learn it.\n"
+    return ", ".join(
+        f"{n} server{'' if n == 1 else 's'} ({figures.splits[side]} pairs) in `{side}`"
+        for side, n in servers.items()
     )
 
 
-def _plural_s(n: int) -> str:
-    return "" if n == 1 else "s"
+def _list_writers(providers: Counter[str]) -> Iterator[str]:
+    for name, count in sorted(providers.items()):
+        if name != OFFLINE:
+            yield f"{count} by the models at `{name}`"
+    if count := providers.get(OFFLINE, 0):
+        yield f"{count} by rules alone (`{OFFLINE}`: no language model wrote them)"
 
 
-def _describe_writing(figures: Figures) -> str:
-    providers = figures.by["provider"]
-    offline = providers.get(OFFLINE, 0)
-    told = [f"{count} by the models at `{name}`" for name, count in sorted(providers.items())
-            if name != OFFLINE]  # fmt: skip
-    if offline:
-        told.append(f"{offline} by rules alone (`{OFFLINE}`: no language model wrote them)")
-    return (
-        "## How it was made\n\n"
-        "Synthetic, from the contracts that servers listed in a sandbox; written"
-        f" {'; '.join(told)}. Rules checked each call against its contract, and that its values"
-        " stand in the request;"
-        " then a judge scored it. Only accepted pairs are in."
-        f" {figures.simulated} hold a tool's answer that no tool gave;"
-        f" {figures.migrated} were carried over from an older contract.\n"
-    )
-
-
-def _describe_judging(trials: list[dict[str, Any]]) -> str:
-    lines = ["## The judge, and its own trial\n"]
+def _tabulate_trials(trials: list[dict[str, Any]]) -> str:
     if not trials:
-        return "\n".join([*lines, "No trial of the judge was published as of then.\n"])
+        return "No trial of the judge was published as of then."
     columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
     rows = [[*(t[name] for name in columns), f"{t['low']:.2f} to {t['high']:.2f}"] for t in trials]
-    lines += ["Known-good pairs and mutants with one flaw each, refused by:\n",
-              make_markdown_table([*columns, "95% interval"], rows, keep_cell)]  # fmt: skip
-    return "\n".join([*lines, ""])
+    table = make_markdown_table([*columns, "95% interval"], rows, keep_cell)
+    return f"Known-good pairs and mutants with one flaw each, refused by:\n\n{table}"
 
 
-def _describe_counts(figures: Figures) -> str:
-    lines = ["## Counts\n"]
-    for name, counts in figures.by.items():
-        listed = ", ".join(f"{value}: {count}" for value, count in sorted(counts.items()))
-        lines.append(f"- {name}: {listed}")
-    left = ", ".join(f"{why}: {count}" for why, count in figures.left_out.items())
-    return "\n".join([*lines, f"- left out: {left or 'none'}", ""])
-
-
-def _describe_limits(figures: Figures) -> str:
-    only = figures.by["provider"].keys() <= {OFFLINE}
-    rules = (
-        "- The wording is that of a grammar: plain, and less varied than people's.\n"
-        if only
-        else ""
-    )
-    judges = figures.by["judge"]
-    by_rules = sum(count for name, count in judges.items() if not name.startswith("model:"))
-    return (
-        "## Limitations\n\n"
-        f"{rules}- {by_rules} of {figures.pairs} pairs were judged by rules, not by a model or a"
-        " person.\n- No call was carried out; no request is from a user.\n"
-        f"- {figures.by['license'].get(_UNKNOWN, 0)} pairs have a source of unknown licence."
-        " The licence named is the source's; descriptions and names in tools are its text.\n"
-    )
-
-
-def _describe_versions(versions: list[tuple[str, str, str]]) -> str:
-    rows = [(t, m, f"`{d}`") for t, m, d in versions]
-    table = make_markdown_table(["table", "partition", "version"], rows, keep_cell)
-    return f"## Made from\n\n{table}\n"
+def _list_counts(figures: Figures) -> Iterator[str]:
+    for name, counts in {**figures.by, "left out": figures.left_out}.items():
+        told = counts.items() if name == "left out" else sorted(counts.items())
+        yield f"- {name}: {', '.join(f'{value}: {count}' for value, count in told) or 'none'}"
 
 
 def _read_sorted_rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -44,19 +44,12 @@ class Choice:
 
 @dataclass
 class Chosen:
-    """One pair with its judgement and the contracts it needs; `left_out` counts the others."""
+    """One pair with its judgement and the contracts it needs."""
 
     row: Row
     judgement: Row
     split: str
     contracts: Mapping[str, Mapping[str, Any]]
-
-
-@dataclass
-class Tally:
-    """Why rows were left out, and how many."""
-
-    left_out: Counter[str] = field(default_factory=Counter)
 
 
 def parse_moment(text: str, now: float | None = None) -> float:
@@ -96,8 +89,9 @@ def check_published(tables: Tables, as_of: float) -> None:
         )
 
 
-def select_pairs(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
-    """Every pair that was accepted as of then, marketplace by marketplace, each pair once."""
+def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+    """Every pair that was accepted as of then, marketplace by marketplace, each pair once; in
+    `left_out` it counts why others are not there."""
     seen: set[str] = set()
     for market in tables.partitions(PAIRS.name):
         judged = _read_accepted(tables, market, choice.as_of)
@@ -118,7 +112,7 @@ def select_pairs(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chose
             if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
                 why = "a server of the test side lists the same tool"
             if why is not None:
-                tally.left_out[why] += 1
+                left_out[why] += 1
                 continue
             offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
             row["offered"] = json.dumps(offered)
@@ -158,29 +152,23 @@ def _choose_side(row: Row, choice: Choice) -> tuple[str, str | None]:
 
 def _list_shown(row: Row) -> set[str]:
     """Every contract that the row rests on, or whose text it would carry."""
-    listed = [*_read_list(row, "contracts"), *_list_offered(row)]
+    listed = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
     return {row["contract_digest"], *listed, *(call.contract_digest for call in read_goldens(row))}
 
 
 def _list_offered(row: Row) -> list[str]:
     """The contracts to choose among. Where a row offers its own alone, the hard ones from which
     the checkers picked it without fail stand beside it: one tool alone teaches no choice."""
-    offered = _read_list(row, "offered")
+    offered = json.loads(row["offered"] or "[]")
     checks = json.loads(row["checks"] or "{}")
     sure = len(offered) <= 1 and checks.get("verdict") == "right"
     return list(dict.fromkeys([*offered, *(checks.get("candidates", []) if sure else [])]))
 
 
-def _read_list(row: Row, column: str) -> list[str]:
-    return json.loads(row[column] or "[]")
-
-
 def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
     """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
     wanted: set[str] = set()
-    for row in frame.select(
-        "contract_digest", "contracts", "offered", "checks", "calls"
-    ).to_dicts():
+    for row in frame.iter_rows(named=True):
         wanted |= _list_shown(row)
     snapshots = tables.read(SNAPSHOTS, market, as_of=at)
     rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()

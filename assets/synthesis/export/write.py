@@ -16,7 +16,6 @@ from assets.synthesis.export.select import (
     Choice,
     Chosen,
     ExportError,
-    Tally,
     check_published,
     select_pairs,
 )
@@ -61,7 +60,7 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
 
 
 def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures:
-    tally, figures = Tally(), Figures()
+    figures = Figures()
     with ExitStack() as stack:
         files: dict[str, _Writer] = {}
 
@@ -73,18 +72,18 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
                 stack.callback(made.close)
             return files[path]
 
-        for one in select_pairs(tables, choice, tally):
+        for one in select_pairs(tables, choice, figures.left_out):
             try:
                 lines = list(_make_lines(one, form))
             except Unshowable as why:
-                tally.left_out[str(why)] += 1
+                figures.left_out[str(why)] += 1
                 continue
             for line, about in lines:
                 file(f"data/{one.split}.{form.suffix}", form.suffix).add(line)
                 if form.beside:
                     file(f"rows/{one.split}.jsonl", "jsonl").add(about)
             figures.add(one, len(lines))
-    figures.left_out = Counter(dict(sorted(tally.left_out.items())))
+    figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
         told = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
         raise ExportError(

@@ -14,12 +14,10 @@ from assets.synthesis.offline.choice import answer_choice
 from assets.synthesis.offline.irrelevant import answer_aside
 from assets.synthesis.offline.language.rewrites import answer_worded
 from assets.synthesis.offline.missing_value import answer_vague
-from assets.synthesis.offline.requests import LANGUAGE, STYLES, answer_requests, make_request
+from assets.synthesis.offline.requests import answer_requests
 from assets.synthesis.offline.several import answer_several
 from assets.synthesis.offline.tool_results import answer_acted
 from warehouse.llm.client import Completion, LLMError, Request
-
-__all__ = ["LANGUAGE", "STYLES", "Offline", "answer_call", "answer_requests", "make_request"]
 
 Json = Any
 Answer = Callable[[Mapping[str, Json], int], Json]

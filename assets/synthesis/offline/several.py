@@ -53,7 +53,7 @@ def _call_beside(
     for number, contract in enumerate(contracts, 1):
         part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
         said = end_sentence(part["instruction"])
-        text = f"{text} {_join_sentence(said, _ALSO, rng)}" if text else said[0].upper() + said[1:]
+        text = _add_sentence(text, said, _ALSO, rng)
         calls.append({"tool": number, "arguments": part["values"]})
     return {"instruction": text, "calls": calls}
 
@@ -92,10 +92,8 @@ def _draw_another(
 ) -> list[Filled]:
     """The same parameters; what the request is about has another value, choices may stay."""
     taken = [item.value for item in first]
-    fresh = {
-        item.slot.name: item
-        for item in fill_parameters(contract, "direct", rng, world, taken=taken)
-    }
+    drawn = fill_parameters(contract, "direct", rng, world, taken=taken)
+    fresh = {item.slot.name: item for item in drawn}
     names = [item.slot.name for item in first]
     kept = {item.slot.name: item for item in first}
     # Usually one thing changes and the rest stays as it was said.
@@ -119,13 +117,12 @@ def _call_in_sequence(
         profile = meta.get("profile") if number == 1 else None
         part = make_request(contract, "direct", rng, profile, world, without)
         said = end_sentence(part["instruction"])
-        text = f"{text} {_join_sentence(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
+        text = _add_sentence(text, said, _THEN, rng)
         arguments = dict(part["values"])
         if found:
             name, value, where = found
-            label = next(
-                Filled(slot, value).label for slot in read_slots(contract) if slot.name == name
-            )
+            slots = {slot.name: slot for slot in read_slots(contract)}
+            label = Filled(slots[name], value).label
             told = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
             text, arguments[name] = f"{text} {told}", value
         tool = min(number, len(contracts))
@@ -188,12 +185,12 @@ def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
         yield key, value
 
 
-def _join_sentence(said: str, forms: Sequence[str], rng: random.Random) -> str:
-    """The next part, joined on by a word where it starts with one that may lose its capital."""
+def _add_sentence(text: str, said: str, forms: Sequence[str], rng: random.Random) -> str:
+    """The text and its next part, joined on by a word where that may lose its capital."""
     first = said.split()[0].strip(",':").lower()
-    if find_base_form(first) is None and first not in _COMMON:
-        return said[0].upper() + said[1:]
-    return rng.choice(forms).replace("{b}", said[0].lower() + said[1:])
+    if not text or (find_base_form(first) is None and first not in _COMMON):
+        return f"{text} {said[0].upper()}{said[1:]}".lstrip()
+    return f"{text} {rng.choice(forms).replace('{b}', said[0].lower() + said[1:])}"
 
 
 _COMMON = set(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.tables import TASKS, reaches_judge
+from assets.synthesis.common.tables import TASKS, reaches_judge, read_goldens
 from warehouse.sanitize.escape import make_markdown_table
 from warehouse.statistics import wilson_interval
 
@@ -22,22 +22,19 @@ def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
         "failed": verdicts["failed"],
         "provider": _join_names(row["provider"] for row in rows),
     }
-    by_task = [
-        [task, *(str(n) for n in _count_outcomes([row for row in rows if row["task"] == task]))]
-        for task in TASKS
-        if any(row["task"] == task for row in rows)
-    ]
-    tables = {
-        "by_task": make_markdown_table(["task", "rows", *_FATES], by_task),
-        "why_not": make_markdown_table(
-            ["rows", "why"], [[str(n), why] for why, n in count_reasons(rows)]
-        ),
-        "latest": make_markdown_table(
-            ["task", "fate", "tool", "instruction", "call"],
-            [_make_line(row) for row in _sample_pairs(rows)],
-        ),
+    by_task = {task: [row for row in rows if row["task"] == task] for task in TASKS}
+    counts = [[task, *map(str, _count_outcomes(own))] for task, own in by_task.items() if own]
+    # A few pairs of every task, so that no kind hides the others.
+    each = max(2, _SHOWN // len(TASKS))
+    latest = [row for own in by_task.values()
+              for row in [one for one in own if one["status"] == "ok"][:each]]  # fmt: skip
+    reasons = [[str(n), why] for why, n in count_reasons(rows)]
+    head = ["task", "fate", "tool", "instruction", "call"]
+    return figures, {
+        "by_task": make_markdown_table(["task", "rows", *_FATES], counts),
+        "why_not": make_markdown_table(["rows", "why"], reasons),
+        "latest": make_markdown_table(head, [_make_line(row) for row in latest]),
     }
-    return figures, tables
 
 
 _FATES = ("accept", "unsure", "reject", "twin", "failed")
@@ -85,17 +82,19 @@ def report_judgements(
         "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
         "judge": _join_names(row["judge"] for row in rows),
     }
-    texts = {row["pair_id"]: row for row in pairs}
-    worst = sorted(
-        (row for row in rows if row["verdict"] == "reject"), key=lambda row: row["score"]
-    )
+    texts = {row["pair_id"]: str(row["instruction"])[:200] for row in pairs}
+    rejected = [row for row in rows if row["verdict"] == "reject"]
     lines = [
-        [f"{row['score']:.1f}", row["tool"], _get_text(texts, row), str(row["reasons"])[:160]]
-        for row in worst[:_SHOWN]
+        [
+            f"{row['score']:.1f}",
+            row["tool"],
+            texts.get(row["pair_id"], ""),
+            str(row["reasons"])[:160],
+        ]
+        for row in sorted(rejected, key=lambda row: row["score"])[:_SHOWN]
     ]
-    return figures, {
-        "rejected_pairs": make_markdown_table(["score", "tool", "instruction", "reasons"], lines)
-    }
+    head = ["score", "tool", "instruction", "reasons"]
+    return figures, {"rejected_pairs": make_markdown_table(head, lines)}
 
 
 def tabulate_trials(rows: Sequence[Row]) -> str:
@@ -120,33 +119,13 @@ def tabulate_costs(rows: Sequence[Row]) -> str:
     return make_markdown_table(head, lines)
 
 
-def _sample_pairs(rows: Sequence[Row]) -> list[Row]:
-    """A few pairs of every task, so that no kind hides the others."""
-    each = max(2, _SHOWN // len(TASKS))
-    found = []
-    for task in TASKS:
-        mine = [row for row in rows if row["task"] == task and row["status"] == "ok"]
-        found += mine[:each]
-    return found
-
-
 def _make_line(row: Row) -> list[str]:
-    calls = [
-        f"{c['tool']}({_shorten_arguments(c['arguments'])})"
-        for c in json.loads(row["calls"] or "[]")
-    ]
-    said = str(row["instruction"])[:200]
+    calls = []
+    for call in read_goldens(row):
+        said = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        calls.append(f"{call.tool}({said})")
     called = "; ".join(calls)[:90] or "no call"
-    return [row["task"], _name_outcome(row), row["tool"], said, called]
-
-
-def _shorten_arguments(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-
-
-def _get_text(texts: Mapping[str, Row], row: Row) -> str:
-    pair = texts.get(row["pair_id"])
-    return str(pair["instruction"])[:200] if pair else ""
+    return [row["task"], _name_outcome(row), row["tool"], str(row["instruction"])[:200], called]
 
 
 def _join_names(values: Iterable[Any]) -> str:

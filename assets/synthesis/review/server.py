@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from assets.synthesis.review.review import Review, ReviewError, show_row
+from assets.synthesis.review.review import Review, ReviewError
+from assets.synthesis.review.shown_row import show_row
 
 Json = Any
 BODY_CAP = 16_384  # bytes of a label with its note

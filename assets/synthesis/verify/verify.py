@@ -18,13 +18,13 @@ from assets.synthesis.common.contract_reading import (
 )
 from assets.synthesis.verify.checks.description_echo import find_echo, show_scalar
 from assets.synthesis.verify.checks.request_form import find_form_flaws
+from assets.synthesis.verify.checks.reversed_ends import find_reversed_ends
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import (
     ABSENT,
     LIKELY,
     STATED,
     Text,
-    fold_text,
     grade_value,
     walk_leaves,
 )
@@ -106,7 +106,7 @@ def find_ungrounded(
             kind = "ungrounded_value"
         reason = f"{show_scalar(leaf)[:60]!r} is not in the text ({how})"
         yield Finding(kind, path[:200], reason, certain=False)
-    yield from _find_reversed(arguments, text)
+    yield from find_reversed_ends(arguments, text)
 
 
 def find_worst_grade(
@@ -178,33 +178,3 @@ def _is_mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
     """Whether a nested value is stated but for its bookkeeping (a `type`, an index, a flag)."""
     stated = sum(how == STATED for _, how, _ in grades)
     return len(grades) >= 4 and stated / len(grades) >= 0.75
-
-
-_OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}
-_IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
-
-
-def _find_reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
-    """Ends swapped: the text goes from A to B, the call from B to A."""
-    ends: dict[str, list[str | None]] = {}
-    for name, value in list(arguments.items())[:60]:
-        words = list(split_identifier(str(name)))
-        for side, marks in enumerate((_OUT, _IN)):
-            if marks & set(words) and isinstance(value, str) and 2 <= len(value) <= 60:
-                rest = "_".join(word for word in words if word not in marks)
-                ends.setdefault(rest, [None, None])[side] = value
-    for out, into in ends.values():
-        if out and into and _goes(into, out, text) and not _goes(out, into, text):
-            reason = f"the text goes from {into[:40]!r} to {out[:40]!r}"
-            yield Finding("ungrounded_value", "", reason, certain=False)
-
-
-def _goes(start: str, end: str, text: Text) -> bool:
-    """Whether the text says from `start` to `end`."""
-    if fold_text(start) not in text.folded or fold_text(end) not in text.folded:
-        return False
-    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold_text(start))
-    rest = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
-        fold_text(end)
-    )
-    return re.search(rf"{words}{rest}\b", text.folded) is not None

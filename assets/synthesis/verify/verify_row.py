@@ -6,6 +6,7 @@ read is a finding.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from assets.contracts.validate import validate_call
@@ -89,14 +90,11 @@ def _check_borrowed(said: Conversation, number: int, golden: Golden) -> Findings
             yield Finding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
-def _make_several_check(least: int) -> Callable[[Conversation, str, Contracts], Findings]:
-    def check(said: Conversation, own: str, contracts: Contracts) -> Findings:
-        if len(said.calls) < least:
-            found = f"{len(said.calls)} calls, expected at least {least}"
-            yield Finding("missing_call", "calls", found)
-        yield from _check_several(said, own, contracts)
-
-    return check
+def _check_at_least(least: int, said: Conversation, own: str, contracts: Contracts) -> Findings:
+    if len(said.calls) < least:
+        found = f"{len(said.calls)} calls, expected at least {least}"
+        yield Finding("missing_call", "calls", found)
+    yield from _check_several(said, own, contracts)
 
 
 def _check_agreement(said: Conversation) -> Findings:
@@ -124,12 +122,10 @@ def _check_no_tool(said: Conversation, own: str, contracts: Contracts) -> Findin
 
 def _find_work_words(contract: Mapping[str, Json]) -> set[str]:
     """The stems of the words that say what a tool does, out of its name and its purpose."""
-    name = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
-    told = (
-        name
-        if len(name) > 1
-        else [read_purpose(contract).verb, *read_purpose(contract).rest.split()]
-    )
+    told = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
+    if len(told) < 2:
+        aim = read_purpose(contract)
+        told = [aim.verb, *aim.rest.split()]
     return {stem_word(word.lower()) for word in told if word.isalpha() and len(word) > 2}
 
 
@@ -139,13 +135,9 @@ def _check_no_call(said: Conversation) -> Findings:
 
 
 def _check_question(message: tuple[str, str] | None) -> Findings:
-    asks = message is not None and message[0] == "assistant" and _is_question(message[1])
-    if not asks:
+    role, text = message or ("", "")
+    if role != "assistant" or not any(mark in text for mark in "?？؟"):
         yield Finding("no_question", "messages", "the assistant asks nothing")
-
-
-def _is_question(text: str) -> bool:
-    return any(mark in text for mark in "?？؟")
 
 
 def _check_missing(said: Conversation, own: str, contracts: Contracts) -> Findings:
@@ -153,8 +145,7 @@ def _check_missing(said: Conversation, own: str, contracts: Contracts) -> Findin
     yield from _check_no_call(said)
     yield from _check_question(said.messages[-1] if said.messages else None)
     yield from find_form_flaws(contracts[own], said.text, "")
-    required = get_required(contracts[own])
-    if not required:
+    if not get_required(contracts[own]):
         yield Finding("nothing_missing", "", "the tool requires no value")
 
 
@@ -198,10 +189,10 @@ def _holds_error(message: str, path: str, squeezed: str) -> bool:
 
 
 _CHECKS: dict[str, Callable[[Conversation, str, Contracts], Findings]] = {
-    SINGLE: _make_several_check(1),
-    LOOKALIKE: _make_several_check(1),
-    PARALLEL: _make_several_check(2),
-    SEQUENTIAL: _make_several_check(2),
+    SINGLE: partial(_check_at_least, 1),
+    LOOKALIKE: partial(_check_at_least, 1),
+    PARALLEL: partial(_check_at_least, 2),
+    SEQUENTIAL: partial(_check_at_least, 2),
     NO_TOOL: _check_no_tool,
     MISSING: _check_missing,
     CLARIFY: _check_clarification,

@@ -66,32 +66,18 @@ class Partners:
     def choose_beside(self, row: Row) -> list[Row]:
         """Partners of parallel calls: none (the same tool again), of its server, or of another."""
         part = hash_fraction("parallel", *_make_key(row))
-        if part < 1 / 3:
-            return [] if self.has_parameters(row) else self._choose_nearby(row)
-        return (
-            self._choose_nearby(row)
-            if part < 2 / 3
-            else self._choose_elsewhere(row) or self._choose_nearby(row)
-        )
-
-    def _choose_nearby(self, row: Row) -> list[Row]:
-        return self._rank_partners(row, self._servers.get(row["server_id"], ()))[:1]
-
-    def _choose_elsewhere(self, row: Row) -> list[Row]:
-        return next(
-            (
-                self._rank_partners(row, tools)[:1]
-                for tools in self._walk_other_servers(row)
-                if tools
-            ),
-            [],
-        )
+        if part < 1 / 3 and self.has_parameters(row):
+            return []
+        nearby = self._rank_partners(row, self._servers.get(row["server_id"], ()))[:1]
+        if part < 2 / 3:
+            return nearby
+        elsewhere = next(self._walk_other_servers(row), [])
+        return self._rank_partners(row, elsewhere)[:1] or nearby
 
     def _rank_partners(self, row: Row, tools: Sequence[Row]) -> list[Row]:
         apart = [one for one in tools if one["tool"] != row["tool"]]
-        return sorted(
-            apart, key=lambda one: hash_fraction("beside", *_make_key(row), *_make_key(one))
-        )
+        own = _make_key(row)
+        return sorted(apart, key=lambda one: hash_fraction("beside", *own, *_make_key(one)))
 
     def _walk_other_servers(self, row: Row) -> Iterator[list[Row]]:
         """The tools of other servers whose names tell them apart, server by server, in an order of
@@ -108,15 +94,12 @@ class Partners:
     def choose_chain(self, row: Row) -> Row | None:
         """The tool that goes best before or after this one: of its server, else of another."""
         for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
-            fits = [one for one in tools if one["tool"] != row["tool"] and self._joins(row, one)]
+            apart = [one for one in tools if one["tool"] != row["tool"]]
+            scored = [(self._score_joint(row, one), one) for one in apart]
+            fits = [fit for fit in scored if fit[0] >= JOINED]
             if fits:
-                return min(
-                    fits, key=lambda one: (-self._score_joint(row, one), _break_tie(row, one))
-                )
+                return min(fits, key=lambda fit: (-fit[0], _break_tie(row, fit[1])))[1]
         return None
-
-    def _joins(self, row: Row, other: Row) -> bool:
-        return self._score_joint(row, other) >= JOINED
 
     def _score_joint(self, row: Row, other: Row) -> float:
         return chain_links(self._get_link(row), self._get_link(other))[1]

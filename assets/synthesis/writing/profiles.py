@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import SINGLE
 from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]
@@ -53,6 +54,11 @@ DIRECTIONS: dict[str, str] = {
 def make_rng(row: Row, task: str, index: int, policy: SynthesisPolicy, use: str) -> random.Random:
     """A generator for one `use` of one row's draws, apart from all others."""
     return random.Random(digest([row["contract_digest"], task, index, policy.seed, use]))
+
+
+def make_seed(task: str, policy: SynthesisPolicy) -> int:
+    """The seed of a task's requests: each its own, or two tasks would ask for one text twice."""
+    return policy.seed if task == SINGLE else int(digest([policy.seed, task])[:7], 16)
 
 
 def draw_profile(row: Row, task: str, index: int, policy: SynthesisPolicy) -> dict[str, str]:

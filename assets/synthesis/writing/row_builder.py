@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import (
     PAIRS,
-    SINGLE,
     Golden,
     dump_text,
     make_pair_id,
@@ -21,14 +20,13 @@ from assets.synthesis.verify.verify import Verification
 from assets.synthesis.verify.verify_row import verify_row
 from assets.synthesis.writing.contract_prompt import format_value
 from assets.synthesis.writing.failures import StepFailed, make_step_failure
-from assets.synthesis.writing.profiles import choose_kind, draw_profile, make_rng
+from assets.synthesis.writing.profiles import choose_kind, draw_profile, make_rng, make_seed
 from assets.synthesis.writing.receipts import join_licences, make_receipt, share_receipt
 from assets.synthesis.writing.scenario import World, make_environment
 from assets.synthesis.writing.text_checks import refuse_order, refuse_unasked_words
 from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
-from warehouse.storage.digest import digest
 
 Json = Any
 Value = TypeVar("Value", bound=BaseModel)
@@ -154,14 +152,6 @@ class Writing:
     def _texts(self) -> frozenset[tuple[str, ...]]:
         return collect_runs([self.read_contract(row) for row in self.unit.shown])
 
-    def check_values(self, step: str, values: Mapping[str, Json]) -> dict[str, Json]:
-        """A model's values, where they are JSON: NaN and half a character are not."""
-        try:
-            dump_text(dict(values))
-        except ValueError as error:
-            raise make_step_failure(step, error) from error
-        return dict(values)
-
     def set_conversation(
         self,
         messages: Sequence[Mapping[str, Json]],
@@ -206,8 +196,3 @@ class Writing:
             "usd": round(sum(step["usd"] for step in self.steps), 9),
         }
         return {**made, "pair_id": make_pair_id(made)}
-
-
-def make_seed(task: str, policy: SynthesisPolicy) -> int:
-    """The seed of a task's requests: each its own, or two tasks would ask for one text twice."""
-    return policy.seed if task == SINGLE else int(digest([policy.seed, task])[:7], 16)

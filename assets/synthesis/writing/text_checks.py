@@ -1,8 +1,12 @@
-"""What no text of a model may be: an order to its reader, a tool's own text, another language."""
+"""What no answer of a model may be: an order to its reader, a tool's own text, another language."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from assets.synthesis.common.tables import dump_text
 from assets.synthesis.verify.checks.injected_orders import find_order, find_repeated_run
 from assets.synthesis.verify.checks.languages import find_other_language
-from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.failures import StepFailed, make_step_failure
 
 _HINT = "the answer is kept in the ledger; look at the tool's text"
 
@@ -23,3 +27,13 @@ def refuse_unasked_words(
     if (other := find_other_language(text, language)) is not None:
         found = f"the text is in {other}, asked for {language}"
         raise StepFailed(step, "wrong_language", found, "another model or seed may help")
+
+
+def check_values(step: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's values, where they are JSON: NaN and half a character are not. Raises
+    StepFailed."""
+    try:
+        dump_text(dict(values))
+    except ValueError as error:
+        raise make_step_failure(step, error) from error
+    return dict(values)

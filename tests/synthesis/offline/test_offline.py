@@ -16,7 +16,6 @@ from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.values.invent import make_from_pattern
-from assets.synthesis.offline.values.values import draw_call_arguments
 from assets.synthesis.verify.verify import verify
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
@@ -117,7 +116,9 @@ def test_slots_resolve_references_and_nullable_unions() -> None:
 
 def test_values_quoted_in_the_description_are_used() -> None:
     drawn = {
-        draw_call_arguments(canonicalize_contract(CITY_TIME), random.Random(n))["timezone"]
+        answer_requests({"contract": canonicalize_contract(CITY_TIME), "count": 1}, n)["requests"][
+            0
+        ]["values"]["timezone"]
         for n in range(40)
     }
     assert {"America/New_York", "Europe/London"} <= drawn

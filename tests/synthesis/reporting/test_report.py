@@ -68,7 +68,7 @@ def test_what_a_model_wrote_is_text_on_the_page() -> None:
     assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 
 
-def test_an_empty_night_has_a_page_too() -> None:
+def test_an_empty_run_has_a_page_too() -> None:
     assert report_pairs([])[0]["provider"] == "none"
     assert report_judgements([], [])[0]["mean_score"] is None
     assert tabulate_trials([]) == "none"

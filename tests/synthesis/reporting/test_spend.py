@@ -1,4 +1,4 @@
-"""Costs per stage, marketplace and accepted pair: the sums add up, and a dear night is refused."""
+"""Costs per stage, marketplace and accepted pair: sums add up, an expensive run is refused."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ KINDS = {"files", "ids", "places", "people", "dates"}
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(ALL), st.sampled_from(["en", "de", "tr", "zh", "xx"]), st.integers(0, 99))
-def test_a_world_is_whole_and_the_same_every_night(tool: Json, language: str, seed: int) -> None:
+def test_a_world_is_whole_and_the_same_in_every_run(tool: Json, language: str, seed: int) -> None:
     world = make_environment(tool, language, random.Random(seed))
     assert world == make_environment(tool, language, random.Random(seed))
     assert world.keys() == KINDS

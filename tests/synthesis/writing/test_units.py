@@ -220,5 +220,5 @@ def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes()
     assert [u.rows for u in planned(pair, ALL_TASKS) if u.task == SEQUENTIAL] == [
         tuple(pair), tuple(pair[::-1]),
     ]  # fmt: skip
-    strangers = [tool(0, "list", "file"), tool(0, "delete", "song")]
-    assert not [u for u in planned(strangers, ALL_TASKS) if u.task == SEQUENTIAL]
+    unrelated = [tool(0, "list", "file"), tool(0, "delete", "song")]
+    assert not [u for u in planned(unrelated, ALL_TASKS) if u.task == SEQUENTIAL]

@@ -41,7 +41,7 @@ def test_the_default_endpoint_of_the_client_is_not_approved_either(tmp_path: Pat
         Writer((Role("generator", model="m"),)).make_llm(warehouse(tmp_path), "private")
 
 
-def test_the_door_refuses_and_publishes_nothing(tmp_path: Path) -> None:
+def test_the_asset_refuses_and_publishes_nothing(tmp_path: Path) -> None:
     result = dg.materialize(
         [pairs],
         partition_key="private",

@@ -1,12 +1,12 @@
 """`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import PAIRS, SINGLE, Golden, dump_text
+from assets.synthesis.common.tables import Golden, make_single_row
 from assets.synthesis.judging.adhoc.files import Given, Tools
 from assets.synthesis.judging.judge import judge
 from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
@@ -90,18 +90,5 @@ def _make_pair_row(at: int, row: Given, verdict: str, tools: Tools) -> dict[str,
     digest = tools.digests[row.tool_id]
     beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
     call = Golden(row.server, row.tool, digest, dict(row.arguments))
-    made: Mapping[str, Json] = {
-        "pair_id": str(at),
-        "server_id": row.server,
-        "tool": row.tool,
-        "contract_digest": digest,
-        "task": SINGLE,
-        "instruction": row.instruction,
-        "arguments": dump_text(row.arguments),
-        "calls": dump_text([vars(call)]),
-        "messages": "[]",
-        "offered": dump_text(sorted({digest, *beside})),
-        "status": "ok",
-        "verdict": verdict,
-    }
-    return {**dict.fromkeys(PAIRS.columns), **made}
+    made = make_single_row(call, row.instruction, beside)
+    return {**made, "pair_id": str(at), "verdict": verdict}

@@ -20,12 +20,6 @@ from assets.vectors.lexicon import split_identifier
 Json = Any
 Pair = dict[str, Json]
 Contract = Mapping[str, Json]
-# All that the corpus of labelled flaws knows; the last three only sense can tell.
-FLAWS = (
-    "missing_required_argument", "unknown_argument", "wrong_type", "ungrounded_value",
-    "missing_required_value", "names_the_tool", "not_an_instruction", "copies_description",
-    "unrealistic", "wrong_tool",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -187,6 +181,8 @@ _MUTATIONS: dict[str, Callable[[Source], Changed]] = {
     "copies_description": _copy_description,
     "unrealistic": _repeat_words,
 }
+# All that the corpus of labelled flaws knows; the last three only sense can tell.
+FLAWS = (*_MUTATIONS, "wrong_tool")
 
 
 def _find_other_tool(

@@ -16,11 +16,10 @@ from assets.contracts.canonical import canonicalize_contract as canonical
 from assets.contracts.canonical import contract_digest
 from assets.synthesis.common.tables import (
     ONE_CALL,
-    PAIRS,
-    SINGLE,
     Golden,
     dump_text,
     make_pair_id,
+    make_single_row,
     reaches_judge,
 )
 from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
@@ -60,22 +59,13 @@ def _make_row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) 
     digest = digests[server, tool]
     offered = sorted(found for (of, _), found in digests.items() if of == server)
     call = Golden(server, tool, digest, told["arguments"])
-    row = dict.fromkeys(PAIRS.columns) | {
+    row = make_single_row(call, told["instruction"], offered) | {
         "marketplace": "known_good",
-        "server_id": server,
-        "tool": tool,
-        "contract_digest": digest,
         "plan_digest": "known_good",
-        "task": SINGLE,
         "index": 0,
         "kind": told["kind"],
         "profile": dump_text({"language": told["language"]}),
-        "calls": dump_text([vars(call)]),
-        "messages": "[]",
         "contracts": dump_text(offered),
-        "offered": dump_text(offered),
-        "status": "ok",
-        "verdict": "accept",
     }
     row = rewrite_row(row, told["instruction"], told["arguments"])
     return {**row, "pair_id": make_pair_id(row), "_mutants": told["mutants"]}

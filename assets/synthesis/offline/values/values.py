@@ -15,12 +15,10 @@ from assets.contracts.schema.step_budget import spend_steps
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import (
     Slot,
-    get_input_schema,
     guess_json_type,
     read_fields,
     resolve_schema,
 )
-from assets.synthesis.common.contract_reading import read_slots as slots_of
 from assets.synthesis.offline.values.invent import invent_value, make_from_pattern
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.numbers import draw_number
@@ -173,15 +171,3 @@ def _draw_string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))
-
-
-def draw_call_arguments(
-    contract: Mapping[str, Json], rng: random.Random, optional: float = 0.0
-) -> dict[str, Json]:
-    """Arguments for a call: every required parameter, each optional one with that probability."""
-    root = get_input_schema(contract)
-    chosen = [s for s in slots_of(contract) if s.required or rng.random() < optional]
-    found: dict[str, Json] = {}
-    for slot in chosen:
-        found[slot.name] = draw_new_value(slot, root, rng, found.values())
-    return found

@@ -49,22 +49,11 @@ def _find_repeated_sentence(said: list[str], description: str) -> str | None:
         words = extract_content(sentence)[:40]
         if len(words) < 4 or len(set(words) & set(said)) < 0.8 * len(set(words)):
             continue
-        shared = _count_in_order(said[:120], words)
+        blocks = SequenceMatcher(None, said[:120], words, autojunk=False).get_matching_blocks()
+        shared = sum(block.size for block in blocks)
         if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(said):
             return sentence
     return None
-
-
-def _count_in_order(one: list[str], other: list[str]) -> int:
-    """How many words both hold in the same order, gaps allowed."""
-    best = [0] * (len(other) + 1)
-    for word in one:
-        row = [0]
-        for position, against in enumerate(other):
-            longer = max(best[position + 1], row[position])
-            row.append(best[position] + 1 if word == against else longer)
-        best = row
-    return best[-1]
 
 
 def extract_content(text: str) -> list[str]:

@@ -22,6 +22,7 @@ from assets.synthesis.writing.tasks.single import (
     take_draft,
 )
 from assets.synthesis.writing.tasks.slotfill import state_request
+from assets.synthesis.writing.text_checks import check_values
 from warehouse.llm.client import Reply
 
 
@@ -48,7 +49,7 @@ async def write_vague(writing: Writing) -> None:
         writing.set_conversation(messages, [], [own])
         return
     answer = writing.check_text("missing", said.answer)
-    values = writing.check_values("missing", said.values)
+    values = check_values("missing", said.values)
     whole = f"{text}\n{said.question.strip()}\n{answer}"
     arguments = await ask_call_of(writing, own, whole, values)
     messages += [make_user_message(answer), make_call_message(1, [(own["tool"], arguments)])]
@@ -90,7 +91,7 @@ async def write_recovery(writing: Writing) -> None:
     made = {"wrong": wrong.arguments, "error": wrong.error}
     meta = {"instruction": text, "values": right, **made}
     repaired = await writing.ask("repair", Call, own, meta)
-    arguments = writing.check_values("repair", repaired.value.arguments)
+    arguments = check_values("repair", repaired.value.arguments)
     messages = [
         make_user_message(text),
         make_call_message(1, [(own["tool"], wrong.arguments)]),

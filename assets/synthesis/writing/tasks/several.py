@@ -21,6 +21,7 @@ from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.single import ask_call_of, format_order
 from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
+from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.tool_chains import chain_links, make_link
 from assets.synthesis.writing.units import Row
 
@@ -63,7 +64,7 @@ async def _write_request(
     reply = await writing.ask(_STEP, Several, rows, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request(_STEP, reply.value.instruction)
-    steps = [step.model_copy(update={"arguments": writing.check_values(_STEP, step.arguments)})
+    steps = [step.model_copy(update={"arguments": check_values(_STEP, step.arguments)})
              for step in reply.value.calls]  # fmt: skip
     if flaw := _find_misshape(shape, steps, len(rows)):
         raise StepFailed(_STEP, *flaw, _AGAIN)

@@ -20,6 +20,7 @@ from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from assets.synthesis.writing.tasks.invocation_check import check_invocation
 from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
+from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row, Unit, count_rows
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError, Reply
@@ -104,7 +105,7 @@ def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: 
 async def ask_call_of(writing: Writing, row: Row, text: str, values: Values) -> Values:
     """The caller's arguments for a request to one tool."""
     reply = await writing.ask("call", Call, row, {"instruction": text, "values": values})
-    return writing.check_values("call", reply.value.arguments)
+    return check_values("call", reply.value.arguments)
 
 
 def shuffle_tools(writing: Writing, rows: Sequence[Row]) -> list[Row]:

@@ -11,6 +11,7 @@ from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import DIRECTIONS, draw_directions, is_evolved
 from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
+from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row
 
 Json = Any
@@ -22,7 +23,7 @@ MOST_ADDED = 60  # words a step; what grows more is another request, or talk abo
 async def state_request(writing: Writing, draft: Draft, world: World) -> tuple[str, Values]:
     """The request with every required value in its words."""
     text = writing.set_request("generate", draft.instruction)
-    return await _state_values(writing, text, writing.check_values("generate", draft.values), world)
+    return await _state_values(writing, text, check_values("generate", draft.values), world)
 
 
 async def _state_values(
@@ -55,7 +56,7 @@ async def ask_revision(
         "language": writing.language,
     }
     reply = await writing.ask("revise", Worded, row, meta)
-    said = writing.check_values("revise", reply.value.values)
+    said = check_values("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
     text = writing.set_request("revise", reply.value.instruction)
     return text, {**values, **told}
@@ -96,7 +97,7 @@ async def _evolve_step(
     if len(text) <= len(before) or added > MOST_ADDED:
         found = f"{added} words added, expected 10 to 20"
         raise StepFailed("evolve", "not_evolved", found, "another model or seed may help")
-    return text, {**values, **writing.check_values("evolve", reply.value.values)}
+    return text, {**values, **check_values("evolve", reply.value.values)}
 
 
 def find_absent(contract: Contract, text: str, values: Mapping[str, Json]) -> list[str]:

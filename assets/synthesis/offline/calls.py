@@ -15,11 +15,9 @@ Json = Any
 def answer_call(meta: Mapping[str, Json], seed: int) -> Json:
     """The values; after an error, repaired: what fits stays, what does not is made to."""
     values = dict(meta.get("values") or {})
-    if "error" not in meta and "wrong" not in meta:
-        return {"arguments": values}
-    return {
-        "arguments": repair_arguments(meta["contract"], values, dict(meta.get("wrong") or {}), seed)
-    }
+    if "error" in meta or "wrong" in meta:
+        values = repair_arguments(meta["contract"], values, dict(meta.get("wrong") or {}), seed)
+    return {"arguments": values}
 
 
 def repair_arguments(

@@ -78,14 +78,13 @@ def _count_fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
         str(member.get("description") or "")[:200]
         for member in members.values() if isinstance(member, Mapping)
     )  # fmt: skip
-    return {
-        "name": Counter(_stem_words(" ".join(split_identifier(str(contract.get("name") or ""))))),
-        "description": Counter(_stem_words(str(contract.get("description") or "")[:600])),
-        "parameters": Counter(
-            _stem_words(" ".join(" ".join(split_identifier(str(n))) for n in members))
-        ),
-        "told": Counter(_stem_words(told[:3000])),
+    texts = {
+        "name": " ".join(split_identifier(str(contract.get("name") or ""))),
+        "description": str(contract.get("description") or "")[:600],
+        "parameters": " ".join(word for name in members for word in split_identifier(str(name))),
+        "told": told[:3000],
     }
+    return {field: Counter(_stem_words(text)) for field, text in texts.items()}
 
 
 def _score_tools(

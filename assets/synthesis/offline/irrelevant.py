@@ -38,12 +38,9 @@ def answer_aside(meta: Mapping[str, Json], seed: int) -> Json:
 
 def _collect_terms(contracts: Sequence[Mapping[str, Json]]) -> set[str]:
     """The content words that the tools use of themselves."""
-    text = " ".join(
-        f"{' '.join(split_identifier(str(c.get('name') or '')))}"
-        f" {str(c.get('description') or '')[:600]}"
-        for c in contracts
-    )
-    return set(extract_terms(text))
+    names = [word for c in contracts for word in split_identifier(str(c.get("name") or ""))]
+    about = [str(c.get("description") or "")[:600] for c in contracts]
+    return set(extract_terms(" ".join([*names, *about])))
 
 
 def _stem_words(words: Sequence[str]) -> set[str]:

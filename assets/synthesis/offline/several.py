@@ -160,10 +160,8 @@ def _find_borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, J
         sort = find_sort(slot)
         wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
         for key, value in found:
-            alike = (
-                find_sort(Slot(key, {}, True, split_identifier(key), "")) == sort
-                and sort != "project"
-            )
+            kept = find_sort(Slot(key, {}, True, split_identifier(key), ""))
+            alike = kept == sort != "project"
             own = key in (slot.name, *slot.words) or key in wanted or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
             if own and isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema):

@@ -75,11 +75,8 @@ def _make_by_purpose(
 
 def _find_noun(contract: Mapping[str, Json]) -> str:
     """What the tool deals in: the last word of its name that is no verb."""
-    words = [
-        w
-        for w in split_identifier(str(contract.get("name") or ""))
-        if not find_base_form(w) and len(w) > 2
-    ]
+    words = split_identifier(str(contract.get("name") or ""))
+    words = [word for word in words if not find_base_form(word) and len(word) > 2]
     return words[-1] if words and words[-1].isascii() else "result"
 
 

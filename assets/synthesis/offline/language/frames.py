@@ -32,9 +32,8 @@ def make_sentence(
 ) -> str:
     """One request that states the values, in a style and, as far as it goes, a profile's tone;
     `far` from the contract's own words where other words are known."""
-    return _set_tone(
-        _state_request(contract, aim, filled, style, rng, far), profile or {}, style, rng
-    )
+    said = _state_request(contract, aim, filled, style, rng, far)
+    return _set_tone(said, profile or {}, style, rng)
 
 
 def _state_request(
@@ -50,9 +49,8 @@ def _state_request(
     idiom = find_idiom(contract, aim, filled, rng) if rng.random() < rate else None
     if idiom is not None:
         request, left = idiom
-        return _frame_request(
-            contract, request, [make_clause(item, rng, free) for item in left], style, rng
-        )
+        clauses = [make_clause(item, rng, free) for item in left]
+        return _frame_request(contract, request, clauses, style, rng)
     first, left = weave_values(aim.rest, filled, rng, free)
     plain = {"direct": (0.35, 0.5), "detailed": (0.35, 0.7)}.get(style, (0.6, 0.85))
     shortened, other = (0.7, 0.95) if far else plain

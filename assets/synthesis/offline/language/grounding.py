@@ -39,12 +39,8 @@ def say_plainly(item: Filled) -> str:
         return f"{item.label}: {'yes' if value else 'no'}"
     if isinstance(value, (dict, list)):
         return f"{item.label}: {spell_out(value)}"
-    text = str(value)
-    return (
-        f"the {item.label} is {text}"
-        if re.fullmatch(r"[\w./:@+-]+", text)
-        else (f"the {item.label} is '{text}'")
-    )
+    text = str(value) if re.fullmatch(r"[\w./:@+-]+", str(value)) else f"'{value}'"
+    return f"the {item.label} is {text}"
 
 
 def end_sentence(text: str) -> str:

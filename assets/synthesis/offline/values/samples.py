@@ -1,7 +1,6 @@
 """Values that a contract itself offers: examples, quoted words of its descriptions, defaults."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
@@ -18,7 +17,8 @@ _EXAMPLE = re.compile(
 def read_samples(slot: Slot) -> list[Json]:
     """Values that the contract itself offers."""
     schema = slot.schema
-    found: list[Json] = list(schema.get("examples") or []) if _is_list(schema, "examples") else []
+    examples = schema.get("examples")
+    found: list[Json] = list(examples) if isinstance(examples, list) else []
     if "example" in schema:
         found.append(schema["example"])
     for match in _EXAMPLE.finditer(slot.hint):
@@ -32,18 +32,11 @@ def read_samples(slot: Slot) -> list[Json]:
     return [value for value in found if value not in (None, "") and _is_sayable(value)]
 
 
-def _is_list(schema: Mapping[str, Json], name: str) -> bool:
-    return isinstance(schema.get(name), list)
-
-
 def _is_sayable(value: Json) -> bool:
-    if isinstance(value, str):
-        return (
-            0 < len(value) <= 80
-            and value[0].isalnum() | (value[0] in "/#@.$=*-")
-            and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
-        )
-    return True
+    if not isinstance(value, str):
+        return True
+    plain = 0 < len(value) <= 80 and (value[0].isalnum() or value[0] in "/#@.$=*-")
+    return plain and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
 
 
 def _parse_typed(text: str, kind: str) -> Json:

@@ -138,12 +138,9 @@ def _draw_object(
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
         key = rng.choice(list_pool("column"))
-        free = Slot("status", {"type": "string"}, True, ("status",), "")
-        of_map = (
-            Slot(key, resolve_schema(extra, root), True, (key,), "")
-            if extra not in (True, {})
-            else free
-        )
+        of_map = Slot("status", {"type": "string"}, True, ("status",), "")
+        if extra not in (True, {}):
+            of_map = Slot(key, resolve_schema(extra, root), True, (key,), "")
         found = {key: draw_value(of_map, root, rng, depth + 1)}
     return found
 
@@ -162,11 +159,8 @@ def _draw_string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
     if samples:
         return str(rng.choice(samples))
     pattern = schema.get("pattern")
-    if (
-        isinstance(pattern, str)
-        and (made := make_from_pattern(pattern, rng))
-        and fits_schema(made, schema)
-    ):
+    made = make_from_pattern(pattern, rng) if isinstance(pattern, str) else None
+    if made and fits_schema(made, schema):
         return made
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))

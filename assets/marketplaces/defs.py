@@ -9,7 +9,8 @@ from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoin
 from assets.marketplaces.crawl.crawl import KEY_MISSING, crawl, load_adapter
 from assets.marketplaces.crawl.merge import merge_listings
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, CrawlResult
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from assets.marketplaces.result import CrawlResult
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines

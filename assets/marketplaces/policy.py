@@ -5,14 +5,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-import polars as pl
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from assets.marketplaces.listing import Listing, read_row
+from assets.marketplaces.listing import Listing
 from assets.marketplaces.settings import CrawlSettings
-
-# How a crawl ended. Only a `complete` pass may mark a server gone.
-Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
 
 
 @pydantic_dataclass(frozen=True)
@@ -50,12 +46,6 @@ class CrawlError(RuntimeError):
         self.kind, self.url, self.found, self.expected, self.fix = kind, url, found, expected, fix
         self.status = status  # of the HTTP response, where there was one
         super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {fix}")
-
-    @classmethod
-    def make_too_large(cls, url: str, found: str, cap: int) -> "CrawlError":
-        """A body above the cap."""
-        fix = "raise max_body_mb if the marketplace is trusted"
-        return cls("too_large", url, found, f"at most {cap:,}", fix)
 
     @property
     def passing(self) -> bool:
@@ -183,47 +173,3 @@ class Adapter(ABC):
     def deleted(self, ref: Ref) -> bool:
         """Whether the marketplace itself calls the record deleted."""
         return False
-
-
-@dataclass(frozen=True)
-class CrawlResult:
-    """What one crawl saw. `frame` holds the listings as rows of LISTINGS, sorted by native id:
-    columns take a fifth of the memory of objects, and a marketplace may list 100,000 servers.
-
-    `requests` were sent in this run, `pages` were used (sent or read from the ledger); `problems`
-    are rows {native_id, url, status, error_kind, hint}; `gone` are ids that it calls deleted.
-    `changes_only` says that the listings are those that changed since the last complete pass;
-    `hit_rate` is the share of records that were read and held launch evidence.
-    """
-
-    marketplace: str
-    frame: pl.DataFrame
-    completeness: Completeness
-    requests: int
-    pages: int
-    duplicates: list[str]
-    problems: list[dict[str, Any]]
-    gone: list[str] = field(default_factory=list)
-    changes_only: bool = False
-    hit_rate: float | None = None
-
-    @property
-    def listings(self) -> list[Listing]:
-        """The listings as objects, made anew on every look."""
-        return [read_row(row) for row in self.frame.iter_rows(named=True)]
-
-    @property
-    def unread(self) -> set[str]:
-        """Ids of records that are listed but could not be read: not gone, whatever else is."""
-        return {row["native_id"] for row in self.problems if row["native_id"]}
-
-
-def make_problem(native_id: str, url: str, kind: str, hint: str) -> dict[str, Any]:
-    """A row about one record that could not be read."""
-    return {
-        "native_id": native_id,
-        "url": url,
-        "status": "failed",
-        "error_kind": kind,
-        "hint": hint,
-    }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from demo.world.bundle import Bundle, pack
 from demo.world.facts import Server, load_other_marketplaces, load_servers
@@ -16,27 +16,10 @@ SCALES = ("small", "standard", "large", "full")
 MARKETPLACES = ("registry", "mcpso", *OTHER_MARKETPLACES)
 
 
-class AnyWorld(Protocol):
-    """What all marketplaces list on one day. `page` caps the pages of lists, so that a small
-    world still has several; None where the size asked for is given."""
-
-    @property
-    def day(self) -> int: ...
-    @property
-    def scale(self) -> str: ...
-    @property
-    def files_url(self) -> str: ...
-    @property
-    def page(self) -> int | None: ...
-    @property
-    def servers(self) -> tuple[Server, ...]: ...
-    def list_records(self, marketplace: str) -> RecordList: ...
-    def find_bundle(self, server: Server) -> Bundle: ...
-
-
 @dataclass(frozen=True)
 class World:
-    """A small world. `files_url` is where bundles are served."""
+    """A small world. `files_url` is where bundles are served; `page` caps the pages of lists, so
+    that there are several."""
 
     day: int
     scale: str

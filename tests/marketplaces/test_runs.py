@@ -10,7 +10,7 @@ from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoin
 from assets.marketplaces.crawl.merge import merge_listings
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import CrawlResult, make_problem
+from assets.marketplaces.result import CrawlResult, make_problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.storage.tables import Head
 

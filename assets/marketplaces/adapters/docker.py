@@ -9,16 +9,8 @@ from assets.marketplaces.fetch.payload import FIX, parse_json
 from assets.marketplaces.launch.mcp_servers import read_text
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.yaml import parse_yaml
-from assets.marketplaces.policy import (
-    Adapter,
-    CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    make_problem,
-)
+from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
+from assets.marketplaces.result import make_problem
 
 _FILE = "/mcp/catalog/v3/catalog.json"
 _TREE = re.compile(r"(https://github\.com/[^/]+/[^/]+)/tree/[^/]+/?(.*)")

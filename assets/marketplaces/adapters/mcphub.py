@@ -33,8 +33,8 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    make_problem,
 )
+from assets.marketplaces.result import make_problem
 
 SITE = "mcphub.com"
 READY = "pre"  # what shows that a rendered page is filled in

@@ -14,16 +14,8 @@ from assets.marketplaces.fetch.payload import FIX
 from assets.marketplaces.launch.mcp_config import add_flags, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import read_text, record_digest
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import (
-    Adapter,
-    CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    make_problem,
-)
+from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
+from assets.marketplaces.result import make_problem
 from warehouse.sanitize.redact import MARK
 
 NAME = "private"

@@ -30,8 +30,8 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    make_problem,
 )
+from assets.marketplaces.result import make_problem
 from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
 from warehouse.storage.digest import sha256

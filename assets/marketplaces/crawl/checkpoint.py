@@ -8,7 +8,7 @@ until then. Since the newest record itself is asked for again, an honest answer 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from assets.marketplaces.policy import CrawlResult
+from assets.marketplaces.result import CrawlResult
 from warehouse.ledger.crawl_state import Memo
 from warehouse.storage.tables import Head
 

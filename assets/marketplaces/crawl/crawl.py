@@ -11,15 +11,8 @@ from assets.marketplaces.crawl.recorder import Recorder
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.fetcher import Fetcher
 from assets.marketplaces.installed import GROUP, list_installed, load_entry_points
-from assets.marketplaces.policy import (
-    Adapter,
-    Completeness,
-    CrawlError,
-    CrawlPolicy,
-    CrawlResult,
-    UnknownMarketplace,
-    make_problem,
-)
+from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, UnknownMarketplace
+from assets.marketplaces.result import Completeness, CrawlResult, make_problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent

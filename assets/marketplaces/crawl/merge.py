@@ -3,7 +3,7 @@
 import polars as pl
 
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import CrawlResult
+from assets.marketplaces.result import CrawlResult
 
 
 def merge_listings(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:

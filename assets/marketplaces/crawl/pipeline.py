@@ -7,15 +7,8 @@ from assets.marketplaces.crawl.buffer import Rows
 from assets.marketplaces.crawl.pages import Pages
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.normalise import clean
-from assets.marketplaces.policy import (
-    Adapter,
-    Completeness,
-    CrawlError,
-    CrawlResult,
-    Ref,
-    RefPage,
-    make_problem,
-)
+from assets.marketplaces.policy import Adapter, CrawlError, Ref, RefPage
+from assets.marketplaces.result import Completeness, CrawlResult, make_problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.progress import Progress
 

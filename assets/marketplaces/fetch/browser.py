@@ -11,6 +11,11 @@ from urllib.parse import urlsplit
 
 import httpcore2
 
+from assets.marketplaces.fetch.errors import (
+    make_forbidden,
+    make_too_large,
+    make_unreachable,
+)
 from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
@@ -99,7 +104,7 @@ class Browser:
             complete = False  # the adapter says what is missing
         html = await page.content()
         if len(html) > (cap := self.policy.max_body_bytes):
-            raise CrawlError.make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
+            raise make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
         return html, complete
 
     async def _admit(self, route: Any) -> None:
@@ -158,12 +163,8 @@ class Browser:
             try:
                 address = (await connector.find_addresses(name, port))[0]
             except PrivateAddress as error:
-                raise CrawlError(
-                    "forbidden_host", url, str(error), "a public address", "report the marketplace"
-                ) from error
+                raise make_forbidden(url, str(error), {"a public address"}) from error
             except httpcore2.ConnectError as error:
-                raise CrawlError(
-                    "unreachable", url, str(error), "an address", "check the base URL"
-                ) from error
+                raise make_unreachable(url, error) from error
             rules.append(f"MAP {name} {f'[{address}]' if ':' in address else address}")
         return ", ".join([*rules, "MAP * ~NOTFOUND"])

@@ -9,6 +9,13 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from assets.marketplaces.fetch.errors import (
+    make_bad_status,
+    make_broken_gzip,
+    make_forbidden,
+    make_too_large,
+    make_unreachable,
+)
 from assets.marketplaces.fetch.pacing import Pace
 from assets.marketplaces.fetch.payload import parse_json_object
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
@@ -90,13 +97,13 @@ class Fetcher:
         that is private; the addresses of names are judged when the connection is opened."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or parts.netloc not in self.hosts:
-            raise _make_forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
+            raise make_forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
         if parts.scheme == "http" and self.home.scheme == "https":
-            raise _make_forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
+            raise make_forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
         try:
             self._connector.judge_literal(parts.hostname or "")
         except PrivateAddress as error:
-            raise _make_forbidden(url, str(error), {"a public address"}) from error
+            raise make_forbidden(url, str(error), {"a public address"}) from error
 
     async def _request_with_retries(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
@@ -115,7 +122,7 @@ class Fetcher:
                 else:
                     await asyncio.sleep(wait_s)
             except TimeoutError as error:
-                raise _make_unreachable(url, error) from error
+                raise make_unreachable(url, error) from error
         raise AssertionError("unreachable")
 
     async def _follow_redirects(
@@ -135,9 +142,9 @@ class Fetcher:
                         return await self._read_response(url, response)
                     url = urljoin(url, response.headers["location"])
             except PrivateAddress as error:
-                raise _make_forbidden(url, str(error), {"a public address"}) from error
+                raise make_forbidden(url, str(error), {"a public address"}) from error
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise _Again(_make_unreachable(url, error)) from error
+                raise _Again(make_unreachable(url, error)) from error
         raise CrawlError(
             "http_status", url, f"more than {_REDIRECTS} redirects", "a page", "check the base URL"
         )
@@ -147,14 +154,14 @@ class Fetcher:
         if status in (429, 503):
             self._refusals += 1
             wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0
-            raise _Again(_make_bad_status(url, status), wait_s, shared=True)
+            raise _Again(make_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
-            raise _Again(_make_bad_status(url, status))
+            raise _Again(make_bad_status(url, status))
         validators = Validators(response.headers.get("etag"), response.headers.get("last-modified"))
         if status == 304:
             return Fetched(None, validators)
         if status != 200:
-            raise _make_bad_status(url, status)
+            raise make_bad_status(url, status)
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         return Fetched(Page(url, content_type, await self._read_body(url, response)), validators)
 
@@ -170,11 +177,11 @@ class Fetcher:
             async for chunk in response.aiter_raw():
                 body += inflate.decompress(chunk, cap + 1 - len(body)) if inflate else chunk
                 if len(body) > cap:
-                    raise CrawlError.make_too_large(url, f"more than {cap:,} bytes", cap)
+                    raise make_too_large(url, f"more than {cap:,} bytes", cap)
         except zlib.error as error:
-            raise _make_broken_gzip(url, str(error)) from error
+            raise make_broken_gzip(url, str(error)) from error
         if inflate is not None and not inflate.eof:
-            raise _make_broken_gzip(url, f"cut after {len(body):,} bytes")
+            raise make_broken_gzip(url, f"cut after {len(body):,} bytes")
         return bytes(body)
 
 
@@ -185,38 +192,3 @@ class _Again(Exception):
     def __init__(self, error: CrawlError, wait_s: float = 0.0, *, shared: bool = False) -> None:
         super().__init__(str(error))
         self.error, self.wait_s, self.shared = error, wait_s, shared
-
-
-def _make_forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
-    return CrawlError(
-        "forbidden_host",
-        url,
-        found,
-        f"one on {' or '.join(sorted(expected))}",
-        "the marketplace must not send the crawler to another host; report the record",
-    )
-
-
-def _make_unreachable(url: str, error: Exception) -> CrawlError:
-    return CrawlError(
-        "unreachable",
-        url,
-        f"{type(error).__name__}: {error}",
-        "an answer",
-        "check that the marketplace is up and the base URL right; the last run's listings stay",
-    )
-
-
-def _make_bad_status(url: str, status: int) -> CrawlError:
-    fixes = {
-        401: "it wants a key, or refuses the one that was sent",
-        403: "it refuses crawlers",
-        429: "lower requests_per_second; what was read is kept for the next run",
-    }
-    kind = "rate_limited" if status in (429, 503) else "http_status"
-    fix = fixes.get(status, "try later")
-    return CrawlError(kind, url, f"status {status}", "200", fix, status=status)
-
-
-def _make_broken_gzip(url: str, why: str) -> CrawlError:
-    return CrawlError("truncated", url, f"broken gzip ({why})", "gzip", "try later")

@@ -1,20 +1,15 @@
 """What a host's robots.txt allows us (RFC 9309), with Google's wildcards and crawl-delay."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from assets.marketplaces.policy import CrawlError, Page
 
+if TYPE_CHECKING:
+    from protego import Protego
+
 _LONGEST_DELAY_S = 60.0  # more than a minute between pages is a refusal in other words
-
-
-class Rules(Protocol):
-    """What the parser of robots.txt answers."""
-
-    def can_fetch(self, url: str, user_agent: str) -> bool: ...
-
-    def crawl_delay(self, user_agent: str) -> float | None: ...
 
 
 class Robots:
@@ -28,7 +23,7 @@ class Robots:
     ) -> None:
         self.user_agent = user_agent
         self._fetch, self._slow_down = fetch, slow_down
-        self._rules: dict[str, Rules] = {}
+        self._rules: dict[str, Protego] = {}
 
     async def check(self, url: str) -> None:
         """Raises CrawlError (robots) where the file of the URL's host forbids the URL."""
@@ -45,10 +40,10 @@ class Robots:
                 "ask the site's owner, or read another marketplace; it is not requested",
             )
 
-    async def _read(self, host: str) -> Rules:
+    async def _read(self, host: str) -> "Protego":
         from protego import Protego
 
-        rules: Rules = Protego.parse(await self._fetch(f"{host}/robots.txt"))
+        rules = Protego.parse(await self._fetch(f"{host}/robots.txt"))
         if delay_s := rules.crawl_delay(self.user_agent):
             if delay_s > _LONGEST_DELAY_S:
                 raise CrawlError(

@@ -1,8 +1,10 @@
 """Launch: what a command line says, and what its words leave to the user."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from assets.marketplaces.listing import LaunchFacts, Package
 from warehouse.sanitize.placeholders import is_local, is_unfilled
@@ -35,10 +37,9 @@ class Launch:
         return LaunchFacts(own_args=own, entry=self.entry and redact(self.entry))
 
 
-def change_launch(launch: Launch, **changes: object) -> Launch:
-    facts = {**launch.__dict__, **changes}
-    facts["flags"] = frozenset(launch.flags | facts["flags"])  # type: ignore[operator]
-    return Launch(**facts)  # type: ignore[arg-type]
+def change_launch(launch: Launch, flags: Iterable[str] = (), **changes: Any) -> Launch:
+    """The launch with other facts, and with more flags."""
+    return replace(launch, flags=launch.flags | set(flags), **changes)
 
 
 def make_unnamed(launch: Launch, reason: str) -> Launch:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.crawl.crawl import crawl, load_adapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, CrawlResult
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from assets.marketplaces.result import CrawlResult
 from demo.server import Replicas, replicas
 from demo.world.keys import KEYS
 from tests.marketplaces.site import Answer, site

@@ -6,7 +6,8 @@ from typing import Any
 
 from assets.marketplaces.fetch.payload import FIX
 from assets.marketplaces.launch.mcp_servers import record_digest
-from assets.marketplaces.policy import CrawlError, Page, Ref, RefPage, make_problem
+from assets.marketplaces.policy import CrawlError, Page, Ref, RefPage
+from assets.marketplaces.result import make_problem
 
 Problems = list[dict[str, Any]]
 

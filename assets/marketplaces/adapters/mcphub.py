@@ -97,9 +97,8 @@ class McpHubAdapter(Adapter):
                 if ref is None:  # a server's own page is a row when its record is read
                     yield RefPage([], problems=[make_problem("", url, error.kind, str(error))])
                 continue
-            found = [_make_ref(one, None) for one in walk.add(html, url, (_SERVER, _BROWSED))]
-            refs = [one for one in found if one is not None]
-            yield RefPage(refs, truncated=True)
+            linked = walk.add(html, url, (_SERVER, _BROWSED))
+            yield RefPage(_list_refs([(one, None) for one in linked]), truncated=True)
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
@@ -172,8 +171,7 @@ def _list_sitemaps(entries: list[Location]) -> list[str]:
 
 
 def _list_refs(entries: list[Location]) -> list[Ref]:
-    refs = [_make_ref(loc, lastmod) for loc, lastmod in entries]
-    return [ref for ref in refs if ref is not None]
+    return [ref for loc, lastmod in entries if (ref := _make_ref(loc, lastmod))]
 
 
 def _make_ref(url: str, lastmod: str | None) -> Ref | None:
@@ -190,8 +188,8 @@ def _make_ref(url: str, lastmod: str | None) -> Ref | None:
 
 def _make_identity(page: Blocks, ref: Ref) -> dict[str, Any]:
     heading = re.sub(r"\s+", "", page.find_first("h1") or "") or ref.native_id
-    title = (page.find_first("title") or "").partition(" by ")[0]
-    name = title if " by " in (page.find_first("title") or "") else heading.rpartition("/")[2]
+    title, by, _ = (page.find_first("title") or "").partition(" by ")
+    name = title if by else heading.rpartition("/")[2]
     mine = [link for link in page.links if _FORGE.fullmatch(link) and is_kin(link, ref.native_id)]
     return {
         "marketplace": McpHubAdapter.name,

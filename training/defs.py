@@ -27,7 +27,7 @@ from training.sets.pool import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
-from warehouse.ledger.ledger import Outcome
+from warehouse.ledger.attempts import Outcome
 from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import plan_keys

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question
 from warehouse.llm.request_keys import Prepared, make_request_key, prepare_request

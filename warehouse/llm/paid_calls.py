@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.dispatch import Sending
 from warehouse.llm.request_keys import compute_price
 from warehouse.llm.roles import Role

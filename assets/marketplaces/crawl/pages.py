@@ -14,8 +14,9 @@ from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.fetcher import ANY, Fetcher, Validators
 from assets.marketplaces.fetch.robots import Robots, read_robots
 from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
+from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.crawl_state import Memo
-from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.ledger.ledger import Ledger
 from warehouse.sanitize.redact import REDACT_VERSION, redact, redact_json
 from warehouse.storage.digest import digest
 

@@ -15,7 +15,8 @@ from assets.servers.recipes.recipe import Recipe
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.fleet import Fleet, LocalFleet
-from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import Blobs
 

@@ -18,7 +18,8 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.names import find_exact_version, normalise_name, parse_image
 from assets.servers.recipes.recipe import Resolved
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
-from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.ledger import Ledger
 from warehouse.storage.digest import digest
 
 _NPM_ABSENT = r"\bE404\b|\bETARGET\b|is not in this registry|No match(ing version)? found|404 Not"

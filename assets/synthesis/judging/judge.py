@@ -14,7 +14,7 @@ from assets.synthesis.judging.judge_prompt import NoContract, View, make_view
 from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress

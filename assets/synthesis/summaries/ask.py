@@ -12,7 +12,7 @@ from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.summaries.offline import make_readable
 from assets.synthesis.verify.checks.injected_orders import find_order
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress

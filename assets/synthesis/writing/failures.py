@@ -1,6 +1,6 @@
 """A step of one row that failed: which, why, and what to do."""
 
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLMError
 
 _SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row

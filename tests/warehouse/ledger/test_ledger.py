@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
 
@@ -117,7 +119,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.warehouse.ledger.test_ledger import open_ledger
-from warehouse.ledger.ledger import Outcome
+from warehouse.ledger.attempts import Outcome
 ledger = open_ledger(Path({folder!r}))
 ledger.once("llm", "before", lambda: Outcome(b"kept", usd=0.01), reserve_usd=0.02)
 def hang():

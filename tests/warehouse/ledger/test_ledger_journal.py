@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.home import claim_home
-from warehouse.ledger.files import journal_of
-from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.files import LedgerUnavailable, journal_of
+from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import check, rebuild_ledger
 from warehouse.storage.blobs import Blobs
 

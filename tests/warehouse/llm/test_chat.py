@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
-from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.chat import Chat, Turn, wire_names
 from warehouse.llm.endpoint import Endpoint as Wire
 from warehouse.llm.roles import LLMError, Role

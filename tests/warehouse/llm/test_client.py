@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.openai_endpoint import Say, openai_endpoint
-from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import (
     GIVE_UP_AFTER,
     LLM,

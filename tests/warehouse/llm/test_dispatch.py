@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, client
-from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
 from warehouse.llm.dispatch import Sending
 from warehouse.llm.endpoint import Endpoint
@@ -285,6 +286,6 @@ def test_a_blob_of_an_older_version_is_still_read(ledger: Ledger) -> None:
         stored = json.loads(ledger.blobs.get(blob.name))
         del stored["limit"]
         older = ledger.blobs.put_json(stored)
-        ledger._db.execute("UPDATE effects SET blob = ?", (older,))
+        ledger._database._db.execute("UPDATE effects SET blob = ?", (older,))
         (reply,) = ask(client(ledger, endpoint.url))
     assert reply.cached

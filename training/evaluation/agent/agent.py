@@ -27,7 +27,7 @@ from training.evaluation.agent.tasks import Task
 from training.evaluation.predictors.interface import Answered
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import Chat, wire_names
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.escape import drop_surrogates

@@ -20,7 +20,8 @@ from training.evaluation.predictors.interface import (
 )
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import NO_CALL, SYSTEM, render_wire_tool
-from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.ledger import Ledger
 from warehouse.llm.chat import Chat, Turn, wire_names
 from warehouse.llm.client import LLMError
 

@@ -22,7 +22,7 @@ from assets.synthesis.writing.tasks.invocation_check import check_invocation
 from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row, Unit, count_rows
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError, Reply
 
 Json = Any

@@ -27,7 +27,7 @@ from training.evaluation.agent.compare import (
 )
 from training.evaluation.agent.episode import Episode, Limits
 from training.evaluation.agent.tasks import make_tasks, select_runnable_tasks
-from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.roles import LLMError
 
 RIGHT, WRONG = ("do", {"x": 7}), ("do", {"x": 8})

@@ -1,0 +1,83 @@
+"""The ledger's database with its journal: both open, and written together or not at all."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from warehouse.ledger.files import (
+    LedgerUnavailable,
+    held_by_database,
+    hold_open,
+    journal_of,
+    make_unavailable,
+)
+from warehouse.ledger.journal import Journal, replay_journal, write_whole
+
+_SCHEMA = Path(__file__).with_name("schema.sql")
+
+
+class Database:
+    """One connection for many threads. Raises LedgerUnavailable where a file cannot be used."""
+
+    def __init__(self, path: Path, *, patience_s: float) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._held = hold_open(path)
+            self._db = sqlite3.connect(
+                path, timeout=patience_s, isolation_level=None, check_same_thread=False
+            )
+            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+            self._db.executescript(_SCHEMA.read_text())
+            self.journal = self._open_journal()
+        except (sqlite3.Error, OSError) as error:
+            raise make_unavailable(path, error) from error
+
+    def _open_journal(self) -> Journal:
+        """The journal beside the database; filled first where a ledger is older than journals."""
+        path = journal_of(self.path)
+        with self.transaction() as db:
+            empty = db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None
+            if not path.exists() and not empty:
+                write_whole(path, held_by_database(db))
+        if empty and replay_journal(path).attempts:
+            raise LedgerUnavailable(
+                f"ledger {self.path}: found an empty database beside {path.name}, which names paid"
+                " answers; expected both or neither; `toolmill ledger rebuild` makes the database"
+                f" anew from it (or delete {path} to start from nothing)"
+            )
+        return Journal(path)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One writer at a time; all that is written in the block, or nothing of it."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise make_unavailable(self.path, error) from error
+
+    def find_blob(self, key: str) -> str | None:
+        """The blob of an effect that is done. No transaction: a reader of WAL never waits for a
+        writer, nor holds one up."""
+        with self._lock:
+            try:
+                row = self._db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+            except sqlite3.Error as error:
+                raise make_unavailable(self.path, error) from error
+        return row[0] if row else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+            self.journal.close()
+            self._held.close()

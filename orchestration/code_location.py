@@ -8,7 +8,8 @@ from dotenv import dotenv_values
 
 from orchestration.definitions import build_defs
 from orchestration.resources import HOME_TAG
-from orchestration.settings.model import CONFIG, WORKDIR, SettingsError, load_settings
+from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.model import CONFIG, WORKDIR
 
 _NAMES_A_HOME = ("TOOLMILL_HOME", "TOOLMILL_STATE", CONFIG)
 

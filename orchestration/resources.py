@@ -17,7 +17,8 @@ from assets.vectors.embed import Embedder, MiniLM
 from orchestration.pipes import Scripts
 from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.derive import derive_policy
-from orchestration.settings.model import Settings, load_settings
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.policies import Trainer

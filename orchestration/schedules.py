@@ -3,7 +3,7 @@
 import dagster as dg
 
 from orchestration.resources import list_enabled
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 
 @dg.schedule(

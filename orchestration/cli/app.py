@@ -30,14 +30,8 @@ from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
 from orchestration.cli.terminal import fail
-from orchestration.settings.model import (
-    CONFIG,
-    WORKDIR,
-    Settings,
-    SettingsError,
-    config_path,
-    load_settings,
-)
+from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
-from orchestration.settings.model import Roles
+from orchestration.settings.roles import Roles
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set

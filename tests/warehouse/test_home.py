@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 from warehouse.home import LAYOUT, MARKER, HomeUnavailable, check_home, claim_home
 from warehouse.store import Warehouse
 

@@ -1,7 +1,9 @@
 """What a call comes to, and the limits of calling."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from assets.servers.probe.failure_kinds import KINDS, Blame, Failure, Kind
 
@@ -54,17 +56,23 @@ class CallResult:
 
 
 @dataclass(frozen=True)
-class CallLimits:
-    """sessions: how many servers are kept running at once. idle_s: how long one that nobody asks is
-    kept; life_s: how long any. launch_s: how long a call waits for a server to start (installing
-    goes on behind it). timeout_s: the longest that a call may ask for. message_mb: of one answer.
-    text_kb, media_mb: of one content block; total_mb, blocks: of an answer's content.
+class WarmSettings:
+    """What a user can set of servers that are kept running: how many at once (sessions), and how
+    long one that nobody asks (idle_s)."""
+
+    sessions: Annotated[int, Field(ge=1)] = 4
+    idle_s: Annotated[float, Field(ge=0)] = 300.0
+
+
+@dataclass(frozen=True)
+class CallLimits(WarmSettings):
+    """life_s: how long any server is kept. launch_s: how long a call waits for a server to start
+    (installing goes on behind it). timeout_s: the longest that a call may ask for. message_mb: of
+    one answer. text_kb, media_mb: of one content block; total_mb, blocks: of an answer's content.
     structured_kb: of structured content. arguments_kb: of a call's arguments. ping_s: what a server
     that let a call time out has to prove that it lives.
     """
 
-    sessions: int = 4
-    idle_s: float = 300.0
     life_s: float = 1800.0
     launch_s: float = 90.0
     timeout_s: float = 300.0

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import Settings, SettingsError, load_settings
+from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.model import Settings
 
 app = typer.Typer(add_completion=False)
 

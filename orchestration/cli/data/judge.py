@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import Settings, load_settings
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from warehouse.llm.client import LLM

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
 

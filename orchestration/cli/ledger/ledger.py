@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or make it anew.")
 

@@ -3,7 +3,7 @@
 import typer
 
 from orchestration.cli.terminal import print_json
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
 

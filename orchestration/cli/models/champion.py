@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The best model of each role.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import load_settings
+from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder

@@ -3,16 +3,19 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json
-from orchestration.settings.model import Settings, load_settings
+from orchestration.settings.derive import derive_policy
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
-    from serving.meta.access.policy import HttpSettings, MetaPolicy
+    from orchestration.settings.serve import Http
+    from serving.meta.access.policy import HttpSettings
     from serving.router import ServedRouter
 
 app = typer.Typer(add_completion=False)
@@ -41,26 +44,25 @@ def serve(
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
     from assets.servers.calls.log import Outcomes
-    from serving.meta.access.policy import TokenError
+    from serving.meta.access.policy import MetaPolicy, TokenError
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
     from serving.router import ServedRouter
 
     settings = load_settings()
-    given = {"host": host, "port": port, "tokens": tokens, "consent": consent, "calls": calls}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    settings.serve = settings.serve.model_copy(update=chosen)
+    asked = settings.serve.calls
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
-        policy = _make_policy(settings)
-        listening = _make_http(settings) if http else None
+        policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
+        listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
     except TokenError as error:
         fail(str(error), 2)
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where), Outcomes(where)
     router.current()  # a place without an index is told now, not to the first client
-    caller = _make_caller(settings, router)
+    runs_tools = asked.enabled if calls is None else calls
+    caller = _make_caller(settings, router) if runs_tools else None
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
     else:
@@ -78,44 +80,28 @@ def serve_token(
     print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
 
 
-def _make_policy(settings: Settings) -> "MetaPolicy":
-    from serving.meta.access.policy import MetaPolicy
-
-    chosen = settings.serve
-    return MetaPolicy(
-        consent=chosen.consent,
-        trust_read_only=chosen.trust_read_only,
-        timeout_s=chosen.call_timeout_s,
-    )
+def _drop_unset(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def _make_http(settings: Settings) -> "HttpSettings":
+def _make_http(chosen: "Http", tokens: Path | None, **address: Any) -> "HttpSettings":
     from serving.meta.access.policy import HttpSettings
     from serving.meta.access.tokens import read_tokens, token_of
 
-    chosen = settings.serve
-    known = read_tokens(chosen.tokens) if chosen.tokens else ()
+    file = tokens or chosen.tokens
+    known = read_tokens(file) if file else ()
     if chosen.token:
         known = (*known, token_of(chosen.token.get_secret_value()))
-    return HttpSettings(
-        host=chosen.host,
-        port=chosen.port,
-        tokens=known,
-        hosts=chosen.hosts,
-        origins=chosen.origins,
-    )
+    return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 
-def _make_caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
+def _make_caller(settings: Settings, router: "ServedRouter") -> "Caller":
     """Who runs tools, by the recipes of whatever index is served at that moment."""
-    if not settings.serve.calls:
-        return None
     from assets.servers.calls.caller import Caller, CallLimits
     from orchestration.settings.deploy_policy import make_deploy_policy
 
-    limits = CallLimits(sessions=settings.serve.warm_servers, idle_s=settings.serve.warm_s)
     return Caller(
         lambda server_id: router.current().index.recipe(server_id),
         make_deploy_policy(settings),
-        limits,
+        derive_policy(CallLimits, settings.serve.warm),
     )

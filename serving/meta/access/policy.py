@@ -3,7 +3,9 @@
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 Consent = Literal["ask", "never", "always"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -56,19 +58,25 @@ LOCAL = Token("local", requests_per_minute=None)  # who started the server over 
 
 
 @dataclass(frozen=True)
-class MetaPolicy:
-    """How the meta-server behaves.
+class MetaSettings:
+    """What a user can set of calling tools.
 
     consent: what happens to a tool that is not read-only when the client cannot ask its user:
     `ask` refuses and says how to allow it, `never` refuses, `always` runs it. trust_read_only:
     whether a server's word that a tool only reads is enough to run it unasked (a flagged tool is
-    always asked for). local: whom stdio, and loopback HTTP without tokens, serve.
+    always asked for).
     """
 
     consent: Consent = "ask"
     trust_read_only: bool = True
+    timeout_s: Annotated[float, Field(gt=0, description="for a tool's answer")] = 120.0
+
+
+@dataclass(frozen=True)
+class MetaPolicy(MetaSettings):
+    """How the meta-server behaves. local: whom stdio, and loopback HTTP without tokens, serve."""
+
     local: Token = LOCAL
-    timeout_s: float = 120.0  # of one call
     grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
     consent_timeout_s: float = 300.0
     max_result: int = (
@@ -86,19 +94,23 @@ class MetaPolicy:
 
 
 @dataclass(frozen=True)
-class HttpSettings:
-    """Where HTTP is served and to whom.
+class AddressSettings:
+    """What a user can set of where HTTP is served. hosts, origins: values of the `Host` and
+    `Origin` headers that are accepted besides loopback's (`name` or `name:*`)."""
 
-    tokens: () serves whoever reaches it, which only loopback may. hosts, origins: values of the
-    `Host` and `Origin` headers that are accepted besides loopback's (`name` or `name:*`).
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8930
-    path: str = "/mcp"
-    tokens: tuple[Token, ...] = ()
+    host: Annotated[str, Field(description="beyond this machine only with tokens")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8930
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HttpSettings(AddressSettings):
+    """Where HTTP is served and to whom. tokens: () serves whoever reaches it, which only loopback
+    may."""
+
+    path: str = "/mcp"
+    tokens: tuple[Token, ...] = ()
     max_body: int = 4_000_000  # bytes of one request
     max_sessions: int = 1_000
     idle_s: float = 1_800.0

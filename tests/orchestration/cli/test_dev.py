@@ -14,7 +14,7 @@ import pytest
 
 from demo.ports import PORTS
 from orchestration.resources import HOME_TAG
-from orchestration.settings.model import SettingsError
+from orchestration.settings.load import SettingsError
 from tests.support.paths import ROOT
 from warehouse.home import HomeUnavailable
 

@@ -15,7 +15,8 @@ from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from orchestration.resources import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
-from orchestration.settings.model import Settings, SettingsError, list_known_names, load_settings
+from orchestration.settings.load import SettingsError, list_known_names, load_settings
+from orchestration.settings.model import Settings
 from orchestration.settings.place import Place
 from serving.meta.access.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
@@ -202,15 +203,6 @@ SHARED = {
     "training.caller.base": Trainer.caller_base,
     "training.seed": CallerSettings.seed,
     "training.evaluation.items": TestPlan.per_split,
-    "serve.consent": MetaPolicy.consent,
-    "serve.trust_read_only": MetaPolicy.trust_read_only,
-    "serve.call_timeout_s": MetaPolicy.timeout_s,
-    "serve.host": HttpSettings.host,
-    "serve.port": HttpSettings.port,
-    "serve.hosts": HttpSettings.hosts,
-    "serve.origins": HttpSettings.origins,
-    "serve.warm_servers": CallLimits.sessions,
-    "serve.warm_s": CallLimits.idle_s,
 }
 
 
@@ -221,6 +213,7 @@ def test_no_setting_has_a_second_default_in_a_policy() -> None:
     policies = (
         *(CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets),
         *(Place, RetrainPolicy, RetentionPolicy, AblationSettings),
+        *(MetaPolicy, HttpSettings, CallLimits),
     )
     for policy in policies:
         own = vars(policy).get(NOTES, {})
@@ -243,6 +236,9 @@ BLOCKS = {
     "training.drift": RetrainPolicy,
     "training.releases": RetentionPolicy,
     "training.ablations": AblationSettings,
+    "serve.calls": MetaPolicy,
+    "serve.http": HttpSettings,
+    "serve.warm": CallLimits,
 }
 
 

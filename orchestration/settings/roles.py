@@ -1,0 +1,34 @@
+"""The settings of the model roles: `[roles.<name>]`, `TOOLMILL_ROLES__…`."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from warehouse.llm.roles import RoleSettings
+
+
+class Roles(BaseModel):
+    """The model roles of synthesis, each with its own model, endpoint, key, price and rate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    generator: RoleSettings = Field(default=RoleSettings(), description="writes requests")
+    reviser: RoleSettings = Field(
+        default=RoleSettings(), description="puts every required value into the words"
+    )
+    evolver: RoleSettings = Field(
+        default=RoleSettings(), description="makes a request harder, a step at a time"
+    )
+    caller: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="writes the golden call"
+    )
+    checker_a: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks among look-alikes"
+    )
+    checker_b: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks too, best another"
+    )
+    judge: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="scores by the rubric"
+    )
+    actor: RoleSettings = Field(
+        default=RoleSettings(), description="plays a tool's answer in a conversation"
+    )

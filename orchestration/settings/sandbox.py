@@ -1,0 +1,56 @@
+"""The settings of running third-party servers: `[sandbox]` and `[servers."<server id>"]`."""
+
+import re
+from typing import Literal
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from assets.servers.credentials.secrets import ServerSecrets
+from assets.servers.sandbox.spec import SandboxSettings
+
+# What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
+_LEAST = {
+    "memory_mb": 64,
+    "processes": 4,
+    "open_files": 16,
+    "wall_s": 0.1,
+    **dict.fromkeys(("file_mb", "tmp_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
+}
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Sandbox(SandboxSettings):
+    """How third-party servers are run, and the limits of one server's run."""
+
+    concurrency: int = Field(default=3, ge=1)
+    twice: bool = Field(
+        default=True, description="ask each server again under another name and date"
+    )
+    remote: Literal["auto", "always", "never"] = Field(
+        default="auto", description="probe remote servers; auto: live ones, and the demo's own"
+    )
+
+    @field_validator(*_LEAST)
+    @classmethod
+    def _check_least(cls, value: float, field: ValidationInfo) -> float:
+        least = _LEAST[str(field.field_name)]
+        if value < least:
+            raise ValueError(f"expected {least} or more")
+        return value
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Server(ServerSecrets):
+    """What one server is given: where its secrets are, its account, its network."""
+
+    network: Literal["none", "full"] | None = None
+
+    @field_validator("env", "headers")
+    @classmethod
+    def _check_sources(cls, given: dict[str, str]) -> dict[str, str]:
+        """A secret itself does not belong in a file that is copied and committed."""
+        for name, source in given.items():
+            if not re.match(r"([A-Za-z][\w-]* )?(env|file):.", source):
+                raise ValueError(f"{name}: expected env:NAME or file:PATH, not the secret itself")
+        return given

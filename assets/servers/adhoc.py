@@ -24,11 +24,12 @@ from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import Launch, Mount
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
 
 
-class TargetError(ValueError):
+class TargetError(UnusableInput):
     """A target that names nothing to probe; the message says what was expected."""
 
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from orchestration.cli.data import (
     contract,
@@ -30,49 +31,17 @@ from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
 from orchestration.cli.terminal import fail
-from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
+from warehouse.errors import UnusableInput
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parents[2]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Keeps language models fluent in MCP tools as they change.",
-)
-
-
-app.add_typer(crawl.app)
-app.add_typer(contract.app)
-app.add_typer(scan.app)
-app.add_typer(probe.app)
-app.add_typer(login.app)
-app.add_typer(quarantine.app)
-app.add_typer(judge.app)
-app.add_typer(review.app)
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(spend.app)
-app.add_typer(export.app)
-app.add_typer(blast_radius.app)
-app.add_typer(index.app)
-app.add_typer(serve.app)
-app.add_typer(agent.app)
-app.add_typer(evaluate.app)
-app.add_typer(match.app)
-app.add_typer(release.app, name="release")
-app.add_typer(champion.app, name="champion")
-
-
-def main() -> None:
-    """Entry point; errors that our own code raises are one line on stderr, others a traceback."""
-    with one_line_errors():
-        app()
-
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
+    """Errors that our own code raises as one line on stderr; others stay a traceback."""
     try:
         yield
     except KeyboardInterrupt:
@@ -80,7 +49,7 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except SettingsError as error:
+    except UnusableInput as error:
         fail(str(error), 2)
     except ModuleNotFoundError as error:
         if error.name is None or f"{error.name.partition('.')[0]}." in OURS:
@@ -94,6 +63,37 @@ def one_line_errors() -> Iterator[None]:
         if not type(error).__module__.startswith(OURS):
             raise
         fail(str(error), 1)
+
+
+class OneLineErrors(TyperGroup):
+    """Commands that end in one line of error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with one_line_errors():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Keeps language models fluent in MCP tools as they change.",
+)
+
+
+for _part in (
+    *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export),
+    *(blast_radius, index, serve, agent, evaluate, match),
+):
+    app.add_typer(_part.app)
+for _name, _part in {"ledger": ledger, "release": release, "champion": champion}.items():
+    app.add_typer(_part.app, name=_name)
+
+
+def main() -> None:
+    """Entry point."""
+    app()
 
 
 def _prepare(settings: Settings) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 import typer
@@ -16,6 +17,20 @@ def print_json(obj: Any) -> None:
     except UnicodeEncodeError:
         text = json.dumps(obj, default=str)
     typer.echo(text)
+
+
+def report_lines() -> Any:
+    """Progress as lines on stderr."""
+    from warehouse.progress import Lines
+
+    return Lines(lambda line: typer.echo(line, err=True))
+
+
+def require_known(option: str, given: Iterable[str] | None, known: Collection[str]) -> None:
+    """Ends the command on the first word that is none of the known ones."""
+    for word in given or ():
+        if word not in known:
+            fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
 
 
 def fail(message: str, code: int) -> NoReturn:

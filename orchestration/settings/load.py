@@ -11,12 +11,13 @@ from pydantic import AliasChoices, ValidationError
 
 from orchestration.settings.marketplaces import list_extra_names
 from orchestration.settings.model import CONFIG, PREFIX, WORKDIR, Settings, config_path
+from warehouse.errors import UnusableInput
 
 _UNKNOWN = ("Extra inputs", "Unexpected keyword")  # how Pydantic begins such a message
 _INTERNAL = {CONFIG, WORKDIR}
 
 
-class SettingsError(ValueError):
+class SettingsError(UnusableInput):
     """A setting has an unknown name or an unusable value."""
 
 

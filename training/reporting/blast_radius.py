@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.synthesis.common.tables import read_goldens
+from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import escape_text
 
 Row = Mapping[str, Any]
@@ -24,7 +25,7 @@ class UnknownTool(LookupError):
     """No contract of that name was ever published."""
 
 
-class AmbiguousTool(ValueError):
+class AmbiguousTool(UnusableInput):
     """Several servers have a tool of that name."""
 
 

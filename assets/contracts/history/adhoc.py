@@ -8,12 +8,13 @@ from typing import Any
 from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.history.tool_diff import compare_tools, index_by_name
 from assets.contracts.schema.shapes import equals_json
+from warehouse.errors import UnusableInput
 
 _CAP = 64 * 1024 * 1024
 _MEND = 'give a saved tools/list result: {"tools": [...]} or the bare list'
 
 
-class UnreadableInput(ValueError):
+class UnreadableInput(UnusableInput):
     """A file that is not what the command takes: the message names the file and the fix."""
 
 

@@ -17,6 +17,7 @@ from assets.contracts.quarantine.decisions import (
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.quarantine.firewall import key_contract, open_firewall
 from assets.contracts.scan.finding import HIGH, RULES
+from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
 
@@ -27,7 +28,7 @@ class UnknownContract(LookupError):
     """A contract that no current snapshot holds."""
 
 
-class BadDecision(ValueError):
+class BadDecision(UnusableInput):
     """A decision that cannot be made: the message names the part and the fix."""
 
 

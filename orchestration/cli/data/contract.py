@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import print_json
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(
@@ -30,12 +30,9 @@ def diff(
 ) -> None:
     """What changed between two tools/list results. Exit 1 where a change is breaking or
     suspicious."""
-    from assets.contracts.history.adhoc import UnreadableInput, diff_files
+    from assets.contracts.history.adhoc import diff_files
 
-    try:
-        told = diff_files(old, new)
-    except UnreadableInput as error:
-        fail(str(error), 2)
+    told = diff_files(old, new)
     for line in told.left_out:
         typer.echo(line, err=True)
     print_json(told.answer) if as_json else _print_table(told.answer)
@@ -49,14 +46,10 @@ def history(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Every contract a server was seen with, and what changed; reads published tables only."""
-    from assets.contracts.history.history import UnknownServer
-    from assets.contracts.history.history import collect_history as history_of
+    from assets.contracts.history.history import collect_history
     from orchestration.resources import open_warehouse
 
-    try:
-        told = history_of(open_warehouse(load_settings()).tables, server_id)
-    except UnknownServer as error:
-        fail(str(error), 1)
+    told = collect_history(open_warehouse(load_settings()).tables, server_id)
     print_json(told) if as_json else _print_history(told)
 
 

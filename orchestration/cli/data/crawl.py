@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, report_lines
 from orchestration.settings.load import SettingsError, load_settings
 from orchestration.settings.model import Settings
 
@@ -160,13 +160,6 @@ def open_replicas_for(chosen: Settings, base_url: str | None, marketplace: str) 
     if base_url or marketplace == "private":
         return nullcontext()
     return open_replicas(chosen)
-
-
-def report_lines() -> Any:
-    """Progress as lines on stderr."""
-    from warehouse.progress import Lines
-
-    return Lines(lambda line: typer.echo(line, err=True))
 
 
 def _require_known(marketplace: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, require_known
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
@@ -26,7 +26,6 @@ def export(
     ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
-    from assets.contracts.quarantine.decisions import DecisionError
     from assets.contracts.quarantine.firewall import open_firewall
     from assets.synthesis.common.tables import TASKS
     from assets.synthesis.export.formats import FORMATS
@@ -37,9 +36,9 @@ def export(
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
-    _require_known("--format", [name], tuple(FORMATS))
-    _require_known("--split", [split], (TRAIN, TEST, ALL))
-    _require_known("--tasks", wanted, TASKS)
+    require_known("--format", [name], tuple(FORMATS))
+    require_known("--split", [split], (TRAIN, TEST, ALL))
+    require_known("--tasks", wanted, TASKS)
     try:
         at = parse_moment(day)
     except ExportError as error:
@@ -47,17 +46,7 @@ def export(
     settings = load_settings()
     warehouse = open_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
-    try:
-        choice = Choice(
-            at, split_of, ask_firewall(open_firewall(warehouse)), split, wanted, commercial_only
-        )
-        figures = write_export(warehouse.tables, folder, name, choice, day)
-    except (ExportError, DecisionError) as error:
-        fail(str(error), 1)
+    clear = ask_firewall(open_firewall(warehouse))
+    choice = Choice(at, split_of, clear, split, wanted, commercial_only)
+    figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
-
-
-def _require_known(option: str, given: tuple[str, ...] | list[str], known: tuple[str, ...]) -> None:
-    for one in given:
-        if one not in known:
-            fail(f"{option} {one[:40]!r} does not exist; known: {', '.join(known)}", 2)

@@ -26,14 +26,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="a JSON line a row (the def
 def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
     from assets.synthesis.judging.adhoc.commands import verify_rows
-    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
+    from assets.synthesis.judging.adhoc.files import read_rows, read_tools
     from orchestration.resources import make_embedder, make_writer
 
     settings = load_settings()
-    try:
-        rows, known = read_rows(pairs), read_tools(tools)
-    except UnreadableInput as error:
-        fail(str(error), 2)
+    rows, known = read_rows(pairs), read_tools(tools)
     for told in verify_rows(rows, known, make_embedder().embed, make_writer(settings).policy):
         print_json(told)
 
@@ -43,14 +40,11 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Rules first, then the judge of the settings (`roles.judge`): a score from 1 to 10 and a
     verdict per pair. Without a model the judge is rules, and each line says so."""
     from assets.synthesis.judging.adhoc.commands import judge_rows
-    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
+    from assets.synthesis.judging.adhoc.files import read_rows, read_tools
     from orchestration.resources import make_embedder, make_writer
 
     settings = load_settings()
-    try:
-        rows, known = read_rows(pairs), read_tools(tools)
-    except UnreadableInput as error:
-        fail(str(error), 2)
+    rows, known = read_rows(pairs), read_tools(tools)
     with _open_judge(settings) as llm:
         found = judge_rows(rows, known, make_embedder().embed, llm, make_writer(settings).policy)
     for told in found:

@@ -28,14 +28,10 @@ def quarantine() -> None:
 @app.command("list")
 def list_held(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
-    from assets.contracts.quarantine.decisions import DecisionError
     from assets.contracts.quarantine.held_tools import list_held_tools
     from orchestration.resources import open_warehouse
 
-    try:
-        rows = list_held_tools(open_warehouse(load_settings()))
-    except DecisionError as error:
-        fail(str(error), 1)
+    rows = list_held_tools(open_warehouse(load_settings()))
     tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
     if as_json:
         print_json({"held": rows, "tools": tools})
@@ -73,19 +69,13 @@ def hold(
 
 
 def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
-    from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.held_tools import BadDecision, UnknownContract, decide_on_tool
+    from assets.contracts.quarantine.held_tools import decide_on_tool
     from orchestration.resources import open_warehouse
 
     _fail_usage(digest, by, why)
     warehouse = open_warehouse(load_settings())
-    try:
-        told = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
-        _block_tools(warehouse)
-    except BadDecision as error:
-        fail(str(error), 2)
-    except (UnknownContract, DecisionError) as error:
-        fail(str(error), 1)
+    told = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
+    _block_tools(warehouse)
     print_json(told) if as_json else _print_held(told)
 
 

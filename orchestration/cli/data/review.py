@@ -33,7 +33,7 @@ def review(
     from assets.contracts.quarantine.clear import read_clear
     from assets.partitions import MARKETPLACES
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
-    from assets.synthesis.review.review import ReviewError, Sampled, open_review, report_review
+    from assets.synthesis.review.review import Sampled, open_review, report_review
     from assets.synthesis.review.server import Site, serve_review
     from orchestration.resources import open_warehouse
 
@@ -46,11 +46,8 @@ def review(
     judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()
     clear = read_clear(warehouse, marketplace)
     contracts = {row["contract_digest"]: read_contract(row) for row in clear}
-    try:
-        of = Sampled(stage, marketplace, sample, seed)
-        found = open_review(settings.home_path(), pairs, judgements, of)
-    except ReviewError as error:
-        fail(str(error), 1)
+    of = Sampled(stage, marketplace, sample, seed)
+    found = open_review(settings.home_path(), pairs, judgements, of)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -2,16 +2,16 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.models.predictors import list_roles, load_caller
+from orchestration.cli.terminal import fail, print_json, report_lines
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
 
 app = typer.Typer(add_completion=False)
@@ -35,7 +35,6 @@ def agent_eval(
     from orchestration.settings.deploy_policy import make_deploy_policy
     from training.evaluation.agent.episode import Limits
     from training.evaluation.agent.run import AgentPlan, evaluate_agents
-    from warehouse.progress import Lines
 
     settings = load_settings()
     who = _choose_larger(settings, role)
@@ -43,10 +42,10 @@ def agent_eval(
     work = evaluate_agents(
         open_warehouse(settings),
         make_deploy_policy(settings),
-        _load_small(settings, small),
+        load_caller(settings, small),
         who,
         plan,
-        Lines(lambda line: typer.echo(line, err=True)),
+        report_lines(),
     )
     print_json(asyncio.run(work))
 
@@ -65,13 +64,10 @@ def contamination(
     from orchestration.resources import make_embedder, open_warehouse
     from training.evaluation.outside.contamination import Bounds
     from training.evaluation.outside.contamination_kept import check_against_training
-    from training.evaluation.outside.texts import UnreadableSet, read_texts
+    from training.evaluation.outside.texts import read_texts
 
     settings = load_settings()
-    try:
-        texts = read_texts(file, field)
-    except UnreadableSet as error:
-        fail(str(error), 2)
+    texts = read_texts(file, field)
     bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
     found = check_against_training(
         open_warehouse(settings), texts, file.name, bounds, make_embedder().embed
@@ -84,10 +80,9 @@ def contamination(
 
 def _choose_larger(settings: Settings, name: str) -> "Role":
     """The role's model; ends the command where it has none, for rules do not converse."""
-    from orchestration.resources import make_writer
     from warehouse.llm.roles import OFFLINE
 
-    roles: dict[str, Any] = {role.name: role for role in make_writer(settings).roles}
+    roles = list_roles(settings)
     if name not in roles:
         fail(f"unknown role {name!r}; known: {', '.join(sorted(roles))}", 2)
     if roles[name].model == OFFLINE:
@@ -97,15 +92,3 @@ def _choose_larger(settings: Settings, name: str) -> "Role":
             1,
         )
     return roles[name]
-
-
-def _load_small(settings: Settings, name: str) -> "Predictor":
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
-    from training.evaluation.predictors.baseline import BaselinePredictor
-
-    if name in ("baseline", BaselinePredictor.label):
-        return BaselinePredictor()
-    home = settings.home_path()
-    made = AdapterPredictor(home, resolve_model(home, name), device=settings.training.device)
-    made.load()  # a name that is none is told now, not after the tools were tried
-    return made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import print_json
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -27,20 +27,10 @@ def blast(
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
     from assets.contracts.history.history import iterate_contracts
     from orchestration.resources import open_warehouse
-    from training.reporting.blast_radius import (
-        AmbiguousTool,
-        UnknownTool,
-        find_blast_radius,
-        find_tool,
-    )
+    from training.reporting.blast_radius import find_blast_radius, find_tool
 
     warehouse = open_warehouse(load_settings())
-    try:
-        target = find_tool(tool, iterate_contracts(warehouse.tables))
-    except AmbiguousTool as error:
-        fail(str(error), 2)
-    except UnknownTool as error:
-        fail(str(error), 1)
+    target = find_tool(tool, iterate_contracts(warehouse.tables))
     told = find_blast_radius(target, collect_made(warehouse))
     print_json(told) if as_json else _print_radius(told)
 
@@ -94,7 +84,8 @@ def _read_cards(home: Path) -> Iterator[dict[str, Any]]:
 
 def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
     """The tools of the served index, as its file lists them."""
-    from serving.index.folder import IndexMissing, read_served_version
+    from serving.index.folder import read_served_version
+    from serving.index.model import IndexMissing
 
     try:
         path = home / "router" / read_served_version(home) / "tools.jsonl"

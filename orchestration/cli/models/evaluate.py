@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.models.predictors import load_predictors
+from orchestration.cli.terminal import fail, print_json, report_lines, require_known
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from training.evaluation.caller.plan import TestPlan
     from training.evaluation.predictors.interface import Predictor
-    from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
 
 app = typer.Typer(add_completion=False)
-
-_ENDPOINT = "endpoint:"
 
 
 @app.command()
@@ -60,13 +58,12 @@ def evaluate(
     from training.evaluation.caller.adhoc import compare_callers, write_out
     from training.evaluation.caller.bench import load_bench
     from training.evaluation.caller.markdown import as_markdown
-    from warehouse.progress import Lines
 
     settings = load_settings()
     plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
-    asked = _load_predictors(settings, warehouse, model, plan, max_new)
-    progress = Lines(lambda line: typer.echo(line, err=True))
+    asked = load_predictors(settings, warehouse, model, plan, max_new)
+    progress = report_lines()
     if bfcl_data is not None:
         _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
@@ -94,8 +91,8 @@ def _make_plan(
     from training.sets.candidates import HARD, RANDOM
     from training.sets.split import TEST_SPLITS
 
-    _require_known("--split", split, TEST_SPLITS)
-    _require_known("--distractors", distractors, (RANDOM, HARD))
+    require_known("--split", split, TEST_SPLITS)
+    require_known("--distractors", distractors, (RANDOM, HARD))
     small = next((n for n in candidates or () if n < 2), None)
     if small is not None:
         fail(f"--candidates {small}: expected 2 or more tools to choose from", 2)
@@ -111,90 +108,6 @@ def _make_plan(
     return plan if limit is None else plan.limit_items(limit)
 
 
-def _require_known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None:
-    for word in given or ():
-        if word not in known:
-            fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
-
-
-def _load_predictors(
-    settings: Settings,
-    warehouse: "Warehouse",
-    models: list[str],
-    plan: "TestPlan",
-    max_new: int | None,
-) -> list["Predictor"]:
-    """Who is asked, each loaded now: a name that is none is told before anything is paid."""
-    from training.evaluation.predictors.baseline import BaselinePredictor
-
-    made = [
-        _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
-    ]
-    labels = [one.label for one in made]
-    twice = next((label for label in labels if labels.count(label) > 1), None)
-    if twice is not None:
-        fail(f"--model: {twice[:60]!r} is named twice; expected different models", 2)
-    if len(made) == 1 and made[0].kind != "baseline":
-        made.append(BaselinePredictor())
-    if len(made) == 1:
-        fail("--model baseline alone: expected another model to compare it with", 2)
-    return made
-
-
-def _load_predictor(
-    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
-) -> "Predictor":
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
-    from training.evaluation.predictors.baseline import BaselinePredictor
-    from training.evaluation.predictors.endpoint import EndpointPredictor
-    from training.evaluation.predictors.router import RouterPredictor
-
-    if name in ("baseline", BaselinePredictor.label):
-        return BaselinePredictor()
-    if name == "router":
-        return RouterPredictor(warehouse.home)
-    if name.startswith(_ENDPOINT):
-        role = _choose_role(settings, name.removeprefix(_ENDPOINT))
-        return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
-    home = warehouse.home
-    device = settings.training.device
-    made = AdapterPredictor(home, resolve_model(home, name), device=device, max_new=max_new)
-    made.load()
-    return made
-
-
-def _choose_role(settings: Settings, name: str) -> "Role":
-    """A role of the settings, or any model's name at the settings' endpoint."""
-    from orchestration.resources import make_writer
-    from warehouse.llm.roles import OFFLINE, Role
-
-    if not name:
-        fail("--model endpoint: has no model; expected endpoint:ROLE or endpoint:MODEL", 2)
-    roles = {role.name: role for role in make_writer(settings).roles}
-    if name in roles:
-        if roles[name].model == OFFLINE:
-            fail(
-                f"role {name!r} has model 'offline', which calls no tools; set roles.{name}.model"
-                f" and roles.{name}.base_url in toolmill.toml, or name a model: endpoint:MODEL",
-                1,
-            )
-        return roles[name]
-    key = settings.openai_api_key
-    if not settings.openai_base_url and key is None:
-        fail(
-            f"--model endpoint:{name[:60]}: no endpoint is set; set OPENAI_BASE_URL (and"
-            f" OPENAI_API_KEY), or name a role: {', '.join(sorted(roles))}",
-            2,
-        )
-    return Role(
-        "evaluated",
-        model=name,
-        base_url=settings.openai_base_url,
-        api_key=key,
-        temperature=0.0,
-    )
-
-
 def _evaluate_outside(
     warehouse: "Warehouse",
     folder: Path,
@@ -207,10 +120,9 @@ def _evaluate_outside(
 
     from orchestration.resources import make_embedder
     from training.evaluation.outside.bfcl import OutsidePlan, evaluate_outside_set
-    from warehouse.progress import Lines
     from warehouse.storage.files import write_atomically
 
-    progress = Lines(lambda line: typer.echo(line, err=True))
+    progress = report_lines()
     plan = OutsidePlan(per_category=limit)
     told = evaluate_outside_set(warehouse, folder, asked, make_embedder().embed, plan, progress)
     rows = told.pop("rows")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, report_lines, require_known
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ def index(
 ) -> None:
     """Make an index that `search` and `serve` read, of any file of servers and their tools."""
     from serving.adhoc import index_command
-    from warehouse.progress import Lines
 
     encoder = _open_encoder(retriever, embedder)
-    print_json(index_command(servers, out, encoder, Lines(lambda line: typer.echo(line, err=True))))
+    print_json(index_command(servers, out, encoder, report_lines()))
 
 
 @app.command()
@@ -57,18 +56,16 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Find tools in the released index, or in one made by `index`."""
-    if strategy not in STRATEGIES:
-        fail(f"--strategy {strategy[:40]!r} does not exist; known: {', '.join(STRATEGIES)}", 2)
+    require_known("--strategy", [strategy], STRATEGIES)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
     from serving.adhoc import open_routed, search_command, search_many
     from serving.router import Ask
-    from warehouse.progress import Lines
 
     encoder = _open_encoder(retriever, "minilm") if retriever else None
     where = place or load_settings().home_path()
     asked = None if queries is None else list(_read_instructions(queries))
-    router = open_routed(where, encoder, Lines(lambda line: typer.echo(line, err=True)))
+    router = open_routed(where, encoder, report_lines())
     ask = Ask(query=query, server=server, tool=tool, k=k, strategy=strategy)
     if asked is not None:
         wrong = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
     from assets.servers.calls.log import Outcomes
-    from serving.meta.access.policy import MetaPolicy, TokenError
+    from serving.meta.access.policy import MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
     from serving.router import ServedRouter
@@ -52,11 +52,8 @@ def serve(
     settings = load_settings()
     asked = settings.serve.calls
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    try:
-        policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
-        listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
-    except TokenError as error:
-        fail(str(error), 2)
+    policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
+    listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where), Outcomes(where)

@@ -7,12 +7,14 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from warehouse.errors import UnusableInput
+
 Consent = Literal["ask", "never", "always"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[\w.@+-]{1,60}")
 
 
-class TokenError(ValueError):
+class TokenError(UnusableInput):
     """A token or setting that cannot be used, with what was found and expected."""
 
 

@@ -62,14 +62,15 @@ def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
 def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = ledger.seen
+    database = ledger._database
+    look = database.find_blob
 
-    def and_another_process_finishes(key: str) -> bytes | None:
-        seen = look(key)
+    def and_another_process_finishes(key: str) -> str | None:
+        found = look(key)
         open_ledger(ledger.path.parent).once("s", key, lambda: Outcome(b"theirs"))
-        return seen
+        return found
 
-    monkeypatch.setattr(ledger, "seen", and_another_process_finishes)
+    monkeypatch.setattr(database, "find_blob", and_another_process_finishes)
     assert ledger.once("s", "k", lambda: pytest.fail("was redone")) == b"theirs"
 
 

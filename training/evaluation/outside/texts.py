@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from warehouse.errors import UnusableInput
+
 FIELDS = ("instruction", "query", "question", "text", "prompt", "utterance", "input")
 _MOST_BYTES = 512 * 1024 * 1024
 
 
-class UnreadableSet(ValueError):
+class UnreadableSet(UnusableInput):
     """An outside set that cannot be read: which file, what was found, what to do."""
 
 

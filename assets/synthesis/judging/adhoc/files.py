@@ -8,13 +8,14 @@ from typing import Any, NoReturn
 
 from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
+from warehouse.errors import UnusableInput
 
 Json = Any
 FILE_CAP = 512 * 1024 * 1024  # bytes; 68,733 rows with their calls are 40 MB
 _FIELDS = ("tool_id", "instruction", "arguments")
 
 
-class UnreadableInput(ValueError):
+class UnreadableInput(UnusableInput):
     """A file that is not what the command takes: the message names file, line and fix."""
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from assets.vectors.embed import Embedder, MiniLM
 from benchmarks.router_data import Pool
-from serving.index.folder import Source, build_index, load_index
+from serving.index.folder import build_index, load_index
+from serving.index.model import Source
 from serving.router import Router
 from warehouse.storage.digest import sha256
 

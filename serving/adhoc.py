@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import Embedder
-from serving.adhoc_source import BadServers, read_source
-from serving.index.folder import IndexMissing, Source, build_index, move_pointer
+from serving.adhoc_source import read_source
+from serving.index.folder import build_index, move_pointer
+from serving.index.model import IndexMissing, Source
 from serving.ranking.query import check_ask
-from serving.router import Answer, Ask, BadQuery, Router, open_router
+from serving.router import Ask, BadQuery, Router, open_router
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
 _SOURCE = "source.json.zst"
 _BATCH = 64  # queries that share one pass of the encoder
-
-__all__ = ["BadServers", "index_command", "open_routed", "search_command", "search_many"]
 
 
 def index_command(
@@ -77,7 +76,7 @@ def search_command(router: Router, ask: Ask) -> dict[str, Any]:
     search with the query's embedding, without loading the index. Raises BadQuery."""
     index = router.index
     about = {"release": index.release, "tools": len(index.tools)}
-    return about | format_answer(router.find(ask))
+    return about | asdict(router.find(ask))
 
 
 def search_many(router: Router, rows: Iterable[str], ask: Ask) -> Iterator[dict[str, Any]]:
@@ -85,13 +84,12 @@ def search_many(router: Router, rows: Iterable[str], ask: Ask) -> Iterator[dict[
     answered is an answer without hits that holds `error`. Raises BadQuery where the question itself
     is wrong, as by its k."""
     check_ask(replace(ask, query="any"))
-    for part in _split_rows([replace(ask, query=query) for query in rows]):
+    asks = [replace(ask, query=query) for query in rows]
+    for part in (asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)):
         refused = {at: why for at, one in enumerate(part) if (why := _find_refusal(one))}
         found = iter(router.find_many([one for at, one in enumerate(part) if at not in refused]))
         for at in range(len(part)):
-            yield (
-                {"hits": [], "error": refused[at]} if at in refused else format_answer(next(found))
-            )
+            yield {"hits": [], "error": refused[at]} if at in refused else asdict(next(found))
 
 
 def _find_refusal(ask: Ask) -> str | None:
@@ -100,11 +98,6 @@ def _find_refusal(ask: Ask) -> str | None:
     except BadQuery as error:
         return str(error)
     return None
-
-
-def format_answer(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON."""
-    return asdict(answer)
 
 
 def _build_into(
@@ -149,8 +142,3 @@ def _read_kept(path: Path) -> Source:
     import zstandard
 
     return Source(**json.loads(zstandard.decompress(path.read_bytes())))
-
-
-def _split_rows(rows: Sequence[Ask]) -> Iterator[Sequence[Ask]]:
-    for start in range(0, len(rows), _BATCH):
-        yield rows[start : start + _BATCH]

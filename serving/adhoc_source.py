@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, get_server_name, read_lines
 from assets.synthesis.summaries.offline import make_readable, write_summary
-from serving.index.folder import Source
+from serving.index.model import Source
 
 AD_HOC = "ad hoc"
 _TEXT_CAP = 4_000  # characters of a description that are read

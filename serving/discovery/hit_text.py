@@ -11,6 +11,7 @@ from serving.ranking.query import Hit
 LONGEST = 200  # characters of a description in a line
 _LONGEST_SCHEMA = 6_000  # of the parameters of one tool: 99% of real contracts are shorter
 _LONGEST_ID = 200
+_MOST_NOTES = 3  # problems told in one round
 
 
 def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> str:
@@ -24,6 +25,16 @@ def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> s
         if contracts is not None and hit.tool_id in contracts:
             lines.append(f"  parameters: {_render_parameters(contracts[hit.tool_id])}")
     return "\n".join(lines)
+
+
+def write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
+    """A line for each thing that the model should know beside the hits."""
+    told = [f"Note: {make_one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
+    for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            told.append(f"Note: {what}: {', '.join(map(make_one_line, names[:5]))}{more}.")
+    return told
 
 
 def estimate_tokens(text: str) -> int:

@@ -8,38 +8,21 @@ One session is one conversation; it is not shared by threads.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Protocol
 
 import numpy as np
 
-from serving.discovery.hit_text import estimate_tokens, make_one_line, render
+from serving.discovery.hit_text import estimate_tokens, make_one_line, render, write_notes
 from serving.discovery.request import parse
-from serving.index.model import Index
-from serving.ranking.eligible import Blocked
+from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Answer, Ask, Hit
+from serving.ranking.router import Router
 
 ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"
 NOTHING_NEW, NO_SUITABLE_TOOL = "nothing_new", "no_suitable_tool"
-_MOST_NOTES = 3  # problems told in one round
 _LONGEST_WORDS = 400  # characters of a refined request: newest words first, the oldest fall away
-
-
-class Finds(Protocol):
-    """What a session needs of a Router."""
-
-    index: Index
-    blocked: Blocked
-
-    def find_many(self, asks: Sequence[Ask]) -> list[Answer]: ...
-
-
-class Follows(Protocol):
-    """What a session needs of a ServedRouter."""
-
-    def current(self) -> Finds: ...
 
 
 class BadSession(ValueError):
@@ -78,12 +61,12 @@ class Session:
     """Iterative discovery over a Router or a ServedRouter.
 
     `allowed` holds for every step, whatever an Ask says. `schemas` shows each tool's parameters
-    too; `render` and `count` replace the lines and the estimate of tokens.
+    too.
     """
 
     def __init__(
         self,
-        router: Finds | Follows,
+        router: Router | ServedRouter,
         *,
         k: int = 5,
         max_rounds: int = 8,
@@ -92,17 +75,15 @@ class Session:
         strategy: str = "ours",
         context: str | None = None,
         schemas: bool = False,
-        render: Callable[[Sequence[Hit]], str] | None = None,
-        count: Callable[[str], int] = estimate_tokens,
     ) -> None:
         for name, value in (("k", k), ("max_rounds", max_rounds), ("max_tokens", max_tokens)):
             if value < 1:
                 raise BadSession(f"{name} is {value}; expected at least 1")
         self._source = router
-        self._router: Finds | None = None
+        self._router: Router | None = None
         self._k, self._strategy, self._context, self._allowed = k, strategy, context, allowed
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
-        self._schemas, self._render, self._count = schemas, render, count
+        self._schemas = schemas
         self._held_back: set[str] = set()
         self._last: tuple[Ask, ...] = ()
         self._unsuitable = 0
@@ -189,7 +170,7 @@ class Session:
         }
         none = bool(answers) and all(answer.no_tool for answer in answers)
         self._unsuitable = self._unsuitable + 1 if none else 0 if answers else self._unsuitable
-        notes = _write_notes(problems, gone, changed)
+        notes = write_notes(problems, gone, changed)
         hits, text, tokens = self._fit_hits(list(found.values()), notes, none, bool(answers))
         self.shown |= {hit.tool_id: hit for hit in hits}
         self.tokens += tokens
@@ -205,9 +186,8 @@ class Session:
         version = self._router.index.version if self._router else ""
         return Round(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
 
-    def _current_router(self) -> Finds:
-        current = getattr(self._source, "current", None)
-        return current() if current is not None else self._source  # type: ignore[return-value]
+    def _current_router(self) -> Router:
+        return self._source if isinstance(self._source, Router) else self._source.current()
 
     def _prepare_ask(self, ask: Ask, barred: frozenset[str]) -> Ask:
         allowed = ask.allowed if ask.allowed is not None else self._allowed
@@ -218,7 +198,7 @@ class Session:
         """The session's own allow-list holds although an Ask brought another."""
         return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
 
-    def _list_barred(self, router: Finds, shown: Iterable[str]) -> frozenset[str]:
+    def _list_barred(self, router: Router, shown: Iterable[str]) -> frozenset[str]:
         """What may not be shown: excluded tools, and tools shown before with their twins, unless
         the one that was shown is excluded: then a twin may stand in for it."""
         index = router.index
@@ -227,7 +207,7 @@ class Session:
         twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
         return frozenset([*self._held_back, *shown, *(index.tools[at].tool_id for at in twins)])
 
-    def _find_moved(self, router: Finds) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _find_moved(self, router: Router) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(gone, changed) of what was shown, where the router is another one than last time."""
         if router is self._router or self._router is None:
             return (), ()
@@ -250,8 +230,8 @@ class Session:
         def text(most: int) -> str:
             return self._write_text(hits[:most], notes, none, searched)
 
-        most = bisect_right(range(len(hits) + 1), left, key=lambda n: self._count(text(n))) - 1
-        return (hits[:most], text(most), self._count(text(most))) if most >= 0 else ([], "", 0)
+        most = bisect_right(range(len(hits) + 1), left, key=lambda n: estimate_tokens(text(n))) - 1
+        return (hits[:most], text(most), estimate_tokens(text(most))) if most >= 0 else ([], "", 0)
 
     def _write_text(self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool) -> str:
         head = "No tool surely fits; the nearest:" if none else "Nearest tools:"
@@ -261,8 +241,6 @@ class Session:
         return "\n".join([*lines, *notes])
 
     def _write_lines(self, hits: list[Hit]) -> str:
-        if self._render is not None:
-            return self._render(hits)
         index = self._router.index if self._router and self._schemas else None
         if index is None:
             return render(hits)
@@ -295,12 +273,3 @@ def _join_words(new: str | None, old: str | None) -> str | None:
     if not new or not old or new.casefold() in old.casefold():
         return old or new
     return f"{new}; {old}" if len(new) + len(old) < _LONGEST_WORDS else new
-
-
-def _write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
-    told = [f"Note: {make_one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
-    for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
-        if names:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            told.append(f"Note: {what}: {', '.join(map(make_one_line, names[:5]))}{more}.")
-    return told

@@ -23,32 +23,18 @@ import numpy as np
 
 from assets.vectors.lexical import BM25
 from serving.index.build import Embed, Step, compute_version, order_content, write_version
-from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.model import (
     BLOCK,
     FORMAT,
     Index,
+    IndexBroken,
+    IndexMissing,
     Server,
     Source,
     Tool,
     View,
 )
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
-
-__all__ = [
-    "FORMAT",
-    "Index",
-    "IndexBroken",
-    "IndexMissing",
-    "Server",
-    "Source",
-    "Tool",
-    "View",
-    "build_index",
-    "load_index",
-    "move_pointer",
-    "read_served_version",
-]
 
 REBUILD = (
     "build it again: materialize router_index, or `toolmill index SERVERS.jsonl --out` this folder"

@@ -7,7 +7,8 @@ import numpy as np
 
 from assets.vectors.embed import Embedder, MiniLM, save_encoder
 from assets.vectors.index import digest_text, embed_texts
-from serving.index.folder import Index, Source, build_index, move_pointer
+from serving.index.folder import build_index, move_pointer
+from serving.index.model import Index, Source
 from warehouse.progress import Progress, Silent
 from warehouse.sanitize.escape import keep_cell, make_markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key

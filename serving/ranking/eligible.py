@@ -11,8 +11,7 @@ from threading import Lock
 
 import numpy as np
 
-from serving.index.errors import IndexBroken
-from serving.index.model import Index
+from serving.index.model import Index, IndexBroken
 
 _KEPT = 64  # masks of allow-lists that are remembered; one is a byte a tool
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
-from serving.index.folder import IndexBroken, IndexMissing, load_index, read_served_version
-from serving.ranking.eligible import Blocked, read_blocked
+from serving.index.folder import load_index, read_served_version
+from serving.ranking.eligible import read_blocked
 from serving.ranking.router import Router
 
 if TYPE_CHECKING:
@@ -134,6 +134,3 @@ def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder"
     if (place / "encoders").is_dir():
         return open_encoder(place, embedder, most_tokens=QUERY_TOKENS)
     return MiniLM(place / "models" / adapter if adapter else None)
-
-
-__all__ = ["Blocked", "IndexBroken", "IndexMissing", "ServedRouter", "open_router"]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from assets.vectors.index import embed_texts
-from serving.index.folder import Source, build_index, move_pointer
+from serving.index.folder import build_index, move_pointer
+from serving.index.model import Source
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 

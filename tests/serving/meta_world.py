@@ -18,7 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.log import Outcomes
 from assets.servers.calls.result import CallResult
-from serving.index.folder import Source, build_index, load_index, move_pointer, read_served_version
+from serving.index.folder import build_index, load_index, move_pointer, read_served_version
+from serving.index.model import Source
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
 from serving.meta.protocol.http import http_app
 from serving.router import Router, ServedRouter, read_blocked

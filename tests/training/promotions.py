@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import find_encoder_folder
-from serving.index.folder import Source, build_index
+from serving.index.folder import build_index
+from serving.index.model import Source
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
 from training.releases.champion import UNTRAINED

@@ -11,7 +11,8 @@ from assets.contracts.quarantine.firewall import open_firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
-from serving.index.folder import Source, load_index
+from serving.index.folder import load_index
+from serving.index.model import Source
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]

@@ -264,16 +264,6 @@ def test_parameters_are_shown_when_asked_for(router: Router) -> None:
     assert whole.tokens > plain.tokens
 
 
-def test_the_host_may_render_and_count_in_its_own_way(router: Router) -> None:
-    session = Session(
-        router, k=2, render=lambda hits: " ".join(hit.tool for hit in hits),
-        count=lambda text: len(text.split()),
-    )  # fmt: skip
-    first = session.ask("email")
-    assert first.text.startswith("Nearest tools:\n")
-    assert first.tokens == len(first.text.split())
-
-
 def hit(tool_id: str, description: str) -> Hit:
     server, _, tool = tool_id.partition("::")
     return Hit(tool_id, server, tool, 1.0, description, "c1:0", {})

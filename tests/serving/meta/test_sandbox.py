@@ -10,7 +10,8 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.caller import Caller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
-from serving.index.folder import Source, build_index, move_pointer
+from serving.index.folder import build_index, move_pointer
+from serving.index.model import Source
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
 from tests.serving.meta_world import ERAS, World, said

@@ -14,7 +14,8 @@ import pytest
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.vectors.embed import find_encoder_folder
 from serving.export import check_export, export_release
-from serving.index.folder import Source, load_index, read_served_version
+from serving.index.folder import load_index, read_served_version
+from serving.index.model import Source
 from serving.index.release_index import make_router_index
 from serving.ranking.eligible import read_blocked
 from serving.router import Ask, ServedRouter, open_router

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from assets.vectors.embed import find_encoder_folder
-from serving.index.folder import IndexBroken, build_index, read_served_version
+from serving.index.folder import build_index, read_served_version
+from serving.index.model import IndexBroken
 from tests.serving.conftest import WORLD
 from tests.training.promotions import (
     UNSURE,
@@ -91,7 +92,7 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     consider_model(tmp_path, "m1")
     models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
     name = make_release(tmp_path, models, "c1", "set1")
-    from serving.index.folder import Source
+    from serving.index.model import Source
     from tests.vectors.conftest import WordEmbedder
 
     words = WordEmbedder("words-base")

@@ -13,7 +13,8 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, digest_text
 from orchestration.cli.app import app
-from serving.index.folder import Source, build_index, move_pointer
+from serving.index.folder import build_index, move_pointer
+from serving.index.model import Source
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import Champion

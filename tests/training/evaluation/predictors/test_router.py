@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.index.folder import Source, build_index, load_index
+from serving.index.folder import build_index, load_index
+from serving.index.model import Source
 from serving.router import Router
 from tests.training.conftest import make_world
 from tests.training.evaluation.conftest import PLAN

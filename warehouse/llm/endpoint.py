@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered
+from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered, classify_status
 from warehouse.network.retry_after import parse_retry_after
 from warehouse.sanitize.escape import drop_surrogates
 
@@ -195,13 +195,7 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
     if isinstance(error, openai.APIConnectionError):
         return "endpoint_down", True
     if isinstance(error, openai.APIStatusError):
-        status = error.status_code
-        if status == 429:
-            return "rate_limited", "insufficient_quota" not in str(error)
-        if status in (401, 403):
-            return "auth", False
-        passing = status >= 500 or status in (408, 409)
-        return ("server_error" if passing else "bad_request"), passing
+        return classify_status(error.status_code, str(error))
     if isinstance(error, (openai.APIError, json.JSONDecodeError, ValueError, AttributeError)):
         # HTML or half a JSON document under status 200: a proxy or a dying server.
         return "server_error", True

@@ -120,6 +120,16 @@ class LLMError(RuntimeError):
         self.kind, self.found, self.expected, self.hint = kind, found, expected, hint
 
 
+def classify_status(status: int, said: str) -> tuple[str, bool]:
+    """(error kind, whether another try may pass) of an HTTP status that is no success."""
+    if status == 429:
+        return "rate_limited", "insufficient_quota" not in said
+    if status in (401, 403):
+        return "auth", False
+    passing = status >= 500 or status in (408, 409, 425)
+    return ("server_error" if passing else "bad_request"), passing
+
+
 class Unanswered(LLMError):
     """No answer to this try; the next may bring one. Raised by a provider, read by dispatch."""
 

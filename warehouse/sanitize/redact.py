@@ -6,6 +6,7 @@ Linear time: repeats are bounded or possessive, and a value that was taken is no
 100 KB cost 10-13 ms as text and 20 as parsed JSON on a core where `json.loads` of it took 3 ms.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from warehouse.sanitize.credential_patterns import Span, find_credentials
@@ -15,6 +16,7 @@ from warehouse.sanitize.labelled_secrets import (
     find_labelled_secrets,
     is_convincing,
 )
+from warehouse.sanitize.nested import rebuild
 from warehouse.sanitize.secret_names import (
     MARK,
     is_credible,
@@ -72,7 +74,7 @@ def redact_json(value: Any) -> Any:
         return redact(value)
     texts = list(_collect_texts(value))
     changed = {old: new for old, new in zip(texts, _redact_all(texts), strict=True) if old != new}
-    return _rebuild_value(value, changed)
+    return rebuild(value, lambda item, under: _copy_item(item, under, changed))
 
 
 def _redact_all(texts: list[str]) -> list[str]:
@@ -83,57 +85,32 @@ def _redact_all(texts: list[str]) -> list[str]:
 
 
 def _collect_texts(value: Any) -> dict[str, None]:
-    """Every text and key of a JSON value that is long enough to hold a secret, once; a stack,
-    because the nesting may be the attack."""
+    """Every text and key of a JSON value that is long enough to hold a secret, once."""
     found: dict[str, None] = {}
     stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            found.update(dict.fromkeys(key for key in item if _is_changeable(key)))
-            item = item.values()
-        for member in item if not isinstance(item, str) else ():
-            if isinstance(member, str):
-                if _is_changeable(member):
-                    found[member] = None
-            elif isinstance(member, dict | list):
-                stack.append(member)
+            stack += [*item, *item.values()]
+        elif isinstance(item, list):
+            stack += item
+        # Half of a surrogate pair is short.
+        elif isinstance(item, str) and (len(item) >= _SHORTEST or not item.isascii()):
+            found[item] = None
     return found
 
 
-def _is_changeable(text: str) -> bool:
-    return len(text) >= _SHORTEST or not text.isascii()  # half of a surrogate pair is short
-
-
-def _rebuild_value(value: Any, changed: dict[str, str]) -> Any:
-    root: list[Any] = [value]
-    stack: list[tuple[Any, Any, Any, bool]] = [(root, 0, value, False)]
-    while stack:
-        holder, place, item, launch = stack.pop()
-        made: Any
-        if isinstance(item, dict):
-            blank = _blank_members(item, launch=launch)
-            made = {}
-            for key, member in item.items():
-                name = changed.get(key, key)
-                made[name] = blank[key] if key in blank else _replace_leaf(member, changed)
-                if isinstance(member, dict | list):
-                    stack.append((made, name, member, key.lower() in _LAUNCH))
-        elif isinstance(item, list):
-            made = [_replace_leaf(member, changed) for member in item]
-            for at, member in enumerate(item):
-                if isinstance(member, dict | list):
-                    stack.append((made, at, member, launch))
-                elif at and (blanked := _blank_after_option(item[at - 1], member)) is not None:
-                    made[at] = blanked
-        else:
-            made = item
-        holder[place] = made
-    return root[0]
-
-
-def _replace_leaf(member: Any, changed: dict[str, str]) -> Any:
-    return changed.get(member, member) if isinstance(member, str) else member
+def _copy_item(item: Any, under: str, changed: dict[str, str]) -> Any:
+    """A text as it was changed; an object or list whose named secrets are blanked."""
+    if isinstance(item, str):
+        return changed.get(item, item)
+    if isinstance(item, dict):
+        blank = _blank_members(item, launch=under.lower() in _LAUNCH)
+        return {changed.get(key, key): blank.get(key, member) for key, member in item.items()}
+    if isinstance(item, list):
+        blanked = [None, *(_blank_after_option(before, one) for before, one in pairwise(item))]
+        return [one if new is None else new for one, new in zip(item, blanked, strict=False)]
+    return item
 
 
 def _blank_members(item: dict[str, Any], *, launch: bool) -> dict[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from warehouse.sanitize.nested import rebuild
+
 SHORTEST = 6  # of a secret; shorter ones stand in texts by chance
 _PIECE = 128  # a private key of 2,000 characters is looked for piece by piece
 _HTML = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
@@ -30,16 +32,9 @@ class Scrubber:
 
     def __call__(self, value: Any) -> Any:
         """A JSON value without the secrets: texts, keys and numbers."""
-        root = [value]
-        todo: list[tuple[Any, Any]] = [(root, 0)]
-        while todo:  # no recursion: third-party nesting may be as deep as the stack
-            holder, at = todo.pop()
-            holder[at] = new = self._scrub_shallow(holder[at])
-            if isinstance(new, dict | list):
-                todo += [(new, key) for key in (new if isinstance(new, dict) else range(len(new)))]
-        return root[0]
+        return rebuild(value, self._scrub_shallow)
 
-    def _scrub_shallow(self, value: Any) -> Any:
+    def _scrub_shallow(self, value: Any, _under: str) -> Any:
         if self._pattern is None or value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):

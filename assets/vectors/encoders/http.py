@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from assets.vectors.encoders.embedder import EmbeddingFailed
+from warehouse.llm.roles import classify_status
+from warehouse.network.retry_after import parse_retry_after
 
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 _LONGEST_WAIT_S = 60.0  # an endpoint that asks for more is left alone, and the user is told
 _MOST_BYTES = 64 << 20  # a batch of 64 vectors of 4,096 numbers is 6 MB
-_PASSING = (408, 409, 425, 429)
+_LATER = "run again later: vectors already stored are kept"
+_LOST = "check base_url (it ends before /embeddings) and the model's name"
+_HINTS = {
+    ("rate_limited", True): _LATER,
+    ("rate_limited", False): "pay for more there",
+    ("server_error", True): _LATER,
+    ("auth", False): "correct the key: it is missing there, or refused",
+    ("bad_request", False): "check that this model embeds texts, and the length that it takes",
+}
 
 
 class _Refused(Exception):
@@ -102,21 +112,7 @@ class Wire:
 
 
 def _build_refusal(status: int, said: str, told: str) -> _Refused:
-    found = f"status {status} ({said})"
-    if status in (401, 403):
-        return _Refused(f"status {status}", "correct the key: it is missing there, or refused")
-    if status in (404, 405):
-        return _Refused(found, "check base_url (it ends before /embeddings) and the model's name")
-    if status in _PASSING or status >= 500:
-        spent = status == 429 and "insufficient_quota" in said
-        hint = "pay for more there" if spent else "run again later: vectors already stored are kept"
-        return _Refused(found, hint, not spent, _read_retry_after(told))
-    return _Refused(found, "check that this model embeds texts, and the length that it takes")
-
-
-def _read_retry_after(header: str) -> float:
-    if not header:
-        return 0.0
-    from warehouse.network.retry_after import parse_retry_after
-
-    return parse_retry_after(header) or 0.0
+    kind, passing = classify_status(status, said)
+    hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
+    found = f"status {status}" if kind == "auth" else f"status {status} ({said})"
+    return _Refused(found, hint, passing, parse_retry_after(told) or 0.0)

@@ -47,7 +47,18 @@ class Scripts:
 
         Raises DagsterPipesExecutionError when it fails or dies, with the code and a hint.
         """
-        return launch_script(self._client, context, script, job, self.place)
+        try:
+            ran = self._client.run(context=context, **build_invocation(self.place, script, job))
+        except (DagsterExecutionInterruptedError, NoSuchPlace):
+            raise
+        except Exception as error:  # each client has errors of its own; assets know one
+            told = str(error) or type(error).__name__
+            hint = _KILLED if told.rstrip(".").endswith((" -9", " 137")) else ""
+            raise DagsterPipesExecutionError(
+                f"{script} on {self.place.runs_on}: {told}{hint}"
+            ) from error
+        cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
+        return cards[-1] if cards else {}
 
 
 def open_client(place: Place) -> Any:
@@ -70,23 +81,6 @@ def open_client(place: Place) -> Any:
     except ImportError as error:
         raise _explain_lack("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
     return PipesK8sClient()
-
-
-def launch_script(
-    client: Any, context: Any, script: str, job: Path, place: Place | None = None
-) -> dict[str, Any]:
-    """One script at one place; see `Scripts.launch`."""
-    place = place or Place()
-    try:
-        ran = client.run(context=context, **build_invocation(place, script, job))
-    except (DagsterExecutionInterruptedError, NoSuchPlace):
-        raise
-    except Exception as error:  # each client has errors of its own; assets know one
-        told = str(error) or type(error).__name__
-        hint = _KILLED if told.rstrip(".").endswith((" -9", " 137")) else ""
-        raise DagsterPipesExecutionError(f"{script} on {place.runs_on}: {told}{hint}") from error
-    cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
-    return cards[-1] if cards else {}
 
 
 def build_invocation(place: Place, script: str, job: Path) -> dict[str, Any]:

@@ -6,13 +6,12 @@ import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (
     ASKED,
@@ -25,74 +24,13 @@ from assets.vectors.texts import (
     build_server_views,
     build_tool_fields,
     build_tool_views,
-    split_id,
 )
+from serving.index.content import Content
 from serving.index.duplicates import find_twin_places
-from serving.index.model import DESCRIPTION, FORMAT, SERVER, TOOL, Server, Source, Tool
-from warehouse.storage.digest import digest
+from serving.index.model import SERVER, TOOL
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
-_ASKED_MOST = 8  # requests of one contract that become vectors
-
-
-@dataclass(frozen=True)
-class Content:
-    """A source in its one order: what the version is named by and made of."""
-
-    tools: list[Tool]
-    contracts: list[dict[str, Any]]
-    servers: list[Server]
-    asked: list[tuple[int, str]]  # place of the tool, request
-    recipes: dict[str, Mapping[str, Any]]
-
-
-def order_content(source: Source) -> Content:
-    """Tools ordered by id; a tool listed on several marketplaces is one tool."""
-    found: dict[str, tuple[Tool, dict[str, Any]]] = {}
-    for row in sorted(source.rows, key=_order_key):
-        tool_id = str(ToolId.of_row(row))
-        if tool_id in found:
-            known, contract = found[tool_id]
-            where = tuple(sorted({*known.marketplaces, row["marketplace"]}))
-            flags = tuple(sorted({*known.flags, *(row.get("flags") or ())}))
-            found[tool_id] = (
-                Tool(**{**vars(known), "marketplaces": where, "flags": flags}),
-                contract,
-            )
-            continue
-        contract = contract_in(row)
-        found[tool_id] = _make_tool(row, tool_id, contract), contract
-    ids = sorted({tool.server_id for tool, _ in found.values()})
-    place = {server_id: at for at, server_id in enumerate(ids)}
-    tools = [Tool(**{**vars(t), "server": place[t.server_id]}) for t, _ in found.values()]
-    asked = [
-        (at, text)
-        for at, tool in enumerate(tools)
-        for text in list(source.instructions.get(tool.contract_digest, ()))[:_ASKED_MOST]
-        if text.strip()
-    ]
-    recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
-    servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
-    return Content(tools, [c for _, c in found.values()], servers, asked, recipes)
-
-
-def compute_version(
-    content: Content, embedder: str, release: str, reranker: Mapping[str, Any] | None
-) -> str:
-    """The name of the index these inputs make: by what went in, not by floating-point rounding."""
-    facts = {
-        "format": FORMAT,
-        "tools": [asdict(tool) for tool in content.tools],
-        "contracts": digest(content.contracts),
-        "servers": [asdict(server) for server in content.servers],
-        "asked": [[place, text] for place, text in content.asked],
-        "recipes": content.recipes,
-        "embedder": embedder,
-        "release": release,
-        "reranker": reranker,
-    }
-    return digest(facts)
 
 
 def write_version(
@@ -127,37 +65,6 @@ def write_version(
         beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def contract_in(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The contract in a snapshot row, where it is stored as JSON text."""
-    held = row["contract"]
-    return json.loads(held) if isinstance(held, str) else dict(held)
-
-
-def _order_key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return row["server_id"], row["tool"], row["marketplace"], row["contract_digest"]
-
-
-def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
-    hint = (contract.get("annotations") or {}).get("readOnlyHint")
-    reliability = row.get("reliability")
-    return Tool(
-        tool_id=tool_id,
-        server_id=row["server_id"],
-        tool=row["tool"],
-        description=contract.get("description", "")[:DESCRIPTION],
-        contract_digest=row["contract_digest"],
-        marketplaces=(row["marketplace"],),
-        flags=tuple(sorted(row.get("flags") or ())),
-        read_only=hint if isinstance(hint, bool) else None,
-        reliability=None if reliability is None else float(reliability),
-    )
-
-
-def _make_server(server_id: str, told: Mapping[str, str]) -> Server:
-    name = told.get("name") or split_id(server_id)
-    return Server(server_id, name, told.get("description") or "", told.get("summary") or "")
 
 
 def _write_views(

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.lexical import BM25
-from serving.index.build import Embed, Step, compute_version, order_content, write_version
+from serving.index.build import Embed, Step, write_version
+from serving.index.content import compute_version, order_content
 from serving.index.model import (
     BLOCK,
     FORMAT,

@@ -18,7 +18,6 @@ from orchestration.pipes import (
     Place,
     Scripts,
     build_invocation,
-    launch_script,
     open_client,
 )
 
@@ -116,7 +115,7 @@ def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
     job = tmp_path / "a job.json"
     client = Client({"name": "m"})
     place = Place("ray", gpus=2, processes=2, ray_address="http://head:8265")
-    assert launch_script(client, "ctx", "training.caller.script", job, place) == {"name": "m"}
+    assert Scripts(place, client).launch("ctx", "training.caller.script", job) == {"name": "m"}
     assert client.given == {
         "context": "ctx",
         "submit_job_params": {
@@ -139,7 +138,7 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
         pod={"volumes": volumes, "containers": [mounts]},
     )
     client = Client({"name": "m"})
-    launch_script(client, "ctx", "training.retriever.script", tmp_path / "j.json", place)
+    Scripts(place, client).launch("ctx", "training.retriever.script", tmp_path / "j.json")
     assert client.given["command"] == [
         "python", "-m", "training.retriever.script", str(tmp_path / "j.json")
     ]  # fmt: skip
@@ -153,8 +152,8 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
 def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
     client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
     with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
-        launch_script(client, None, "training.caller.script", tmp_path, Place("ray"))
-    assert launch_script(Client(), None, "s", tmp_path, Place("ray")) == {}
+        Scripts(Place("ray"), client).launch(None, "training.caller.script", tmp_path)
+    assert Scripts(Place("ray"), Client()).launch(None, "s", tmp_path) == {}
 
 
 def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.MonkeyPatch) -> None:

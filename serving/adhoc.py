@@ -33,7 +33,7 @@ def index_command(
     """Indexes every usable tool of a JSON Lines file of servers and points `out` at the index.
 
     Returns {version, out, tools, servers, skipped, embedder, embedded, known, seconds}.
-    Raises BadServers.
+    Raises UnusableInput.
     """
     began = time.perf_counter()
     source, skipped = read_source(servers)

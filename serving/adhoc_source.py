@@ -5,39 +5,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, get_server_name, read_lines
+from assets.synthesis.judging.adhoc.files import Tools, get_server_name, read_lines
 from assets.synthesis.summaries.offline import make_readable, write_summary
 from serving.index.model import Source
+from warehouse.errors import UnusableInput
 
 AD_HOC = "ad hoc"
 _TEXT_CAP = 4_000  # characters of a description that are read
-
-
-class BadServers(ValueError):
-    """A file that is no list of servers with their tools."""
 
 
 def read_source(path: Path) -> tuple[Source, list[str]]:
     """The source of an index, and why tools were left out. A server a line: qualified_name (or
     server_id, or name), tools, and what is known of display_name, overview or description, tags.
 
-    Raises BadServers.
+    Raises UnusableInput.
     """
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
-    try:
-        for _, server in read_lines(path):
-            name = get_server_name(server)
-            listed = server.get("tools")
-            for tool in listed if isinstance(listed, list) else []:
-                tools.add(name, tool)
-            servers[name] = _describe_server(server)
-    except UnreadableInput as error:
-        raise BadServers(str(error)) from error
+    for _, server in read_lines(path):
+        name = get_server_name(server)
+        listed = server.get("tools")
+        for tool in listed if isinstance(listed, list) else []:
+            tools.add(name, tool)
+        servers[name] = _describe_server(server)
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter(tools.unusable.values()), "no tools found")
-        raise BadServers(f"{path}: {why}; expected a server a line as {shape}")
+        raise UnusableInput(f"{path}: {why}; expected a server a line as {shape}")
     rows = [
         _make_row(name, key, tools) for name in servers for key in tools.list_server_tools(name)
     ]

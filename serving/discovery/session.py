@@ -187,7 +187,8 @@ class Session:
         return Round(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
 
     def _current_router(self) -> Router:
-        return self._source if isinstance(self._source, Router) else self._source.current()
+        current = getattr(self._source, "current", None)
+        return current() if current is not None else self._source  # type: ignore[return-value]
 
     def _prepare_ask(self, ask: Ask, barred: frozenset[str]) -> Ask:
         allowed = ask.allowed if ask.allowed is not None else self._allowed

@@ -1,6 +1,5 @@
 """`toolmill contract diff`: two saved `tools/list` results in, what changed out."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,10 @@ from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.history.tool_diff import compare_tools, index_by_name
 from assets.contracts.schema.shapes import equals_json
 from warehouse.errors import UnusableInput
+from warehouse.user_files import parse_json, read_text
 
 _CAP = 64 * 1024 * 1024
-_MEND = 'give a saved tools/list result: {"tools": [...]} or the bare list'
-
-
-class UnreadableInput(UnusableInput):
-    """A file that is not what the command takes: the message names the file and the fix."""
+_FIX = 'give a saved tools/list result: {"tools": [...]} or the bare list'
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ def diff_files(old: Path, new: Path) -> Told:
     """{"changes": [{tool, class, fields, renamed_from, why}], "same": n} of two files.
 
     A tool without a usable contract counts as absent and is named in `left_out`. Raises
-    UnreadableInput.
+    UnusableInput.
     """
     before, after = read_tools(old), read_tools(new)
     changes = compare_tools(before, after)
@@ -57,18 +53,9 @@ def diff_files(old: Path, new: Path) -> Told:
 def read_tools(path: Path) -> list[dict[str, Any]]:
     """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, or of a bare list."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_CAP + 1)
-    except OSError as error:
-        raise _build_unreadable(path, error.strerror or "it cannot be opened") from error
-    if len(data) > _CAP:
-        raise _build_unreadable(path, f"more than {_CAP:,} bytes")
-    try:
-        value = json.loads(data)
-    except RecursionError:
-        raise _build_unreadable(path, "nested too deep to be read") from None
-    except ValueError as error:
-        raise _build_unreadable(path, f"not JSON ({error})" if data.strip() else "empty") from error
+        value = parse_json(read_text(path, _CAP), path)
+    except UnusableInput as error:
+        raise UnusableInput(f"{error}; {_FIX}") from error
     if isinstance(value, dict) and isinstance(value.get("result"), dict):
         value = value["result"]
     tools = value.get("tools") if isinstance(value, dict) else value
@@ -99,5 +86,5 @@ def _describe_left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _build_unreadable(path: Path, found: str) -> UnreadableInput:
-    return UnreadableInput(" ".join(f"{path}: {found}; {_MEND}".split()))
+def _build_unreadable(path: Path, found: str) -> UnusableInput:
+    return UnusableInput(" ".join(f"{path}: {found}; {_FIX}".split()))

@@ -8,7 +8,6 @@ from assets.contracts.match.bfcl.values import LANGUAGES
 from assets.contracts.match.bfcl.verdict import build_truth, match_bfcl
 from assets.contracts.match.files import (
     Schemas,
-    UnreadableInput,
     parse_calls,
     read_calls,
     read_json,
@@ -17,6 +16,7 @@ from assets.contracts.match.files import (
 )
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import MatchResult, ParallelResult
+from warehouse.errors import UnusableInput
 
 
 def match_files(
@@ -24,10 +24,10 @@ def match_files(
 ) -> MatchResult | ParallelResult:
     """The verdict on the calls of three files: one call each, or several made at once.
 
-    bfcl: BFCL's verdict; the expected file may then hold its truth. Raises UnreadableInput.
+    bfcl: BFCL's verdict; the expected file may then hold its truth. Raises UnusableInput.
     """
     if language not in LANGUAGES:
-        raise UnreadableInput(f"--language {language}: expected {', '.join(LANGUAGES)}")
+        raise UnusableInput(f"--language {language}: expected {', '.join(LANGUAGES)}")
     schemas = read_schemas(schema)
     if bfcl:
         truth = _read_truth(expected)
@@ -48,14 +48,14 @@ def match_files(
 def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """({id, match, error_kind} of each row of calls, in order; a line per BFCL file left out).
 
-    Raises UnreadableInput before any verdict.
+    Raises UnusableInput before any verdict.
     """
     skipped: list[str] = []
     items = {item.id: item for item in read_bfcl(data, skipped)}
     rows = read_rows(calls)
     for line, item, _ in rows:
         if item not in items:
-            raise UnreadableInput(
+            raise UnusableInput(
                 f"{calls}, line {line}: no item {item[:80]!r} in {data}; expected an id like"
                 f" {next(iter(items), 'simple_python_0')!r}, of one of the categories read there"
             )
@@ -92,7 +92,7 @@ def _find_schema(schemas: Schemas, name: str, path: Path) -> Any:
     found = schemas.of(name)
     if found is None:
         known = ", ".join(sorted(schemas.named)[:8]) or "none"
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{path}: no tool {name[:80]!r}, which a call is expected of; it has {known[:300]};"
             " give that tool's contract, or an input schema alone"
         )

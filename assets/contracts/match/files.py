@@ -1,20 +1,17 @@
 """The files of `toolmill match`: a schema, expected calls, called ones, rows of calls."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_CAP = 64 * 1024 * 1024
+from warehouse.errors import UnusableInput
+from warehouse.user_files import parse_json, read_json_lines, read_text
+
 _CALL = '{"name": "...", "arguments": {...}}'
 _SCHEMA = (
     "a tool contract, its input schema, an OpenAI function, or a list or mapping of them by name"
 )
-
-
-class UnreadableInput(ValueError):
-    """A file that is not what the command takes: the message names the file and the fix."""
 
 
 @dataclass(frozen=True)
@@ -31,37 +28,7 @@ class Schemas:
 
 def read_json(path: Path) -> Any:
     """The JSON value of a file, in which no object names anything twice."""
-    text = _read_text(path)
-    try:
-        return json.loads(text, object_pairs_hook=_reject_duplicates)
-    except RecursionError:
-        raise UnreadableInput(f"{path}: nested too deep to be read") from None
-    except _Twice as error:
-        raise UnreadableInput(
-            f"{path}: {error} stands twice in one object; leave one of them"
-        ) from None
-    except ValueError as error:
-        found = f"not JSON ({error})" if text.strip() else "empty"
-        raise UnreadableInput(f"{path}: {found}; give one JSON value") from None
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a file of JSON Lines."""
-    for number, line in enumerate(_read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            why = "nested too deep" if isinstance(error, RecursionError) else error
-            raise UnreadableInput(
-                f"{path}, line {number}: not JSON ({why}); expected one JSON object a line"
-            ) from None
-        if not isinstance(row, dict):
-            raise UnreadableInput(
-                f"{path}, line {number}: found {_name_kind(row)}; expected one JSON object a line"
-            )
-        yield number, row
+    return parse_json(read_text(path), path, object_pairs_hook=_reject_duplicates)
 
 
 def read_calls(path: Path, any_arguments: bool = False) -> tuple[list[dict[str, Any]], bool]:
@@ -85,7 +52,7 @@ def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
         where = f"{path}, line {line}"
         if not isinstance(row.get("id"), str) or not isinstance(row.get("calls"), list):
             found = ", ".join(f"{key} {_name_kind(value)}" for key, value in list(row.items())[:6])
-            raise UnreadableInput(
+            raise UnusableInput(
                 f"{where}: found {found or 'an empty object'};"
                 f' expected {{"id": "...", "calls": [{_CALL}, ...]}}'
             )
@@ -94,24 +61,24 @@ def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
         ]
         rows.append((line, row["id"], calls))
     if not rows:
-        raise UnreadableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
+        raise UnusableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
     return rows
 
 
 def _parse_call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     """A call; where a model wrote it, arguments that are no object are a verdict, not an error."""
     if not isinstance(value, dict):
-        raise UnreadableInput(f"{where}: found {_name_kind(value)}; expected a call {_CALL}")
+        raise UnusableInput(f"{where}: found {_name_kind(value)}; expected a call {_CALL}")
     if not isinstance(value.get("name"), str):
         found = (
             f"name {_name_kind(value['name'])}"
             if "name" in value
             else f"{list(value)[:6]}, no name"
         )
-        raise UnreadableInput(f"{where}: found {found}; expected a call {_CALL}")
+        raise UnusableInput(f"{where}: found {found}; expected a call {_CALL}")
     arguments = value.get("arguments")
     if not any_arguments and not isinstance(arguments, dict | None):
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{where}: arguments are {_name_kind(arguments)}; expected an object: {_CALL}"
         )
     return value
@@ -127,18 +94,18 @@ def read_schemas(path: Path) -> Schemas:
         for i, one in enumerate(value):
             name, schema = _parse_named_schema(one)
             if name is None or schema is None:
-                raise UnreadableInput(
+                raise UnusableInput(
                     f"{path}, entry {i}: found {_name_kind(one)} without name and input schema;"
                     f" expected {_SCHEMA}"
                 )
             if name in named and named[name] != schema:
-                raise UnreadableInput(
+                raise UnusableInput(
                     f"{path}, entry {i}: a second, other schema of {name!r}; leave one of them"
                 )
             named[name] = schema
         return Schemas(named)
     if not isinstance(value, dict):
-        raise UnreadableInput(f"{path}: found {_name_kind(value)}; expected {_SCHEMA}")
+        raise UnusableInput(f"{path}: found {_name_kind(value)}; expected {_SCHEMA}")
     name, schema = _parse_named_schema(value)
     if schema is not None:
         return Schemas({name: schema} if name else {}, None if name else schema)
@@ -179,31 +146,13 @@ def _is_mapping(value: Mapping[str, Any]) -> bool:
     )  # fmt: skip
 
 
-class _Twice(ValueError):
-    pass
-
-
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise _Twice(repr(twice)[:80])
+        raise ValueError(f"{twice!r:.80} stands twice in one object; leave one of them")
     return found
-
-
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_CAP + 1)
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror or 'it cannot be opened'}") from error
-    if len(data) > _CAP:
-        raise UnreadableInput(f"{path}: more than {_CAP:,} bytes; split it")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
 def _name_kind(value: Any) -> str:

@@ -47,19 +47,15 @@ def match(
     """Compare called tool calls with the expected ones. Exit 0 when they match, 1 when not, 2 where
     a file or option is wrong; over --data every row has its own verdict and the exit is 0."""
     from assets.contracts.match.adhoc import match_files, match_rows
-    from assets.contracts.match.files import UnreadableInput
 
     files, over = (schema, expected, called), (data, calls)
-    try:
-        if None not in files and over == (None, None):
-            told = match_files(schema, expected, called, bfcl, language)  # type: ignore[arg-type]
-        elif None not in over and files == (None, None, None) and bfcl:
-            _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
-            return
-        else:
-            fail(f"{_find_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
-    except UnreadableInput as error:
-        fail(" ".join(str(error).split()), 2)
+    if None not in files and over == (None, None):
+        told = match_files(schema, expected, called, bfcl, language)  # type: ignore[arg-type]
+    elif None not in over and files == (None, None, None) and bfcl:
+        _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
+        return
+    else:
+        fail(f"{_find_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
     _print_one(told, as_json)
     sys.exit(0 if told.match else 1)
 

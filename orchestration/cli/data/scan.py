@@ -1,12 +1,12 @@
 """The command `scan`: poisoned tools in a saved list."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json
+from warehouse.user_files import parse_json, read_text
 
 app = typer.Typer(add_completion=False)
 
@@ -45,15 +45,8 @@ def scan(
 
 def _read_tools(path: Path) -> list[Any]:
     """The tools of a file; ends the command in one line where it holds none."""
-    try:
-        if path.stat().st_size > FILE_CAP:
-            fail(f"{path}: {path.stat().st_size} bytes, at most {FILE_CAP} are read", 2)
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}", 2)
-    except (ValueError, RecursionError) as error:
-        fail(f"{path}: not JSON ({' '.join(str(error).split())[:120]})", 2)
-    listed = _list_findings(found)
+    found = parse_json(read_text(path, FILE_CAP), path)
+    listed = _unwrap_tools(found)
     if listed is None:
         fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
     if len(listed) > TOOLS_CAP:
@@ -61,14 +54,12 @@ def _read_tools(path: Path) -> list[Any]:
     return listed
 
 
-def _list_findings(found: Any) -> list[Any] | None:
+def _unwrap_tools(found: Any) -> list[Any] | None:
     """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
     if isinstance(found, dict):
         for key in ("result", "tools"):
             if isinstance(found.get(key), dict | list):
-                return (
-                    _list_findings(found[key]) if key == "result" else _find_tool_list(found[key])
-                )
+                return _unwrap_tools(found[key]) if key == "result" else _find_tool_list(found[key])
         is_tool = isinstance(found.get("name"), str) and not _OF_A_TOOL.isdisjoint(found)
         return [found] if is_tool else None
     return _find_tool_list(found)

@@ -8,6 +8,7 @@ import typer
 
 from orchestration.cli.terminal import fail, print_json, report_lines, require_known
 from orchestration.settings.load import load_settings
+from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
@@ -91,12 +92,12 @@ def _open_encoder(retriever: Path | None, spec: str) -> "Embedder":
 
 def _read_instructions(path: Path) -> list[str]:
     """The queries of a file, read whole before anything is answered."""
-    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_lines
+    from warehouse.user_files import read_json_lines
 
     found = []
-    for number, row in read_lines(path):
+    for number, row in read_json_lines(path):
         if not isinstance(row.get("instruction"), str):
-            raise UnreadableInput(f"{path}, line {number}: no `instruction`, expected a text")
+            raise UnusableInput(f"{path}, line {number}: no `instruction`, expected a text")
         found.append(row["instruction"])
     return found
 

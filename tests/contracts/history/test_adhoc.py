@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.history.adhoc import UnreadableInput, diff_files, read_tools
+from assets.contracts.history.adhoc import diff_files, read_tools
 from orchestration.cli.app import app
+from warehouse.errors import UnusableInput
 
 A = {
     "name": "search",
@@ -85,7 +86,7 @@ def test_unusable_input_is_one_line_that_names_the_file_and_the_mend(
 
 
 def test_a_missing_file_is_unusable_too(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableInput, match=r"gone\.json: No such file"):
+    with pytest.raises(UnusableInput, match=r"gone\.json: No such file"):
         read_tools(tmp_path / "gone.json")
 
 

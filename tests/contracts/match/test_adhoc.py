@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestration.cli.data.match import app
+from orchestration.cli.app import app
 from tests.contracts.match.bfcl.test_bfcl_data import question, truth, write
 from tests.support.paths import ROOT
 
@@ -37,7 +37,7 @@ class Files:
         return str(path)
 
     def run(self, *arguments: str) -> Any:
-        return CliRunner().invoke(app, list(arguments))
+        return CliRunner().invoke(app, ["match", *arguments])
 
     def match(self, schema: Any, expected: Any, called: Any, *more: str) -> Any:
         given = zip(("schema", "expected", "called"), (schema, expected, called), strict=True)
@@ -195,9 +195,9 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
         (CONTRACT, {"nome": "t"}, CALL, "expected.json: found ['nome'], no name; expected a call"),
         (CONTRACT, [CALL, 7], CALL, "expected.json, entry 1: found a number; expected a call"),
         (CONTRACT, {"name": "t", "arguments": "{}"}, CALL, "expected.json: arguments are a text"),
-        (CONTRACT, CALL, "[" * 5_000, "called.json: nested too deep to be read"),
+        (CONTRACT, CALL, "[" * 5_000, "called.json: not JSON (nested too deep to be read)"),
         (CONTRACT, CALL, {"name": 7}, "called.json: found name a number; expected a call"),
-        (CONTRACT, CALL, '{"name": "t", "name": "u"}', "called.json: 'name' stands twice"),
+        (CONTRACT, CALL, '{"name": "t", "name": "u"}', "not JSON ('name' stands twice"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_one_line_and_usage(files: Files, schema, expected, called, told):
@@ -213,7 +213,7 @@ def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
     (files.folder / "latin.json").write_bytes(b'"\xe9"')
     path = str(files.folder / "latin.json")
     done = files.run("--schema", path, "--expected", "e", "--called", "c")
-    assert "not UTF-8 (byte 1); save it as UTF-8" in done.stderr
+    assert "not UTF-8 at byte 1; save it as UTF-8" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def evaluate_outside_set(
 ) -> dict[str, Any]:
     """Every predictor on a BFCL-format folder: {"set", "contamination", "models": [summary],
     "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. Kept under
-    `<home>/evaluations` by model. Raises UnreadableInput, NothingToEvaluate."""
+    `<home>/evaluations` by model. Raises UnusableInput, NothingToEvaluate."""
     plan, told = plan or OutsidePlan(), progress or Silent()
     skipped: list[str] = []
     items = _choose_items(read_bfcl(folder, skipped), plan, folder)

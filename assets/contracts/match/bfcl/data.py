@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.match.files import UnreadableInput, read_json_lines
+from warehouse.errors import UnusableInput
+from warehouse.user_files import read_json_lines
 
 _NAME = re.compile(r"^BFCL_v(\d+)_(\w+)\.json$")
 _AST = {
@@ -48,7 +49,7 @@ class BfclItem:
 def read_bfcl(folder: Path, skipped: list[str] | None = None) -> list[BfclItem]:
     """The items of every AST and relevance category in a folder, by category, in file order.
 
-    skipped: a line per file that was left out, and why, is added to it. Raises UnreadableInput.
+    skipped: a line per file that was left out, and why, is added to it. Raises UnusableInput.
     """
     left_out = [] if skipped is None else skipped
     files = _find_files(folder, left_out)
@@ -59,7 +60,7 @@ def read_bfcl(folder: Path, skipped: list[str] | None = None) -> list[BfclItem]:
     for item in items:
         if item.id in seen:
             where = f"{seen[item.id]} and {item.category}"
-            raise UnreadableInput(
+            raise UnusableInput(
                 f"{folder}: id {item.id!r} stands in {where}; an id names one item: remove one"
             )
         seen[item.id] = item.category
@@ -70,7 +71,7 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
     """Category -> its file of the newest version."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        raise UnreadableInput(f"{folder}: {found}; {_EXPECTED}")
+        raise UnusableInput(f"{folder}: {found}; {_EXPECTED}")
     newest: dict[str, tuple[int, Path]] = {}
     for path in sorted(folder.iterdir()):
         named = _NAME.match(path.name)
@@ -88,7 +89,7 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
     if not newest:
         inside = folder / "data"
         hint = f"; {inside} looks like it" if inside.is_dir() else ""
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{folder}: no BFCL file that is judged by AST match; {_EXPECTED}{hint}"
         )
     return {category: path for category, (_, path) in newest.items()}
@@ -102,9 +103,9 @@ def _read_items(category: str, path: Path) -> Iterator[BfclItem]:
         docs = [docs] if isinstance(docs, dict) else docs
         wanted = 'expected {"id", "question", "function": [{"name", "parameters"}]}'
         if not isinstance(row.get("id"), str):
-            raise UnreadableInput(f"{path}, line {line}: found no text as id; {wanted}")
+            raise UnusableInput(f"{path}, line {line}: found no text as id; {wanted}")
         if not isinstance(docs, list) or not all(isinstance(doc, dict) for doc in docs):
-            raise UnreadableInput(
+            raise UnusableInput(
                 f"{path}, line {line} ({row['id']}): no list of functions; {wanted}"
             )
         yield BfclItem(row["id"], category, _read_messages(row.get("question")), docs, truth)
@@ -114,7 +115,7 @@ def _read_truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[lis
     """The truth of each row: by id, or by place where the file counts otherwise, as BFCL does."""
     truth_path = path.parent / TRUTHS / path.name
     if not truth_path.is_file():
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{truth_path}: no such file; each AST category needs its truth there: copy it beside"
             f" {path.name}, or remove that"
         )
@@ -124,7 +125,7 @@ def _read_truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[lis
         return [by_id[row.get("id")] for _, row in rows]
     if len(truths) != len(rows):
         absent = next(row.get("id") for _, row in rows if row.get("id") not in by_id)
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{truth_path}: no truth for {absent!r} ({len(truths)} truths, {len(rows)} questions);"
             " take both files from one version of BFCL"
         )
@@ -135,7 +136,7 @@ def _check_truth(path: Path, line: int, row: dict[str, Any]) -> list[dict[str, A
     truth = row.get("ground_truth")
     truth = [truth] if isinstance(truth, dict) else truth
     if not isinstance(truth, list) or not is_truth(truth):
-        raise UnreadableInput(
+        raise UnusableInput(
             f"{path}, line {line}: found no ground_truth;"
             ' expected [{"function": {"parameter": [allowed values]}}]'
         )

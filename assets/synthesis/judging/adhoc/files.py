@@ -1,6 +1,5 @@
 """The files that `toolmill verify` and `toolmill judge` read: rows, and servers with tools."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +8,10 @@ from typing import Any, NoReturn
 from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 from warehouse.errors import UnusableInput
+from warehouse.user_files import read_json_lines
 
 Json = Any
-FILE_CAP = 512 * 1024 * 1024  # bytes; 68,733 rows with their calls are 40 MB
 _FIELDS = ("tool_id", "instruction", "arguments")
-
-
-class UnreadableInput(UnusableInput):
-    """A file that is not what the command takes: the message names file, line and fix."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +62,10 @@ class Tools:
 
 
 def read_rows(path: Path) -> list[Given]:
-    """The rows of a JSON Lines file. Raises UnreadableInput; labels are never read."""
+    """The rows of a JSON Lines file. Raises UnusableInput; labels are never read."""
     found = [_parse_given(path, number, row) for number, row in read_lines(path)]
     if not found:
-        raise UnreadableInput(
-            f"{path}: no rows; expected a JSON object a line with {_name_fields()}"
-        )
+        raise UnusableInput(f"{path}: no rows; expected a JSON object a line with {_name_fields()}")
     return found
 
 
@@ -80,7 +73,7 @@ def read_tools(path: Path) -> Tools:
     """The tools of a JSON Lines file of servers: qualified_name (or server_id, or name), tools.
 
     A tool whose contract is unusable is kept by name, so that its rows can say why. Raises
-    UnreadableInput where no tool at all is found.
+    UnusableInput where no tool at all is found.
     """
     tools = Tools()
     for _, server in read_lines(path):
@@ -89,7 +82,7 @@ def read_tools(path: Path) -> Tools:
             tools.add(get_server_name(server), tool)
     if not tools.by_id and not tools.unusable:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
-        raise UnreadableInput(f"{path}: no tools found; expected a server a line as {shape}")
+        raise UnusableInput(f"{path}: no tools found; expected a server a line as {shape}")
     return tools
 
 
@@ -102,11 +95,11 @@ def get_server_name(server: Mapping[str, Json]) -> str:
 def _parse_given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
     where = f"{path}, line {number}"
     if missing := [name for name in _FIELDS if name not in row]:
-        raise UnreadableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
+        raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
     for name in ("tool_id", "instruction"):
         if not isinstance(row[name], str):
             found = type(row[name]).__name__
-            raise UnreadableInput(f"{where}: {name} is {found}, expected a text")
+            raise UnusableInput(f"{where}: {name} is {found}, expected a text")
     return Given(row["tool_id"], row["instruction"], row["arguments"])
 
 
@@ -115,36 +108,9 @@ def _name_fields() -> str:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
-    """(line number, object) of a JSON Lines file. Raises UnreadableInput."""
-    for number, line in enumerate(_read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            told = " ".join(str(error).split())[:120]
-            raise UnreadableInput(f"{path}, line {number}: not JSON ({told})") from error
-        if not isinstance(value, dict):
-            found = type(value).__name__
-            raise UnreadableInput(f"{path}, line {number}: {found}, expected a JSON object")
-        yield number, value
+    """(line number, object) of a JSON Lines file. Raises UnusableInput."""
+    return read_json_lines(path, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _read_text(path: Path) -> str:
-    """The whole file as text; a byte order mark is not part of it."""
-    try:
-        if path.is_file() and path.stat().st_size > FILE_CAP:
-            raise UnreadableInput(
-                f"{path}: {path.stat().st_size} bytes, at most {FILE_CAP} are read"
-            )
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror}; expected a JSON Lines file") from error
-    except UnicodeDecodeError as error:
-        raise UnreadableInput(
-            f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8"
-        ) from error

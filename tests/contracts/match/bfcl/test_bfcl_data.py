@@ -8,7 +8,7 @@ import pytest
 
 from assets.contracts.match.bfcl.data import read_bfcl
 from assets.contracts.match.bfcl.verdict import match_bfcl
-from assets.contracts.match.files import UnreadableInput
+from warehouse.errors import UnusableInput
 
 ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 
@@ -97,7 +97,7 @@ def test_truths_go_by_id_else_by_place(tmp_path: Path):
     ("rows", "truths", "told"),
     [
         ([question("a"), "{"], [truth("a")], "BFCL_v4_simple_python.json, line 2: not JSON"),
-        (["[1]"], [], "line 1: found a list; expected one JSON object a line"),
+        (["[1]"], [], "line 1: list, expected a JSON object"),
         ([{"id": 7}], [truth("a")], "line 1: found no text as id; expected"),
         ([{"id": "a", "function": 7}], [truth("a")], "line 1 (a): no list of functions; expected"),
         ([question("a")], None, "no such file; each AST category needs its truth there"),
@@ -109,7 +109,7 @@ def test_truths_go_by_id_else_by_place(tmp_path: Path):
 )
 def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, told):
     write(tmp_path, "BFCL_v4_simple_python.json", rows, truths)
-    with pytest.raises(UnreadableInput) as error:
+    with pytest.raises(UnusableInput) as error:
         read_bfcl(tmp_path)
     assert told in str(error.value)
     assert str(tmp_path) in str(error.value)
@@ -117,11 +117,11 @@ def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, to
 
 def test_a_folder_that_is_none_of_bfcls_says_what_one_is(tmp_path: Path):
     for path, found in ((tmp_path / "none", "no such folder"), (tmp_path, "no BFCL file")):
-        with pytest.raises(UnreadableInput, match=f"{found}.*possible_answer/.*bfcl-eval"):
+        with pytest.raises(UnusableInput, match=f"{found}.*possible_answer/.*bfcl-eval"):
             read_bfcl(path)
     (tmp_path / "data").mkdir()
-    with pytest.raises(UnreadableInput, match="data looks like it"):
+    with pytest.raises(UnusableInput, match="data looks like it"):
         read_bfcl(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnreadableInput, match=": a file;"):
+    with pytest.raises(UnusableInput, match=": a file;"):
         read_bfcl(tmp_path / "file")

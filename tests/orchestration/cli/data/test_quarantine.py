@@ -1,14 +1,13 @@
-"""`toolmill quarantine` and `toolmill contract history` over nights that were really run."""
+"""`toolmill quarantine` and `toolmill contract history` over runs that really happened."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from assets.contracts.defs import contract_changes, findings, snapshots
-from orchestration.cli.data import contract, quarantine
+from orchestration.cli.app import app
 from tests.contracts.world import MARKET, World, honest_servers, poison_tool
 from warehouse.store import Warehouse
 
@@ -31,13 +30,13 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wor
     warehouse.ledger.close()
 
 
-def toolmill(app: typer.Typer, *arguments: str) -> tuple[int, str, str]:
+def toolmill(*arguments: str) -> tuple[int, str, str]:
     done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.stdout, done.stderr
 
 
 def held() -> dict[str, set[str]]:
-    code, out, _ = toolmill(quarantine.app, "list", "--json")
+    code, out, _ = toolmill("quarantine", "list", "--json")
     assert code == 0
     found: dict[str, set[str]] = {}
     for row in json.loads(out)["held"]:
@@ -53,19 +52,19 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     name = world.read_digest(*BAD)
     for rule in sorted(rules):
         assert "find_photo" in held()
-        code, out, _ = toolmill(quarantine.app, "release", name, "--rule", rule, *SAID)
+        code, out, _ = toolmill("quarantine", "release", name, "--rule", rule, *SAID)
         assert (code, out.split()[:3]) == (0, ["released", *BAD])
     assert held() == {}
 
 
 def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
     name = world.read_digest("npm:song", "find_song")
-    code, _, _ = toolmill(quarantine.app, "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
+    code, _, _ = toolmill("quarantine", "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
     assert code == 0
-    code, out, _ = toolmill(quarantine.app, "list")
+    code, out, _ = toolmill("quarantine", "list")
     assert "find_song  * (high)  by ann\\u{1b}[2J" in out
     assert "\x1b" not in out
-    code, _, _ = toolmill(quarantine.app, "release", name, "--rule", "*", *SAID)
+    code, _, _ = toolmill("quarantine", "release", name, "--rule", "*", *SAID)
     assert (code, set(held())) == (0, {"find_photo"})
 
 
@@ -81,24 +80,24 @@ def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_its_code(world, arguments, code) -> None:
-    done = toolmill(quarantine.app, *arguments)
+    done = toolmill("quarantine", *arguments)
     assert done[0] == code
     assert done[1] == ""
 
 
 def test_a_broken_record_is_one_line_and_code_1(world: World) -> None:
-    toolmill(quarantine.app, "hold", world.read_digest(*BAD), *SAID)
+    toolmill("quarantine", "hold", world.read_digest(*BAD), *SAID)
     [path] = world.warehouse.home.rglob("decisions.jsonl")
     path.write_text("{}\n")
-    code, out, err = toolmill(quarantine.app, "hold", world.read_digest(*BAD), *SAID)
+    code, out, err = toolmill("quarantine", "hold", world.read_digest(*BAD), *SAID)
     assert code == 0  # a decision is added, not read
-    code, out, err = toolmill(quarantine.app, "list")
+    code, out, err = toolmill("quarantine", "list")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
 
 
 def test_the_history_of_a_server_holds_each_contract_and_each_change(world: World) -> None:
     world.run([contract_changes])
-    code, out, _ = toolmill(contract.app, "history", "npm:photo", "--json")
+    code, out, _ = toolmill("contract", "history", "npm:photo", "--json")
     told = json.loads(out)
     assert code == 0
     tools = {tool["tool"]: tool["contracts"] for tool in told["tools"]}
@@ -108,12 +107,12 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(world: Worl
     [change] = told["changes"]
     assert (change["tool"], change["class"]) == ("find_photo", "suspicious")
     assert "secret" in change["why"]
-    code, out, _ = toolmill(contract.app, "history", "npm:photo")
+    code, out, _ = toolmill("contract", "history", "npm:photo")
     assert (code, out.count("c1:")) == (0, 4)
 
 
 def test_a_server_that_was_never_seen_is_named(world: World) -> None:
-    code, out, err = toolmill(contract.app, "history", "npm:nobody")
+    code, out, err = toolmill("contract", "history", "npm:nobody")
     assert (code, out) == (1, "")
     assert "npm:nobody" in err
 
@@ -122,8 +121,8 @@ def test_a_decision_reaches_the_index_that_is_served_now(world: World) -> None:
     blocked = world.warehouse.home / "router" / "BLOCKED.json"
     name = world.read_digest(*BAD)
     assert not blocked.exists()
-    assert toolmill(quarantine.app, "hold", name, *SAID)[0] == 0
+    assert toolmill("quarantine", "hold", name, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == [name]
     for rule in sorted(held()["find_photo"]):
-        assert toolmill(quarantine.app, "release", name, "--rule", rule, *SAID)[0] == 0
+        assert toolmill("quarantine", "release", name, "--rule", rule, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == []

@@ -13,11 +13,12 @@ import pytest
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
-from assets.synthesis.judging.adhoc.files import Given, UnreadableInput, read_rows, read_tools
+from assets.synthesis.judging.adhoc.files import Given, read_rows, read_tools
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.judging.test_judge import a_model, opinion
+from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM
 
@@ -137,23 +138,23 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(
 def test_a_file_of_another_kind_is_named_with_its_line(
     tmp_path: Path, line: str, says: str
 ) -> None:
-    with pytest.raises(UnreadableInput, match=says):
+    with pytest.raises(UnusableInput, match=says):
         read_rows(write(tmp_path / "p.jsonl", [line]))
 
 
 def test_a_file_that_is_not_there_no_text_or_a_folder_is_named(tmp_path: Path) -> None:
     for read in (read_rows, read_tools):
-        with pytest.raises(UnreadableInput, match=r"absent\.jsonl: No such file"):
+        with pytest.raises(UnusableInput, match=r"absent\.jsonl: No such file"):
             read(tmp_path / "absent.jsonl")
-        with pytest.raises(UnreadableInput, match="directory"):
+        with pytest.raises(UnusableInput, match="directory"):
             read(tmp_path)
         (tmp_path / "bin").write_bytes(b'{"tool_id": "\xff"}')
-        with pytest.raises(UnreadableInput, match="not UTF-8 at byte 13"):
+        with pytest.raises(UnusableInput, match="not UTF-8 at byte 13"):
             read(tmp_path / "bin")
 
 
 def test_a_servers_file_without_tools_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableInput, match="no tools found"):
+    with pytest.raises(UnusableInput, match="no tools found"):
         read_tools(write(tmp_path / "s.jsonl", [{"qualified_name": "a", "tools": []}]))
 
 

@@ -13,8 +13,9 @@ from training.evaluation.outside.contamination import (
     find_contamination,
     measure_all_and_clean,
 )
-from training.evaluation.outside.texts import UnreadableSet, read_texts
+from training.evaluation.outside.texts import read_texts
 from training.prompts.word_index import fold_words
+from warehouse.errors import UnusableInput
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",
@@ -139,13 +140,13 @@ def test_texts_are_read_from_lines_lists_and_tables(
         ("", "found no rows"),
         ('{"a": 1}\n', "expected one of instruction, query"),
         ('{"query": "x"}\n{"query": 4}\n', "line 2: 'query' is int"),
-        ('{"query": "x"}\nnot json\n', "line 2 is no JSON"),
-        ('"text"\n', "line 1 is a str"),
+        ('{"query": "x"}\nnot json\n', "line 2: not JSON"),
+        ('"text"\n', "line 1: str, expected a JSON object"),
     ],
 )
 def test_a_file_that_is_no_set_of_texts_is_told(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "set.jsonl").write_text(text)
-    with pytest.raises(UnreadableSet, match=told):
+    with pytest.raises(UnusableInput, match=told):
         read_texts(tmp_path / "set.jsonl")
-    with pytest.raises(UnreadableSet, match="No such file"):
+    with pytest.raises(UnusableInput, match="No such file"):
         read_texts(tmp_path / "none.jsonl")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from assets.contracts.match.bfcl.data import read_bfcl
-from assets.contracts.match.files import UnreadableInput
 from assets.contracts.validate import validate_call
 from tests.training.evaluation.agent.test_agent_run import publish
 from tests.training.evaluation.agent_world import row
@@ -26,6 +25,7 @@ from training.evaluation.predictors.interface import (
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import CONTAMINATION, OUTSIDE, load_evaluations
 from training.sets.training_set import TRAINING_SET
+from warehouse.errors import UnusableInput
 from warehouse.store import Warehouse
 
 AREA = {
@@ -200,10 +200,10 @@ def test_a_folder_without_such_files_is_told(
     tmp_path: Path, folder: Path, warehouse: Warehouse
 ) -> None:
     baseline = [BaselinePredictor()]
-    with pytest.raises(UnreadableInput, match=r"no such folder; expected a folder with BFCL"):
+    with pytest.raises(UnusableInput, match=r"no such folder; expected a folder with BFCL"):
         evaluate_outside_set(warehouse, tmp_path / "none", baseline)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UnreadableInput, match="no BFCL file"):
+    with pytest.raises(UnusableInput, match="no BFCL file"):
         evaluate_outside_set(warehouse, tmp_path / "empty", baseline)
     plan = OutsidePlan(categories=("simple",))
     with pytest.raises(NothingToEvaluate, match=r"no category 'simple'; expected one of irrele"):

@@ -16,8 +16,9 @@ import numpy as np
 
 from assets.vectors.embed import Embedder
 from serving.adhoc_source import read_source
+from serving.index.errors import IndexMissing
 from serving.index.folder import build_index, move_pointer
-from serving.index.model import IndexMissing, Source
+from serving.index.model import Source
 from serving.ranking.query import check_ask
 from serving.router import Ask, BadQuery, Router, open_router
 from warehouse.progress import Progress, Silent

@@ -24,17 +24,8 @@ import numpy as np
 from assets.vectors.lexical import BM25
 from serving.index.build import Embed, Step, write_version
 from serving.index.content import compute_version, order_content
-from serving.index.model import (
-    BLOCK,
-    FORMAT,
-    Index,
-    IndexBroken,
-    IndexMissing,
-    Server,
-    Source,
-    Tool,
-    View,
-)
+from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.model import BLOCK, FORMAT, Index, Server, Source, Tool, View
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 REBUILD = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.index.model import IndexBroken
+from serving.index.errors import IndexBroken
 
 BUILT_IN = Path(__file__).with_name("fusion.json")
 TRAINED = Path(__file__).with_name("fusion_trained.json")

@@ -25,14 +25,6 @@ MERGED = "+"  # in an embedder's id: what follows is the digest of a trained ada
 BLOCK = (FULL, *SERVER_VIEWS)
 
 
-class IndexMissing(RuntimeError):
-    """There is no router index to search."""
-
-
-class IndexBroken(RuntimeError):
-    """An index folder is incomplete, or was made by another format or embedder."""
-
-
 @dataclass(frozen=True)
 class Tool:
     """One tool of the index."""

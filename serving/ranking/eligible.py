@@ -11,7 +11,8 @@ from threading import Lock
 
 import numpy as np
 
-from serving.index.model import Index, IndexBroken
+from serving.index.errors import IndexBroken
+from serving.index.model import Index
 
 _KEPT = 64  # masks of allow-lists that are remembered; one is a byte a tool
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
-from serving.index.model import Index, IndexBroken
+from serving.index.errors import IndexBroken
+from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, texts_of

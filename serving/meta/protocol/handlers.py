@@ -53,7 +53,7 @@ class RequestHandlers:
         """tools/list, with the number of tools that this token can find."""
         from mcp_types import ListToolsResult
 
-        from serving.index.model import IndexBroken, IndexMissing
+        from serving.index.errors import IndexBroken, IndexMissing
 
         token, tools, servers = self._find_token(ctx), None, 0
         try:
@@ -110,7 +110,7 @@ class RequestHandlers:
         from mcp.shared.exceptions import MCPError
         from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceResult
 
-        from serving.index.model import IndexBroken, IndexMissing
+        from serving.index.errors import IndexBroken, IndexMissing
 
         try:
             content = await resources.read(self._desk, self._find_token(ctx), str(params.uri))
@@ -159,7 +159,7 @@ class RequestHandlers:
 def _describe_failure(error: Exception) -> Reply:
     """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
     would send its text, which may hold anything, to sessions before 2026-07-28."""
-    from serving.index.model import IndexBroken, IndexMissing
+    from serving.index.errors import IndexBroken, IndexMissing
     from serving.router import BadQuery
 
     kinds = {

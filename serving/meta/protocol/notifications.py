@@ -67,7 +67,7 @@ async def watch_versions(desk: Desk, changes: Changes) -> None:
 
 
 async def _read_version(desk: Desk) -> str | None:
-    from serving.index.model import IndexBroken, IndexMissing
+    from serving.index.errors import IndexBroken, IndexMissing
 
     try:
         return (await desk.router()).index.version

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from serving.index.model import IndexBroken, IndexMissing
+from serving.index.errors import IndexBroken, IndexMissing
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply
 from serving.meta.tools import call_answers

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, load_index
 from serving.index.fusion import built_in, read_fusion
-from serving.index.model import IndexBroken, Source
+from serving.index.model import Source
 from serving.ranking.strategies import find_top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import WORLD

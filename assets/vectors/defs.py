@@ -1,19 +1,15 @@
 """Asset definitions of `contract_vectors`, by the base embedder, and `confusables`."""
 
-from typing import Any
-
 import dagster as dg
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, descriptions
-from assets.catalogue.coverage_report import inline_image
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
 from assets.vectors.confusables import report
-from assets.vectors.confusables.table import CONFUSABLES
-from assets.vectors.confusables.table import find_confusables as find_confusables
+from assets.vectors.confusables.table import CONFUSABLES, find_confusables
 from assets.vectors.embed import Embedder
 from assets.vectors.index import (
     INSTRUCTIONS,
@@ -121,13 +117,8 @@ def confusables(
         metadata={
             **report.compute_figures(rows, tools),
             "table": dg.MetadataValue.md(report.render_markdown(rows, tools)),
-            **({"plot": _draw_plot(rows, tools)} if rows else {}),
         },
     )
-
-
-def _draw_plot(rows: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dg.MetadataValue:
-    return dg.MetadataValue.md(inline_image(report.draw_plot(rows, tools)))
 
 
 def _key_pairs(frame: pl.DataFrame) -> dict[str, str]:

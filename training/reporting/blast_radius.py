@@ -6,11 +6,12 @@ A model depends on it through the training set it learnt from, in any version th
 
 import difflib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.tables import read_goldens
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import escape_text
@@ -64,7 +65,7 @@ class Made:
 
 
 def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
-    """The target of `server_id/tool`, of `tool` where one server has it, or of a contract digest.
+    """The target of `server_id::tool`, of `tool` where one server has it, or of a contract digest.
 
     seen: every contract ever published. Raises UnknownTool or AmbiguousTool, with names that are
     near.
@@ -73,26 +74,22 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
     told = escape_text(asked[:_LONGEST])
     if any(digest == asked for _, _, digest in listed):
         return Target(frozenset({asked}))
-    by_key: dict[str, set[Seen]] = defaultdict(set)
-    by_tool: dict[str, set[str]] = defaultdict(set)
-    for server, tool, digest in listed:
-        by_key[f"{server}/{tool}"].add((server, tool, digest))
-        by_tool[tool].add(f"{server}/{tool}")
-    keys = {asked} if asked in by_key else by_tool.get(asked, set())
-    owners = {(server, tool) for key in keys for server, tool, _ in by_key[key]}
+    ids = {ToolId(server, tool) for server, tool, _ in listed}
+    owners = {one for one in ids if str(one) == asked} or {one for one in ids if one.tool == asked}
     if len(owners) > 1:
-        some = ", ".join(escape_text(f"{server}/{tool}") for server, tool in sorted(owners)[:_NEAR])
+        some = ", ".join(escape_text(str(one)) for one in sorted(owners)[:_NEAR])
         raise AmbiguousTool(f"{told} is a tool of {len(owners)} servers: say which, e.g. {some}")
     if not owners:
-        near = difflib.get_close_matches(asked, [*by_key, *by_tool], n=_NEAR, cutoff=0.6)
+        names = sorted({name for one in ids for name in (str(one), one.tool)})
+        near = difflib.get_close_matches(asked, names, n=_NEAR, cutoff=0.6)
         hint = f"; near: {', '.join(map(escape_text, near))}" if near else ""
         raise UnknownTool(
-            f"{told or 'an empty name'} was never published: expected server_id/tool, a tool's"
+            f"{told or 'an empty name'} was never published: expected server_id::tool, a tool's"
             f" name, or a contract digest (c1:…){hint}"
         )
-    [(server, tool)] = owners
-    digests = frozenset(digest for key in keys for _, _, digest in by_key[key])
-    return Target(digests, server, tool)
+    [owner] = owners
+    digests = frozenset(digest for *about, digest in listed if tuple(about) == owner)
+    return Target(digests, *owner)
 
 
 def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:

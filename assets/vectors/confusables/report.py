@@ -1,7 +1,5 @@
-"""Confusables report: the rows of CONFUSABLES as figures, Markdown and a plot."""
+"""Confusables report: the rows of CONFUSABLES as figures and Markdown."""
 
-import base64
-import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,18 +8,15 @@ from typing import Any
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
 from warehouse.sanitize.escape import escape_cell, make_markdown_table
 
-_INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"
-_SIZES = ((2, 2), (3, 3), (4, 4), (5, 9), (10, 19), (20, 49), (50, 10**9))
 _WORST = 15
-_MARKETS = 14  # bars of one plot
 _SENTENCE = 420
-_HEAD = [
+_HEAD = (
     "names",
     "tools",
     "servers",
     "twin / confusable pairs",
     "what tells the nearest pair apart",
-]
+)
 
 Row = Mapping[str, Any]
 Tool = tuple[str, str]
@@ -96,80 +91,7 @@ def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
     worst = make_markdown_table(
         _HEAD, map(_describe_worst, _list_largest(rows)), lambda text: escape_cell(text, _SENTENCE)
     )
-    return "\n\n".join(
-        [
-            lead,
-            by_market,
-            by_kind,
-            "### Largest clusters",
-            worst,
-        ]
-    )
-
-
-def draw_plot(rows: Sequence[Row], tools: Sequence[Row]) -> bytes:
-    """A PNG: how many clusters of which size, and per marketplace the share of tools with a twin
-    or a confusable."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    markets = compute_shares(rows, tools)[:_MARKETS]
-    height = max(3.2, 1.6 + 0.34 * len(markets))
-    figure = Figure(figsize=(10, height), layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)
-    sizes, bars = figure.subplots(1, 2, width_ratios=[1, 1.25])
-    _draw_sizes(sizes, rows)
-    _draw_shares(bars, markets)
-    for axis in (sizes, bars):
-        axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
-        axis.tick_params(length=0, labelsize=8.5, colors=_EVEN)
-        axis.set_axisbelow(True)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def inline_images(png: bytes) -> str:
-    """The plot as Markdown that holds it."""
-    return f"![look-alike tools](data:image/png;base64,{base64.b64encode(png).decode()})"
-
-
-def _draw_sizes(axis: Any, rows: Sequence[Row]) -> None:
-    size = {row["cluster"]: row["cluster_tools"] for row in rows}
-    mixed = {row["cluster"] for row in rows if row["kind"] == CONFUSABLE}
-    names, of_twins, others = [], [], []
-    for low, high in _SIZES:
-        here = [cluster for cluster, tools in size.items() if low <= tools <= high]
-        if here or low < 20:
-            names.append(f"{low}" if low == high else f"{low}+" if high > 999 else f"{low}-{high}")
-            others.append(sum(cluster in mixed for cluster in here))
-            of_twins.append(len(here) - others[-1])
-    axis.bar(names, of_twins, color=_TWIN, width=0.7, label="twins only")
-    axis.bar(names, others, bottom=of_twins, color=_LOOK, width=0.7, label="with confusables")
-    for place, (one, other) in enumerate(zip(of_twins, others, strict=True)):
-        axis.text(place, one + other, f"{one + other:,}", ha="center", va="bottom", fontsize=8.5)
-    axis.set_title("Clusters by number of tools", loc="left", fontsize=10, color=_INK)
-    axis.margins(y=0.1)
-    axis.set_yticks([])
-    axis.legend(frameon=False, fontsize=8.5, loc="upper right")
-
-
-def _draw_shares(axis: Any, markets: Sequence[Mapping[str, Any]]) -> None:
-    names = [f"{one['marketplace']}  {one['tools']:,}" for one in markets][::-1]
-    twin = [one["twin"] / (one["tools"] or 1) for one in markets][::-1]
-    look = [one["confusable"] / (one["tools"] or 1) for one in markets][::-1]
-    axis.barh(names, twin, color=_TWIN, height=0.6, label="a twin on another server")
-    axis.barh(names, look, left=twin, color=_LOOK, height=0.6, label="else a confusable tool")
-    for place, (one, other) in enumerate(zip(twin, look, strict=True)):
-        axis.text(one + other + 0.006, place, f"{one:.0%} + {other:.0%}", va="center", fontsize=8.5)
-    axis.set_xlim(0, max([one + other for one, other in zip(twin, look, strict=True)] or [0]) * 1.25
-                  or 1)  # fmt: skip
-    axis.set_ylim(-0.8, max(len(names) - 0.2, 1.2))
-    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.grid(axis="x", color=_QUIET, linewidth=0.8)
-    axis.set_title("Share of a marketplace's tools with", loc="left", fontsize=10, color=_INK)
-    axis.legend(frameon=False, fontsize=8.5, ncols=2, loc="upper left",
-                bbox_to_anchor=(0, -0.08))  # fmt: skip
+    return "\n\n".join([lead, by_market, by_kind, "### Largest clusters", worst])
 
 
 def _select_kind(rows: Sequence[Row], kind: str) -> set[Tool]:

@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("blast-radius")
 def blast(
-    tool: Annotated[str, typer.Argument(help="server_id/tool, a tool's name, or c1:…")],
+    tool: Annotated[str, typer.Argument(help="server_id::tool, a tool's name, or c1:…")],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object, all lists")] = False,
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
@@ -96,9 +96,10 @@ def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
 
 
 def _print_radius(told: dict[str, Any]) -> None:
+    from assets.contracts.tool_id import ToolId
     from warehouse.sanitize.escape import escape_text
 
-    name = escape_text(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""
+    name = f"{escape_text(str(ToolId.of_row(told)))}  " if told["tool"] else ""
     typer.echo(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
     for kind, found in told.items():
         if not isinstance(found, dict):

@@ -45,14 +45,14 @@ SEEN = [
 
 
 def test_a_tool_is_named_by_server_and_tool_or_alone_or_by_digest() -> None:
-    both = find_tool("npm:@a/b/get", SEEN)
+    both = find_tool("npm:@a/b::get", SEEN)
     assert both == Target(frozenset({"c1:1", "c1:2"}), "npm:@a/b", "get")  # every one it ever had
     assert find_tool("list_all", SEEN).digests == {"c1:4"}
     assert find_tool("c1:4", SEEN) == Target(frozenset({"c1:4"}))
 
 
 def test_a_name_that_is_not_plain_is_an_error_with_names_that_are_near() -> None:
-    with pytest.raises(AmbiguousTool, match=r"get is a tool of 2 servers.*npm:@a/b/get, npm:c/get"):
+    with pytest.raises(AmbiguousTool, match=r"tool of 2 servers.*npm:@a/b::get, npm:c::get"):
         find_tool("get", SEEN)
     with pytest.raises(UnknownTool, match=r"list_al was never published.*near: .*list_all"):
         find_tool("list_al", SEEN)
@@ -148,7 +148,7 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_command_lists_all_that_depends_on_a_tool(world: Warehouse) -> None:
-    done = run("npm:file/find.file", "--json")
+    done = run("npm:file::find.file", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert told["contracts"] == [FILE["contract_digest"]]
@@ -175,8 +175,8 @@ def test_a_rival_that_prompts_showed_is_a_dependency_too(world: Warehouse) -> No
 
 
 def test_counts_on_a_terminal(world: Warehouse) -> None:
-    done = run("npm:file/find.file")
-    assert done.stdout.splitlines()[0].startswith("npm:file/find.file  1 contracts: c1:")
+    done = run("npm:file::find.file")
+    assert done.stdout.splitlines()[0].startswith("npm:file::find.file  1 contracts: c1:")
     assert any(line.split()[:2] == ["8", "pairs"] for line in done.stdout.splitlines())
     assert any("role retriever: 1" in line for line in done.stdout.splitlines())
 
@@ -187,7 +187,7 @@ def test_exit_codes(world: Warehouse) -> None:
     unknown, ambiguous = run("find.fil"), run("find.file")
     assert (unknown.exit_code, ambiguous.exit_code) == (1, 2)
     assert "near: " in unknown.stderr
-    assert "npm:twin/find.file" in ambiguous.stderr
+    assert "npm:twin::find.file" in ambiguous.stderr
     assert run(FILE["contract_digest"]).exit_code == 0
     assert len(unknown.stderr.strip().splitlines()) == 1
 

@@ -15,7 +15,6 @@ from assets.vectors.confusables.distinguish import tell_apart
 from assets.vectors.confusables.report import (
     compute_figures,
     compute_shares,
-    draw_plot,
     render_markdown,
 )
 from assets.vectors.confusables.sides import Rarity, Side
@@ -252,7 +251,7 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn: list) -> None:
         assert not any((one, other) in twins or (other, one) in twins for other in negatives)
 
 
-def test_the_report_counts_and_shows_strangers_words_as_text() -> None:
+def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
     sly = tool(
         "create_issue", "Open an issue <b>now</b> in [x](http://evil.example) Jira", ("key",)
     )
@@ -270,6 +269,4 @@ def test_the_report_counts_and_shows_strangers_words_as_text() -> None:
         line.count("|") for line in text.split("### Largest clusters")[1].strip().splitlines()
     }
     assert widths == {6}
-    assert draw_plot(made, rows).startswith(b"\x89PNG")
-    assert draw_plot([], []).startswith(b"\x89PNG")
     assert "No tool of one server looks like" in render_markdown([], [])

@@ -3,7 +3,6 @@
 import time as clock
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import dagster as dg
 
@@ -152,8 +151,4 @@ def check_listed_or_gone(rows: list[Row]) -> Verdict:
 
 def _digest_rows(rows: list[Row]) -> Mapping[str, str]:
     stable = [name for name in CATALOGUE.columns if name not in CATALOGUE.volatile]
-    return {row["catalogue_id"]: digest(_pick_facts(row, stable)) for row in rows}
-
-
-def _pick_facts(row: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+    return {row["catalogue_id"]: digest({name: row[name] for name in stable}) for row in rows}

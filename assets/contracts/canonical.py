@@ -30,7 +30,7 @@ This is not noise, although a validator cannot tell it apart:
 - white space in names, enums, defaults: a server compares them exactly.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from assets.contracts.schema.normalise import (
@@ -49,6 +49,9 @@ DIGEST_PREFIX = "c1:"  # names the kind of digest, not the version of the form
 
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")
+
+
+TWICE = "its name was listed before"
 
 
 class ContractError(ValueError):
@@ -80,6 +83,22 @@ def canonicalize_contract(tool: Mapping[str, Any]) -> dict[str, Any]:
     if "inputSchema" not in kept:
         raise ContractError(f"tool {name[:80]!r}: no inputSchema, expected an object schema")
     return kept
+
+
+def index_contracts(tools: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], dict[int, str]]:
+    """(contracts of a raw list by name, the first of each; place in the list -> why that entry has
+    no contract of its own)."""
+    found: dict[str, dict[str, Any]] = {}
+    problems: dict[int, str] = {}
+    for place, tool in enumerate(tools):
+        try:
+            body = canonicalize_contract(tool)
+        except (ContractError, AttributeError) as error:
+            problems[place] = str(error)
+            continue
+        if found.setdefault(body["name"], body) is not body:
+            problems[place] = TWICE
+    return found, problems
 
 
 def contract_digest(tool: Mapping[str, Any]) -> str:

@@ -8,14 +8,12 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts import report
-from assets.contracts.canonical import CANON_VERSION
+from assets.contracts.canonical import CANON_VERSION, index_contracts
+from assets.contracts.history.changes import CHANGES, add_changes
 from assets.contracts.history.origins import fold_origins
 from assets.contracts.history.snapshot import (
-    CHANGES,
     SNAPSHOTS,
-    add_changes,
     build_snapshot,
-    find_problems,
     list_malformed,
     raw_tools,
 )
@@ -178,9 +176,8 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     out = {}
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
         tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
-        out[row["server_id"]] = Launch(
-            row["marketplace"], tools, find_problems(tools), row.get("behaviour")
-        )
+        problems = index_contracts(tools)[1]
+        out[row["server_id"]] = Launch(row["marketplace"], tools, problems, row.get("behaviour"))
     return out
 
 

@@ -1,7 +1,7 @@
 """Does one call fit one contract? The flaws of its arguments, one by one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from jsonschema import exceptions
@@ -37,14 +37,21 @@ class Flaw:
     """One thing wrong with a call.
 
     kind: bad_schema, not_an_object, missing_required, unknown_argument, wrong_type, not_in_enum,
-    range, length, items, pattern, format or constraint. path: like `filters[0].name`, "" for the
-    call itself; at: the same, name by name (a name may hold a dot).
+    range, length, items, pattern, format or constraint. at: where, name by name; () for the call
+    itself.
     """
 
     kind: str
-    path: str
     message: str
-    at: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
+    at: tuple[str | int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Like `filters[0].name`."""
+        text = ""
+        for part in self.at:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
 
 
 def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
@@ -54,24 +61,24 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
     """
     schema = contract.get("inputSchema")
     if not isinstance(schema, Mapping):
-        return [Flaw("bad_schema", "", "the contract has no input schema")]
+        return [Flaw("bad_schema", "the contract has no input schema")]
     if not isinstance(arguments, Mapping):
-        return [Flaw("not_an_object", "", f"arguments are {type(arguments).__name__}")]
+        return [Flaw("not_an_object", f"arguments are {type(arguments).__name__}")]
     try:
         problem = find_schema_problem(schema)
         if problem:
-            return [Flaw("bad_schema", "", problem)]
+            return [Flaw("bad_schema", problem)]
         with limit_steps(_MAX_STEPS):
             flaws = list(_find_schema_flaws(schema, arguments))
             known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
             more = _find_unknown(schema, schema, arguments, (), True)
             return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]
     except TooMuchWork:
-        return [Flaw("bad_schema", "", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
+        return [Flaw("bad_schema", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
     except RecursionError:
-        return [Flaw("bad_schema", "", "the schema refers to itself without end")]
+        return [Flaw("bad_schema", "the schema refers to itself without end")]
     except Unresolvable as error:
-        return [Flaw("bad_schema", "", f"unresolvable $ref: {error}"[:200])]
+        return [Flaw("bad_schema", f"unresolvable $ref: {error}"[:200])]
 
 
 def find_schema_problem(schema: Mapping[str, Any]) -> str | None:
@@ -90,24 +97,19 @@ def _find_schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Fl
 
 def _collect_flaws(error: exceptions.ValidationError) -> Iterator[Flaw]:
     at = tuple(error.absolute_path)
-    path = _format_path(at)
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
         for name in _find_extra_names(error):
-            yield Flaw(
-                "unknown_argument", _join_path(path, name), f"{name!r} is not declared", (*at, name)
-            )
+            yield Flaw("unknown_argument", f"{name!r} is not declared", (*at, name))
     elif error.validator == "required":
         for name in cast(list[str], error.validator_value):
             if name not in cast(dict[str, Any], error.instance) and repr(name) in error.message:
-                yield Flaw(
-                    "missing_required", _join_path(path, name), f"{name!r} is required", (*at, name)
-                )
+                yield Flaw("missing_required", f"{name!r} is required", (*at, name))
     elif error.validator in ("anyOf", "oneOf") and error.context:
         best = exceptions.best_match(error.context)
         kind = _KINDS.get(str(best.validator), "constraint") if best else "constraint"
-        yield Flaw(kind, path, f"fits no alternative: {error.message}"[:200], at)
+        yield Flaw(kind, f"fits no alternative: {error.message}"[:200], at)
     else:
-        yield Flaw(_KINDS.get(str(error.validator), "constraint"), path, error.message[:200], at)
+        yield Flaw(_KINDS.get(str(error.validator), "constraint"), error.message[:200], at)
 
 
 def _find_extra_names(error: exceptions.ValidationError) -> list[str]:
@@ -136,15 +138,4 @@ def _find_unknown(
         if name in known:
             yield from _find_unknown(known[name], root, item, where, False)
         elif closed:
-            yield Flaw("unknown_argument", _format_path(where), f"{name!r} is not declared", where)
-
-
-def _format_path(parts: Any) -> str:
-    text = ""
-    for part in parts:
-        text = f"{text}[{part}]" if isinstance(part, int) else _join_path(text, str(part))
-    return text
-
-
-def _join_path(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+            yield Flaw("unknown_argument", f"{name!r} is not declared", where)

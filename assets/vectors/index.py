@@ -88,14 +88,8 @@ def embed_contracts(
     """
     members = build_texts(rows)
     texts = {member["text_digest"]: member for member in members}
-    keys = {vector_key(name, embedder.id): name for name in texts}
-    due = sorted(keys[key] for key in store.find_missing(keys))
     progress = progress or Silent()
-    for start in range(0, len(due), _CHUNK):
-        chunk = [texts[name] for name in due[start : start + _CHUNK]]
-        vectors = embedder.embed([member["text"] for member in chunk])
-        store.insert([_load_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)])
-        progress.update("embed", start + len(chunk), len(due))
+    _fill_store(texts, embedder, store, TEXTS, lambda at, due: progress.update("embed", at, due))
     kept = [name for name in VECTORS.columns if name != "embedder"]
     return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
 
@@ -113,20 +107,32 @@ def embed_texts(
     `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools;
     `on_done(done, due)` after each write.
     """
-    named = {digest_text(text): text for text in texts}
-    keys = {name: vector_key(name, embedder.id) for name in named}
-    lacking = store.find_missing(keys.values(), table)
-    due = sorted(name for name, key in keys.items() if key in lacking)
+    names = [digest_text(text) for text in texts]
+    members = {
+        name: {"text_digest": name, "kind": TOOL, "text": text}
+        for name, text in zip(names, texts, strict=True)
+    }
+    _fill_store(members, embedder, store, table, on_done or (lambda done, due: None))
+    return store.vectors([vector_key(name, embedder.id) for name in names], table)
+
+
+def _fill_store(
+    members: Mapping[str, Row],
+    embedder: Embedder,
+    store: LanceStore,
+    table: str,
+    on_done: Callable[[int, int], None],
+) -> None:
+    """Embeds the texts that the store lacks, and writes every few hundred of them. members: by the
+    digest of their text."""
+    keys = {vector_key(name, embedder.id): name for name in members}
+    due = sorted(keys[key] for key in store.find_missing(keys, table))
     for start in range(0, len(due), _CHUNK):
-        part = due[start : start + _CHUNK]
-        vectors = embedder.embed([named[name] for name in part])
-        members = [{"text_digest": name, "kind": TOOL, "text": named[name]} for name in part]
-        store.insert(
-            [_load_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)], table
-        )
-        if on_done:
-            on_done(start + len(part), len(due))
-    return store.vectors([keys[digest_text(text)] for text in texts], table)
+        chunk = [members[name] for name in due[start : start + _CHUNK]]
+        vectors = embedder.embed([member["text"] for member in chunk])
+        rows = [_build_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)]
+        store.insert(rows, table)
+        on_done(start + len(chunk), len(due))
 
 
 def find_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
@@ -154,7 +160,7 @@ def _build_member(
     }
 
 
-def _load_stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
+def _build_stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
     return {
         "key": vector_key(member["text_digest"], embedder.id),
         "text_digest": member["text_digest"],

@@ -125,8 +125,8 @@ def test_a_url_joins_without_its_query() -> None:
 
 
 def test_a_gateway_that_serves_many_under_one_url_joins_nobody() -> None:
-    door = "https://remote.mcp.pipedream.net/v3"
-    apps = [listing(f"app{i}", "pipedream", url=door, name=f"Application {i}") for i in range(5)]
+    gateway = "https://remote.mcp.pipedream.net/v3"
+    apps = [listing(f"app{i}", "pipedream", url=gateway, name=f"Application {i}") for i in range(5)]
     assert len(group_listings(apps)) == 5
 
 

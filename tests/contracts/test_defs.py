@@ -1,4 +1,4 @@
-"""The doors `snapshots` and `contract_changes` over real tables, old versions of them included."""
+"""The assets `snapshots` and `contract_changes` over real tables, old versions of them included."""
 
 import socket
 import urllib.request
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import contract_changes, snapshots
-from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS, build_snapshot
+from assets.contracts.history.changes import CHANGES
+from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.world import MARKET, World, honest_servers, poison_tool

@@ -1,4 +1,4 @@
-"""A world of made-up servers whose nights are run through the real doors, offline."""
+"""A world of made-up servers on which the real assets run, offline."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,14 +50,14 @@ def poison_tool(tool: Tool) -> Tool:
 
 
 class World:
-    """One marketplace, night after night."""
+    """One marketplace, run after run."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse, self.embedder = warehouse, WordEmbedder()
         self.embedder.dim = 2048  # in 64 places tools of other words are twins by chance
 
     def deploy(self, servers: Mapping[str, Sequence[Any]], **columns: Any) -> None:
-        """Tonight's launches; `columns` (behaviour, certificate, …) are set on every row."""
+        """This run's launches; `columns` (behaviour, certificate, …) are set on every row."""
         rows = []
         for server, tools in servers.items():
             blob = self.warehouse.blobs.put(json.dumps(tools).encode())
@@ -67,8 +67,12 @@ class World:
         tables = self.warehouse.tables
         tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), MARKET), "test", [])
 
+    def run_scan(self) -> dict[str, dict[str, Any]]:
+        """Runs the assets up to the firewall; returns each asset's metadata."""
+        return self.run([snapshots, findings, clear_contracts], MARKET)
+
     def run_nightly(self) -> dict[str, dict[str, Any]]:
-        """Runs the nightly doors from snapshots on; returns each asset's metadata."""
+        """Runs a marketplace's assets from snapshots on; returns each asset's metadata."""
         assets = [snapshots, findings, clear_contracts, contract_vectors, pairs, judgements]
         return self.run(assets, MARKET)
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from assets.contracts.canonical import ContractError, contract_digest
-from assets.contracts.history.snapshot import contracts_of
+from assets.contracts.canonical import ContractError, contract_digest, index_contracts
 from assets.contracts.validate import find_schema_problem, validate_call
 from assets.servers.deploy.deploy import Deployed
 from tests.support.paths import ROOT
@@ -41,7 +40,7 @@ def test_a_remote_ref_is_never_fetched(tmp_path):
         }
         for one in (schema, {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}):
             tools = listed(tmp_path, repr(one))
-            for body in contracts_of(tools):
+            for body in index_contracts(tools)[0].values():
                 find_schema_problem(body["inputSchema"])
                 validate_call(body, {"a": 1, "b": 2})
             contract_digest(tools[1])
@@ -53,9 +52,9 @@ def test_a_remote_ref_is_never_fetched(tmp_path):
 CALLS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from assets.contracts.history.snapshot import contracts_of
+from assets.contracts.canonical import index_contracts
 from assets.contracts.validate import find_schema_problem, validate_call
-for body in contracts_of(json.loads(sys.stdin.read())):
+for body in index_contracts(json.loads(sys.stdin.read()))[0].values():
     problem = find_schema_problem(body["inputSchema"])
     flaws = validate_call(body, {"a": "a" * 5000 + "!", "b": [1] * 50, "c": {"c": {"c": 1}}})
     print(json.dumps([body["name"], bool(problem), len(flaws)]), flush=True)
@@ -123,7 +122,7 @@ def test_one_bad_schema_does_not_lose_the_list(tmp_path):
     source += f" 'noise', {{'name': 'd', 'inputSchema': {bad}}}])"
     result = probe_source(tmp_path, source)
     assert (result.status, len(result.tools)) == ("ok", 4)
-    bodies = contracts_of(result.tools)
+    bodies = list(index_contracts(result.tools)[0].values())
     assert [body["name"] for body in bodies] == ["a", "d"]
     assert find_schema_problem(bodies[1]["inputSchema"])
 
@@ -137,12 +136,12 @@ def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
         contract_digest(tools[1])
     except ContractError:
         return
-    assert "x" in [body["name"] for body in contracts_of(tools)]
+    assert "x" in index_contracts(tools)[0]
 
 
 def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
     result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
     assert tool_names(result) == ["b"]
     assert Deployed.from_json(Deployed(result).to_json()).probe.tools == result.tools
-    for body in contracts_of(result.tools):
+    for body in index_contracts(result.tools)[0].values():
         json.dumps(body).encode()

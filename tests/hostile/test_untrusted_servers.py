@@ -5,7 +5,7 @@ import json
 import psutil
 import pytest
 
-from assets.contracts.history.snapshot import contracts_of
+from assets.contracts.canonical import index_contracts
 from assets.servers.probe.failure_kinds import KINDS
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
@@ -31,7 +31,7 @@ def test_it_is_contained_and_classified(name, tmp_path):
         assert result.hint
     else:
         assert (result.status, tool_names(result)) == ("ok", list(case.tools))
-        contracts_of(result.tools)  # whatever it listed, it does no harm here
+        index_contracts(result.tools)  # whatever it listed, it does no harm here
     json.dumps(result.tools, allow_nan=False)
     assert len(result.stderr_tail) <= 2000
     assert not any(ord(char) < 32 and char not in "\n\t" for char in result.stderr_tail)

@@ -192,7 +192,7 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HOME"])
-def test_a_strangers_card_gets_no_key_but_its_own(
+def test_a_third_party_card_gets_no_key_but_its_own(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, KEY)

@@ -28,7 +28,7 @@ def test_a_text_held_by_two_marketplaces_is_embedded_once(
     assert find_norm_flaws(rows, store) == []
 
 
-def test_a_second_night_embeds_only_what_is_new(
+def test_a_second_run_embeds_only_what_is_new(
     world: list[dict], embedder: WordEmbedder, store: LanceStore
 ) -> None:
     first = embed_contracts(world, embedder, store)

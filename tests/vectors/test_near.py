@@ -13,7 +13,7 @@ from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, LanceStore
 
 
-def test_neighbours_come_by_likeness_without_twins_and_strangers(
+def test_neighbours_come_by_likeness_without_twins_and_unlike_tools(
     embedder: WordEmbedder, store: LanceStore
 ) -> None:
     rows = [

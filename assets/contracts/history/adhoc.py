@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import ContractError, canonicalize_contract
-from assets.contracts.history.tool_diff import compare_tools, index_by_name
+from assets.contracts.canonical import index_contracts
+from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.schema.shapes import equals_json
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
@@ -15,7 +15,7 @@ _FIX = 'give a saved tools/list result: {"tools": [...]} or the bare list'
 
 
 @dataclass(frozen=True)
-class Told:
+class Difference:
     """The answer, whether it is alarming, and a line for each tool that could not be compared."""
 
     answer: dict[str, Any]
@@ -23,31 +23,32 @@ class Told:
     left_out: list[str]
 
 
-def diff_files(old: Path, new: Path) -> Told:
+def diff_files(old: Path, new: Path) -> Difference:
     """{"changes": [{tool, class, fields, renamed_from, why}], "same": n} of two files.
 
     A tool without a usable contract counts as absent and is named in `left_out`. Raises
     UnusableInput.
     """
     before, after = read_tools(old), read_tools(new)
-    changes = compare_tools(before, after)
-    answer = {
-        "changes": [
-            {
-                "tool": change.tool,
-                "class": change.cls,
-                "fields": list(change.fields),
-                "renamed_from": change.renamed_from,
-                "why": change.why,
-            }
-            for change in changes
-        ],
-        "same": _count_same(before, after),
-    }
-    alarming = any(change.cls in ("breaking", "suspicious") for change in changes)
-    return Told(
-        answer, alarming, [*_describe_left_out(old, before), *_describe_left_out(new, after)]
-    )
+    changes = [
+        {
+            "tool": change.tool,
+            "class": change.cls,
+            "fields": list(change.fields),
+            "renamed_from": change.renamed_from,
+            "why": change.why,
+        }
+        for change in compare_tools(before, after)
+    ]
+    (was, flaws), (now, later) = index_contracts(before), index_contracts(after)
+    same = sum(equals_json(body, now[name]) for name, body in was.items() if name in now)
+    left_out = [
+        f"{path}, entry {place}: left out: {problem}"[:300]
+        for path, problems in ((old, flaws), (new, later))
+        for place, problem in problems.items()
+    ]
+    alarming = any(change["class"] in ("breaking", "suspicious") for change in changes)
+    return Difference({"changes": changes, "same": same}, alarming, left_out)
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
@@ -65,25 +66,6 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     if odd is not None:
         raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
     return tools
-
-
-def _count_same(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
-    old, new = index_by_name(before), index_by_name(after)
-    return sum(equals_json(body, new[name]) for name, body in old.items() if name in new)
-
-
-def _describe_left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
-    lines, seen = [], set()
-    for place, tool in enumerate(tools):
-        try:
-            name = canonicalize_contract(tool)["name"]
-        except ContractError as error:
-            lines.append(f"{path}, entry {place}: left out: {error}"[:300])
-            continue
-        if name in seen:
-            lines.append(f"{path}, entry {place}: left out: {name[:80]!r} was listed before")
-        seen.add(name)
-    return lines
 
 
 def _build_unreadable(path: Path, found: str) -> UnusableInput:

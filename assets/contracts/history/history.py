@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.history.changes import CHANGES
+from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.tables import Tables
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.canonical import ContractError, canonicalize_contract
+from assets.contracts.canonical import index_contracts
 from assets.contracts.scan.finding import LOW
 from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.schema.annotation_changes import compare_annotations
@@ -49,7 +49,7 @@ def compare_tools(
     Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
     with one name the first counts.
     """
-    before, after = map(index_by_name, _drop_identical(list(old), list(new)))
+    before, after = (index_contracts(tools)[0] for tools in _drop_identical([*old], [*new]))
     origins = find_renames(
         {name: body for name, body in before.items() if name not in after},
         {name: body for name, body in after.items() if name not in before},
@@ -103,18 +103,6 @@ def _index_unique(tools: list[Tool]) -> dict[str, Tool]:
 
 def _read_name(tool: Tool) -> str:
     return str(tool.get("name"))
-
-
-def index_by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Contracts of tools by name: usable ones, the first of each name."""
-    found: dict[str, dict[str, Any]] = {}
-    for tool in tools:
-        try:
-            body = canonicalize_contract(tool)
-        except ContractError:
-            continue
-        found.setdefault(body["name"], body)
-    return found
 
 
 def _describe_added(body: Tool, names: frozenset[str]) -> Change:

@@ -2,11 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from assets.contracts.match.assignment import assign_rows
-from assets.contracts.match.resolve import collect_parts, is_plain, is_simple
+from assets.contracts.match.read_call import ReadCall, read_call
 from assets.contracts.match.result import (
     CallVerdict,
     MatchResult,
@@ -15,22 +14,9 @@ from assets.contracts.match.result import (
     find_kind,
     pick_gravest,
 )
-from assets.contracts.match.values import (
-    count_values,
-    format_key,
-    normalise_exactly,
-    normalise_property,
-)
-from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
-
-__all__ = ["CallVerdict", "MatchResult", "ParallelResult"]
-__all__ += ["match_call", "match_calls", "match_parallel"]
 
 Call = Mapping[str, Any]
-Sided = list[tuple[int, "_Read"]]
-# Steps for one call: some 0.2 s, and what its own size may need (a value takes 3 to 8). The largest
-# call of a real contract takes a few thousand.
-_MAX_STEPS, _STEPS_A_VALUE = 20_000, 32
+Sided = list[tuple[int, ReadCall]]
 _MAX_CELLS = 400_000  # parameters compared for one assignment, some 1 s; beyond, in order
 _MOST = 4095  # parameters of one kind that are weighed
 
@@ -56,16 +42,7 @@ def match_call(
         from assets.contracts.match.bfcl.verdict import match_compatible
 
         return match_compatible(schema, expected, called, language)
-    return _compare_calls(_Read(schema, expected), _Read(schema, called))
-
-
-def match_calls(
-    schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
-) -> tuple[bool, list[int | None]]:
-    """(Whether every expected call was made and no other, for each expected call the position of
-    the call that fulfils it, or None.)"""
-    found = match_parallel(schemas, expected, called)
-    return found.match, found.assigned
+    return _compare_calls(ReadCall(schema, expected), ReadCall(schema, called))
 
 
 def match_parallel(
@@ -77,7 +54,7 @@ def match_parallel(
     right, then the most names. What is left of both sides is another tool's call, then calls that
     nobody made and calls too many.
     """
-    wants, haves = ([_read_call(schemas, call) for call in side] for side in (expected, called))
+    wants, haves = ([read_call(schemas, call) for call in side] for side in (expected, called))
     partner = _choose_pairs(wants, haves)
     found = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
@@ -99,65 +76,7 @@ def match_parallel(
     return ParallelResult(kind is None, kind, verdicts, tool, compute_f1(names), compute_f1(values))
 
 
-class _Read:
-    """One call, read through its tool's schema; `given` is None where it holds no arguments."""
-
-    def __init__(self, schema: Any, call: Any) -> None:
-        self.is_call = isinstance(call, dict | Mapping)
-        name, given = (call.get("name"), call.get("arguments")) if self.is_call else ("", "")
-        self.name = name if isinstance(name, str) else f"{type(name).__name__} {name!r:.80}"
-        self.root: Mapping[str, Any] = schema if isinstance(schema, dict | Mapping) else {}
-        self.given: dict[str, Any] | None = None
-        if given is None or isinstance(given, dict | Mapping):
-            self.given = {format_key(key): value for key, value in (given or {}).items()}
-            self.parts = (
-                (self.root,)
-                if is_plain(self.root)
-                else self._within(lambda: collect_parts(self.root, self.root, given or {}), ())
-            )
-        self._forms: dict[str, tuple[str, bool]] = {}
-
-    def form(self, name: str) -> tuple[str, bool]:
-        """(Normal form of an argument, whether it is the default); for two sides that match, and
-        only for them, it is the same."""
-        if name not in self._forms:
-            value = (self.given or {})[name]
-            if is_simple(self.root, name, value):
-                self._forms[name] = normalise_property(value, name, self.parts, self.root)
-            else:
-                self._forms[name] = self._within(
-                    lambda: normalise_property(value, name, self.parts, self.root),
-                    None,
-                    count_values(value),
-                ) or (normalise_exactly(value), False)
-        return self._forms[name]
-
-    def _within(self, work: Callable[[], Any], otherwise: Any, size: int = 1) -> Any:
-        """What the work gives, or `otherwise` where a schema makes it too much."""
-        steps = _MAX_STEPS // (len(self.given or ()) or 1) + _STEPS_A_VALUE * size
-        try:
-            with limit_steps(steps):
-                return work()
-        except (TooMuchWork, RecursionError):
-            return otherwise
-
-    @cached_property
-    def key(self) -> tuple[Any, ...]:
-        """The same for two calls that match, and only for them."""
-        forms = [(name, *self.form(name)) for name in self.given or ()]
-        given = sorted((name, held) for name, held, usual in forms if not usual)
-        return (self.name, self.given is None, *given)
-
-    def all(self, verdict: str) -> dict[str, str]:
-        return dict.fromkeys(self.given or (), verdict)
-
-
-def _read_call(schemas: Mapping[str, Mapping[str, Any]], call: Any) -> _Read:
-    name = call.get("name") if isinstance(call, Mapping) else None
-    return _Read(schemas.get(name, {}) if isinstance(name, str) else {}, call)
-
-
-def _compare_calls(want: _Read, have: _Read) -> MatchResult:
+def _compare_calls(want: ReadCall, have: ReadCall) -> MatchResult:
     if not have.is_call:
         return MatchResult(False, "not_a_call", tool=False)
     if want.name != have.name or not want.is_call:
@@ -173,7 +92,7 @@ def _compare_calls(want: _Read, have: _Read) -> MatchResult:
 
 
 def _compare_parameter(
-    name: str, want: _Read, have: _Read, wanted: dict[str, Any], had: dict[str, Any]
+    name: str, want: ReadCall, have: ReadCall, wanted: dict[str, Any], had: dict[str, Any]
 ) -> str:
     if name not in had:
         return "default" if want.form(name)[1] else "missing"
@@ -189,7 +108,7 @@ def _compare_parameter(
     return "wrong_value" if wanted_form[:1] == had_form[:1] else "wrong_type"
 
 
-def _choose_pairs(wants: Sequence[_Read], haves: Sequence[_Read]) -> dict[int, int]:
+def _choose_pairs(wants: Sequence[ReadCall], haves: Sequence[ReadCall]) -> dict[int, int]:
     """Expected -> called positions: calls that match, then calls of one tool, then what is left.
 
     Matching is an equivalence, so taking any equal call leaves as many for the others.
@@ -200,10 +119,10 @@ def _choose_pairs(wants: Sequence[_Read], haves: Sequence[_Read]) -> dict[int, i
 
 
 def _pair_calls(
-    wants: Sequence[_Read],
-    haves: Sequence[_Read],
+    wants: Sequence[ReadCall],
+    haves: Sequence[ReadCall],
     taken: Mapping[int, int],
-    group: Callable[[_Read], Any],
+    group: Callable[[ReadCall], Any],
     choose: Callable[[Sided, Sided], Iterable[tuple[int, int]]],
 ) -> dict[int, int]:
     """Pairs of what is not taken yet, chosen within each group."""
@@ -250,7 +169,7 @@ def _build_verdicts(result: MatchResult) -> tuple[bool, str | None, dict[str, st
 
 
 def _sum_counts(
-    verdicts: Sequence[CallVerdict], wants: Sequence[_Read], haves: Sequence[_Read]
+    verdicts: Sequence[CallVerdict], wants: Sequence[ReadCall], haves: Sequence[ReadCall]
 ) -> Any:
     """((right, missing, extra) names, the same of values) of all calls together."""
     names, values = [0, 0, 0], [0, 0, 0]

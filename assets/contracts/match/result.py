@@ -1,10 +1,10 @@
 """What a match tells: one call's verdict, and that of several calls made at once."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# The gravest first. The three of `CHECKER` are told in BFCL's compatibility mode only.
+# The gravest first. The three of `CHECKER` are given in BFCL's compatibility mode only.
 CHECKER = ("checker_crash", "checker_hang", "no_function_doc")
 COUNTS = ("unwanted_call", "no_call", "too_few_calls", "too_many_calls")
 SINGLE = (
@@ -63,7 +63,7 @@ class MatchResult:
 
 @dataclass(frozen=True)
 class CallVerdict:
-    """One expected call (or, with expected None, one call too many) and what became of it.
+    """One expected call (or, with expected None, one call too many) and its verdict.
 
     expected, called: positions in the two lists. error_kind as in MatchResult, or `too_few_calls`
     for an expected call that nobody made and `too_many_calls` for one that nobody expected.
@@ -127,15 +127,5 @@ def render_result(result: MatchResult | ParallelResult) -> dict[str, Any]:
         if result.checker_error:
             out["checker_error"] = result.checker_error
     else:
-        out["calls"] = [
-            {
-                "name": one.name,
-                "expected": one.expected,
-                "called": one.called,
-                "match": one.match,
-                "error_kind": one.error_kind,
-                "per_parameter": one.per_parameter,
-            }
-            for one in result.calls
-        ]
+        out["calls"] = [asdict(one) for one in result.calls]
     return {**out, "tool": result.tool, "name_f1": result.name_f1, "value_f1": result.value_f1}

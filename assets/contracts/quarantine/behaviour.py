@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.canonical import FIELDS
-from assets.contracts.history.snapshot import TWICE
+from assets.contracts.canonical import FIELDS, TWICE
 from assets.contracts.scan.engine import read_name
 from assets.contracts.scan.finding import RULES, Finding
 from warehouse.sanitize.escape import escape_text

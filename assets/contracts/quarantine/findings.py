@@ -186,7 +186,7 @@ def _build_rows(
     by_tool = {row["tool"]: row for row in rows}
     found = [(row["tool"], one) for row in scanned for one in read_findings(row)]
     names = list(by_tool)
-    found += [(names[place], one) for place, one in scan_names([{"name": name} for name in names])]
+    found += [(names[place], one) for place, one in scan_names(names)]
     found += [
         (row["tool"], describe_unusable(row["tool"], row["schema_problem"]))
         for row in rows

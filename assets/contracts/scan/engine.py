@@ -48,14 +48,13 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[F
     """
     own = frozenset(name for tool in tools if (name := read_name(tool)))
     out = [scan_tool(tool, own, elsewhere) for tool in tools]
-    for index, found in scan_names(tools):
+    for index, found in scan_names([read_name(tool) for tool in tools]):
         out[index].append(found)
     return [found for one in out for found in sorted(one, key=rank_gravity)]
 
 
-def scan_names(tools: Sequence[Any]) -> Iterator[tuple[int, Finding]]:
+def scan_names(names: Sequence[str]) -> Iterator[tuple[int, Finding]]:
     """(index, finding) for names of one list that are the same or look the same."""
-    names = [read_name(tool) for tool in tools]
     for index, found in find_neighbours(names):
         yield index, build_finding(names[index], "/name", names[index], found)
 

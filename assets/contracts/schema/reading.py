@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
+
+from assets.contracts.schema.shapes import follow_reference
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("then", "else")
@@ -18,7 +19,8 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
             return {}
         seen.add(reference)
         siblings = {k: v for k, v in schema.items() if k != "$ref"}
-        target = _follow_pointer(root, reference[1:])
+        found = follow_reference(reference, root)
+        target = {} if found is None else found
         schema = {**target, **siblings} if isinstance(target, Mapping) and siblings else target
     return schema if isinstance(schema, Mapping) else {}
 
@@ -79,16 +81,3 @@ def name_json_type(value: Any) -> str:
     if isinstance(value, str):
         return "string"
     return "object" if isinstance(value, Mapping) else "array"
-
-
-def _follow_pointer(root: Mapping[str, Any], pointer: str) -> Any:
-    node: Any = root
-    for part in unquote(pointer).split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
-            node = node[int(part)]
-        else:
-            return {}
-    return node

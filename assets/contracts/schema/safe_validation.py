@@ -152,51 +152,42 @@ SEALED: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
 FORMATS = FormatChecker(formats=())
 
 
-def _check_format(name: str, parse: Any) -> None:
-    def check(value: Any) -> bool:
-        if isinstance(value, str):
-            parse(value)
-        return True
-
-    FORMATS.checks(name, raises=(ValueError,))(check)
+def _parse_instant(value: str) -> None:
+    if "T" not in value and " " not in value:
+        raise ValueError("no time")
+    datetime.fromisoformat(value)
 
 
-def _uri(value: str) -> None:
+def _parse_uri(value: str) -> None:
     parts = urlsplit(value)
     if not parts.scheme or not (parts.netloc or parts.path) or any(c.isspace() for c in value):
         raise ValueError("no scheme")
 
 
-def _email(value: str) -> None:
+def _parse_email(value: str) -> None:
     local, _, domain = value.rpartition("@")
     if not local or not domain or any(c.isspace() for c in value):
         raise ValueError("no address")
 
 
-_check_format("date", date.fromisoformat)
+def _accept_parsed(parse: Callable[[str], Any]) -> Callable[[Any], bool]:
+    def accepts(value: Any) -> bool:
+        if isinstance(value, str):
+            parse(value)
+        return True
+
+    return accepts
 
 
-_check_format(
-    "date-time", lambda v: datetime.fromisoformat(v) if "T" in v or " " in v else int("x")
-)
-
-
-_check_format("time", time.fromisoformat)
-
-
-_check_format("uuid", uuid.UUID)
-
-
-_check_format("ipv4", ipaddress.IPv4Address)
-
-
-_check_format("ipv6", ipaddress.IPv6Address)
-
-
-_check_format("uri", _uri)
-
-
-_check_format("url", _uri)
-
-
-_check_format("email", _email)
+for _name, _parse in {
+    "date": date.fromisoformat,
+    "date-time": _parse_instant,
+    "time": time.fromisoformat,
+    "uuid": uuid.UUID,
+    "ipv4": ipaddress.IPv4Address,
+    "ipv6": ipaddress.IPv6Address,
+    "uri": _parse_uri,
+    "url": _parse_uri,
+    "email": _parse_email,
+}.items():
+    FORMATS.checks(_name, raises=(ValueError,))(_accept_parsed(_parse))

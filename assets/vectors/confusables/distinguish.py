@@ -33,11 +33,11 @@ def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
     for kind, find in _FINDERS:
-        found = find(a, b, rarity)
+        found = find(a, b, rarity), find(b, a, rarity)
         if any(found):
             kinds.append(kind)
-            for own, said in zip(facts, found, strict=True):
-                own += [said] if said else []
+            for own, fact in zip(facts, found, strict=True):
+                own += [fact] if fact else []
         if len(kinds) == (_MOST - 1 if kinds[:1] == [SERVER] else _MOST):
             break
     if not kinds:
@@ -54,90 +54,66 @@ def _find_only(words: Iterable[str], other: Side) -> list[str]:
     return [word for word in dict.fromkeys(words) if stem_word(word) not in other.all_words]
 
 
-def _tell_by_servers(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        held = _find_only(side.server_words, other)
-        return f"is for {_format_list(held[:_MOST])}" if held else ""
-
-    return own(a, b), own(b, a)
+def _tell_by_servers(side: Side, other: Side, _: Rarity) -> str:
+    held = _find_only(side.server_words, other)
+    return f"is for {_format_list(held[:_MOST])}" if held else ""
 
 
-def _tell_by_names(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        held = [
-            word for word in _find_only(side.name_words, other) if word not in side.server_words
-        ]
-        return f"has {_format_list(held[:_MOST])} in its name" if held else ""
-
-    return own(a, b), own(b, a)
+def _tell_by_names(side: Side, other: Side, _: Rarity) -> str:
+    held = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
+    return f"has {_format_list(held[:_MOST])} in its name" if held else ""
 
 
-def _tell_by_words(a: Side, b: Side, rarity: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        field = {*side.name_words, *split_words(side.about)}
-        only = [word for word in _find_only(side.told, other) if word not in side.name_words]
-        held = rarity.pick_telling(only, _MOST, field)
-        return f"speaks of {_format_list(held)}" if held else ""
-
-    return own(a, b), own(b, a)
+def _tell_by_words(side: Side, other: Side, rarity: Rarity) -> str:
+    field = {*side.name_words, *split_words(side.about)}
+    only = [word for word in _find_only(side.words, other) if word not in side.name_words]
+    held = rarity.pick_telling(only, _MOST, field)
+    return f"speaks of {_format_list(held)}" if held else ""
 
 
-def _tell_by_required(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
-        return f"requires {_format_list(only[:_MOST])}" if only else ""
-
-    return (own(a, b), own(b, a)) if a.taken and b.taken else ("", "")
+def _tell_by_required(side: Side, other: Side, _: Rarity) -> str:
+    only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
+    return f"requires {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_parameters(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        only = [side.taken[name][0] for name in sorted(side.taken.keys() - other.taken.keys())
-                if name not in side.needed]  # fmt: skip
-        return f"takes {_format_list(only[:_MOST])}" if only else ""
-
-    return (own(a, b), own(b, a)) if a.taken and b.taken else ("", "")
+def _tell_by_parameters(side: Side, other: Side, _: Rarity) -> str:
+    names = sorted(side.taken.keys() - other.taken.keys() - side.needed)
+    only = [side.taken[name][0] for name in names]
+    return f"takes {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_effect(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    if not a.effect or not b.effect or a.effect == b.effect:
-        return "", ""
-    return a.effect, b.effect
+def _tell_by_effect(side: Side, other: Side, _: Rarity) -> str:
+    return side.effect if side.effect and other.effect and side.effect != other.effect else ""
 
 
-def _tell_by_limits(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    """The first shared parameter that may hold other values."""
-    for name in sorted(a.taken.keys() & b.taken.keys()):
-        (own, one), (its, other) = a.taken[name], b.taken[name]
-        enums = [_list_values(schema.get("enum")) for schema in (one, other)]
-        if all(enums):
-            only = (
-                [v for v in enums[0] if v not in enums[1]],
-                [v for v in enums[1] if v not in enums[0]],
-            )
-            if any(only):
-                said = [f"lets {n} be {_format_list(v[:_MOST])}" if v else ""
-                        for n, v in zip((own, its), only, strict=True)]  # fmt: skip
-                return said[0], said[1]
-        for limit, word in (("maximum", "up to"), ("minimum", "from"), ("maxLength", "up to"),
-                            ("maxItems", "up to")):  # fmt: skip
-            x, y = one.get(limit), other.get(limit)
+def _tell_by_limits(side: Side, other: Side, _: Rarity) -> str:
+    """Of the first shared parameter that may hold other values."""
+    for name in sorted(side.taken.keys() & other.taken.keys()):
+        (own, one), (_name, another) = side.taken[name], other.taken[name]
+        mine, theirs = (_list_values(schema.get("enum")) for schema in (one, another))
+        if mine and theirs and set(mine) != set(theirs):
+            only = [value for value in mine if value not in theirs]
+            return f"lets {own} be {_format_list(only[:_MOST])}" if only else ""
+        for limit, word in (
+            ("maximum", "up to"),
+            ("minimum", "from"),
+            ("maxLength", "up to"),
+            ("maxItems", "up to"),
+        ):
+            x, y = one.get(limit), another.get(limit)
             if isinstance(x, int | float) and isinstance(y, int | float) and x != y:
-                return f"takes {own} {word} {x:g}", f"takes {its} {word} {y:g}"
-    return "", ""
+                return f"takes {own} {word} {x:g}"
+    return ""
 
 
-def _tell_by_clauses(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
-    def own(side: Side, other: Side) -> str:
-        clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
-        for clause in clauses:
-            held = [word for word in split_words(clause) if word not in STOP]
-            new = [word for word in held if stem_word(word) not in other.all_words]
-            if len(held) >= 3 and 2 * len(new) >= len(held):
-                return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
-        return ""
-
-    return own(a, b), own(b, a)
+def _tell_by_clauses(side: Side, other: Side, _: Rarity) -> str:
+    clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
+    for clause in clauses:
+        held = [word for word in split_words(clause) if word not in STOP]
+        new = [word for word in held if stem_word(word) not in other.all_words]
+        if len(held) >= 3 and 2 * len(new) >= len(held):
+            return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
+    return ""
 
 
 # By how much they help somebody choose: a product or field first, an optional parameter last.
@@ -154,13 +130,10 @@ _FINDERS = (
 
 
 def _tell_nothing(a: Side, b: Side) -> str:
-    shared = (
-        ["same name"]
-        if flatten_name(a.contract["name"]) == flatten_name(b.contract["name"])
-        else []
-    )
-    told = ({stem_word(word) for word in side.told} for side in (a, b))
-    shared += ["same words"] if next(told) == next(told) else ["nearly the same words"]
+    one, other = (flatten_name(side.contract["name"]) for side in (a, b))
+    shared = ["same name"] if one == other else []
+    words, others = ({stem_word(word) for word in side.words} for side in (a, b))
+    shared += ["same words"] if words == others else ["nearly the same words"]
     same = a.taken.keys() == b.taken.keys()
     shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
     return f"Nothing in their contracts tells them apart: {', '.join(shared)}."

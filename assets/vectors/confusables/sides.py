@@ -62,7 +62,7 @@ class Side:
         return [word for word in find_names(self.contract["name"]) if word not in STOP]
 
     @cached_property
-    def told(self) -> list[str]:
+    def words(self) -> list[str]:
         """The words of the contract, in order, but for those of its server's id."""
         ids = {*find_names(self.server_id), *split_words(self.server_id)}
         words = split_words(self.text)

@@ -17,32 +17,32 @@ def row(tool: str, version: str, server: str = "npm:a") -> dict[str, Any]:
             "contract_digest": f"c1:{version}", "contract": json.dumps(body)}  # fmt: skip
 
 
-def told(nights: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | None]]:
-    """tool -> (first digest, last other digest) after the nights."""
+def fold_runs(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | None]]:
+    """tool -> (first digest, last other digest) after the runs."""
     state: Any = {}
-    for rows in nights:
+    for rows in runs:
         state = advance_state(state, rows)
     return {key[1]: (one["first_digest"], one["before_digest"]) for key, one in state.items()}
 
 
 def test_the_first_and_the_last_other_contract_are_kept() -> None:
-    nights = [[row("t", version)] for version in "ABBC"]
-    assert told(nights) == {"t": ("c1:A", "c1:B")}
-    assert told([*nights, [row("t", "A")]]) == {"t": ("c1:A", "c1:C")}
-    assert told(nights[:1]) == {"t": ("c1:A", None)}
+    runs = [[row("t", version)] for version in "ABBC"]
+    assert fold_runs(runs) == {"t": ("c1:A", "c1:B")}
+    assert fold_runs([*runs, [row("t", "A")]]) == {"t": ("c1:A", "c1:C")}
+    assert fold_runs(runs[:1]) == {"t": ("c1:A", None)}
 
 
 def test_a_tool_that_left_and_came_back_keeps_its_past() -> None:
-    assert told([[row("t", "A")], [], [row("t", "B")]]) == {"t": ("c1:A", "c1:A")}
+    assert fold_runs([[row("t", "A")], [], [row("t", "B")]]) == {"t": ("c1:A", "c1:A")}
 
 
 def test_a_renamed_tool_takes_its_past_along() -> None:
-    found = told([[row("old", "A")], [row("old", "B")], [row("new", "C")]])
+    found = fold_runs([[row("old", "A")], [row("old", "B")], [row("new", "C")]])
     assert found["new"] == ("c1:A", "c1:B")
 
 
 def test_a_tool_that_was_gone_long_ago_is_no_past_of_a_new_one() -> None:
-    assert told([[row("old", "A")], [], [row("new", "C")]])["new"] == ("c1:C", None)
+    assert fold_runs([[row("old", "A")], [], [row("new", "C")]])["new"] == ("c1:C", None)
 
 
 def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> None:

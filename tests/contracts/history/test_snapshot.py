@@ -2,10 +2,9 @@ import json
 
 import pytest
 
+from assets.contracts.history.changes import CHANGES, add_changes
 from assets.contracts.history.snapshot import (
-    CHANGES,
     SNAPSHOTS,
-    add_changes,
     build_snapshot,
     list_malformed,
 )
@@ -57,7 +56,7 @@ def test_a_changed_contract_starts_its_own_history(blobs):
     assert row["first_seen"] == "1970-01-02"
 
 
-def test_a_server_that_fails_tonight_keeps_its_last_good_contracts(blobs):
+def test_a_server_that_fails_keeps_its_last_good_contracts(blobs):
     first = build_snapshot([], [_deployment(blobs, [TOOL])], blobs, 0.0)
     assert build_snapshot(first, [_deployment(blobs, [], status="failed")], blobs, DAY) == first
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.assignment import assign_rows
-from assets.contracts.match.match import match_call, match_calls, match_parallel
+from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
 from tests.support.examples import examples
@@ -61,9 +61,11 @@ def test_nothing_is_assigned_without_columns():
 def test_parallel_calls_match_in_any_order_where_a_greedy_match_would_fail():
     expected = [call("t"), call("t", a=2)]
     called = [call("t", a=2), call("t", a=1)]
-    assert match_calls(SCHEMAS, expected, called) == (True, [1, 0])
-    assert match_calls(SCHEMAS, expected, called[:1]) == (False, [None, 0])
-    assert not match_calls(SCHEMAS, expected[:1], called)[0]
+    found = match_parallel(SCHEMAS, expected, called)
+    assert (found.match, found.assigned) == (True, [1, 0])
+    found = match_parallel(SCHEMAS, expected, called[:1])
+    assert (found.match, found.assigned) == (False, [None, 0])
+    assert not match_parallel(SCHEMAS, expected[:1], called).match
 
 
 def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():

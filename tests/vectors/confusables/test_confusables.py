@@ -68,7 +68,7 @@ WORLD = [
 ]
 
 
-def test_twins_and_confusables_are_told_from_each_other_and_from_strangers() -> None:
+def test_twins_and_confusables_are_told_apart_and_from_unlike_tools() -> None:
     rows = [*WORLD, row("npm:c/files", READ)]
     made = found_in(rows)
     kinds = {(one["server_id"], one["other_server_id"]): one["kind"] for one in made}

@@ -36,7 +36,6 @@ from typing import Any
 from assets.contracts.schema.normalise import (
     Misfit,
     is_named_within,
-    name_kind,
     normalise_prose,
     normalise_schema,
     normalise_string,
@@ -138,7 +137,7 @@ def _canonicalize_field(field: str, value: Any) -> Any:
     """The canonical content of one field; None where there is nothing in it."""
     if field in SCHEMA_FIELDS:
         if not isinstance(value, Mapping):
-            raise Misfit(f"{name_kind(value)}, expected an object")
+            raise Misfit(f"{type(value).__name__}, expected an object")
         if "$id" in value and not is_named_within(value):
             value = {key: part for key, part in value.items() if key != "$id"}
         return normalise_schema(value, 0)

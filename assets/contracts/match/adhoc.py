@@ -34,9 +34,9 @@ def match_files(
         names = [next(iter(one)) for one in truth]
         docs = [{"name": name, "parameters": _find_schema(schemas, name, schema)} for name in names]
         calls, _ = read_calls(called, any_arguments=True)
-        return match_bfcl(
-            _drop_duplicates(docs), truth, calls, language=language, category=_choose_shape(truth)
-        )
+        docs = list({doc["name"]: doc for doc in docs}.values())
+        shape = "simple" if len(truth) == 1 else "parallel"
+        return match_bfcl(docs, truth, calls, language=language, category=shape)
     wanted, several = read_calls(expected)
     calls, also = read_calls(called, any_arguments=True)
     named = {call["name"]: _find_schema(schemas, call["name"], schema) for call in wanted}
@@ -62,10 +62,10 @@ def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]
     out = []
     for _, name, made in rows:
         item = items[name]
-        told = match_bfcl(
+        verdict = match_bfcl(
             item.functions, item.truth, made, language=item.language, category=item.category
         )
-        out.append({"id": name, "match": told.match, "error_kind": told.error_kind})
+        out.append({"id": name, "match": verdict.match, "error_kind": verdict.error_kind})
     return out, skipped
 
 
@@ -78,14 +78,6 @@ def _read_truth(path: Path) -> list[dict[str, Any]]:
     if is_truth(as_list) and as_list:
         return as_list
     return [build_truth(call) for call in parse_calls(value, path)[0]]
-
-
-def _choose_shape(truth: list[dict[str, Any]]) -> str:
-    return "simple" if len(truth) == 1 else "parallel"
-
-
-def _drop_duplicates(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list({doc["name"]: doc for doc in docs}.values())
 
 
 def _find_schema(schemas: Schemas, name: str, path: Path) -> Any:

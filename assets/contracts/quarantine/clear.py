@@ -53,12 +53,12 @@ def read_contracts(
     decisions cannot be trusted.
     """
     tables = warehouse.tables
-    by_hand = find_held_digests(read_decisions(warehouse.home))
+    by_person = find_held_digests(read_decisions(warehouse.home))
     held = tables.read(HELD, marketplace).to_dicts()
     elsewhere = set() if marketplace else set(map(key_contract, held))
     clear = []
     for row in tables.read(CLEAR, marketplace).to_dicts():
-        if row["contract_digest"] in by_hand or key_contract(row) in elsewhere:
+        if row["contract_digest"] in by_person or key_contract(row) in elsewhere:
             held.append({name: row[name] for name in HELD.columns})
         else:
             clear.append(row)

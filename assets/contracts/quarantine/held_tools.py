@@ -52,8 +52,8 @@ def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     for key in held:
         for said in (one for (name, _), one in last.items() if name == key[2]):
             if said.verdict == HELD:
-                by_hand = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
-                row = out.setdefault((*key, said.rule), _build_reason(key, by_hand))
+                by_person = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
+                row = out.setdefault((*key, said.rule), _build_reason(key, by_person))
                 row["by"] = escape_text(said.by)
         if not any(name[:3] == key for name in out):
             scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}

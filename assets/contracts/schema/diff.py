@@ -163,10 +163,7 @@ class _Walk:
         kept = not asked or self.proof.accepts(was, asked, scope)
         for keyword in differs:
             cls = self._classify_keyword(keyword, old, new, kept)
-            why = _describe_change(
-                old.get(keyword), new.get(keyword), keyword in old, keyword in new
-            )
-            yield Finding(f"{path}.{keyword}", cls, why)
+            yield Finding(f"{path}.{keyword}", cls, _describe_change(keyword, old, new))
 
     def _classify_keyword(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
         if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
@@ -186,11 +183,7 @@ class _Walk:
         if not isinstance(before, list) or not isinstance(after, list):
             return
         gone = [part for part in before if not any(equals_json(part, other) for other in after)]
-        come = [
-            (i, p)
-            for i, p in enumerate(after)
-            if not any(equals_json(p, other) for other in before)
-        ]
+        come = [one for one in enumerate(after) if not any(equals_json(one[1], b) for b in before)]
         if len(gone) == len(come) and len(before) == len(after):
             for part, (place, other) in zip(gone, come, strict=True):
                 yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
@@ -245,11 +238,8 @@ class _Walk:
         return Finding(where, "breaking", "any value could be given under this name; now it is set")
 
     def _compare_spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
-        key, before, after = (
-            "additionalProperties",
-            old.get("additionalProperties"),
-            new.get("additionalProperties"),
-        )
+        key = "additionalProperties"
+        before, after = old.get(key), new.get(key)
         if equals_json(before, after):
             return
         where = f"{path}.{key}"
@@ -263,7 +253,7 @@ class _Walk:
             )
         else:
             kept = was is False  # explicit before and silent now: unknown arguments are flaws again
-        why = _describe_change(before, after, before is not None, after is not None)
+        why = _describe_change(key, old, new)
         yield Finding(where, "compatible" if kept else "breaking", why)
 
 
@@ -274,7 +264,7 @@ def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
     for key in sorted((old.keys() | new.keys()) & (_WORDING | {"default"})):
         if _is_same_at(key, old, new):
             continue
-        why = _describe_change(old.get(key), new.get(key), key in old, key in new)
+        why = _describe_change(key, old, new)
         if key == "default":
             why += "; a call without it is still right but means something else"
         cls = "compatible" if key == "default" else "wording"
@@ -320,12 +310,12 @@ def format_step(name: str) -> str:
     return f"[{json.dumps(name[:80], ensure_ascii=False)}]"
 
 
-def _describe_change(old: Any, new: Any, had: bool, has: bool) -> str:
-    if not had:
-        return f"new: {_shorten_value(new)}"
-    if not has:
-        return f"{_shorten_value(old)} is gone"
-    return f"{_shorten_value(old)} became {_shorten_value(new)}"
+def _describe_change(key: str, old: Schema, new: Schema) -> str:
+    if key not in old:
+        return f"new: {_shorten_value(new[key])}"
+    if key not in new:
+        return f"{_shorten_value(old[key])} is gone"
+    return f"{_shorten_value(old[key])} became {_shorten_value(new[key])}"
 
 
 def _shorten_value(value: Any) -> str:

@@ -104,7 +104,7 @@ def normalise_value(value: Any, depth: int) -> Any:
         return {normalise_string(str(k)): normalise_value(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [normalise_value(v, depth + 1) for v in value]
-    raise Misfit(f"{name_kind(value)} is not a JSON value")
+    raise Misfit(f"{type(value).__name__} is not a JSON value")
 
 
 def _round_double(value: int) -> float:
@@ -165,7 +165,3 @@ def is_named_within(schema: Any) -> bool:
 
 def _are_all_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
-
-
-def name_kind(value: Any) -> str:
-    return type(value).__name__

@@ -6,8 +6,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from warehouse.sanitize.escape import drop_surrogates
-
 Progress = Callable[[int, int], None]
 
 
@@ -46,11 +44,6 @@ class Savable(Protocol):
     dim: int
 
     def saved(self) -> Saved: ...
-
-
-def replace_surrogates(text: str) -> str:
-    """The text without halves of surrogate pairs, which no tokenizer and no request can hold."""
-    return drop_surrogates(text)
 
 
 def normalise_rows(vectors: np.ndarray, who: str) -> np.ndarray:

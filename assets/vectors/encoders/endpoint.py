@@ -20,9 +20,9 @@ from assets.vectors.encoders.embedder import (
     Progress,
     Saved,
     normalise_rows,
-    replace_surrogates,
 )
 from assets.vectors.encoders.http import BACKOFF_S, Wire
+from warehouse.sanitize.escape import drop_surrogates
 
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY, OTHER_KEY = "OPENAI_API_KEY", "EMBEDDER_API_KEY"
@@ -113,7 +113,7 @@ class EndpointEncoder:
 
     def _read_vectors(self, texts: list[str]) -> np.ndarray:
         """What is answered for the texts, in their order. Raises EmbeddingFailed."""
-        sent = [replace_surrogates(text)[:_CUT] for text in texts]
+        sent = [drop_surrogates(text)[:_CUT] for text in texts]
         said = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
         try:
             given = list(said["data"])

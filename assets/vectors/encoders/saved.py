@@ -18,7 +18,7 @@ from warehouse.storage.files import hold_lock, write_atomically
 
 FORMAT = 1
 _CARD = "encoder.json"
-_MEND = "run `toolmill index` (or the assets up to router_index) again, or export the release again"
+_FIX = "run `toolmill index` (or the assets up to router_index) again, or export the release again"
 _WITHIN = 4  # threads of one query at most: a query is too short to be parted further
 
 
@@ -76,17 +76,17 @@ def open_encoder(
         raise EncoderMissing(
             f"{folder}: no encoder {embedder_id!r} (found: {_describe_found(place)}), which the"
             f" index was"
-            f" made with; {_MEND}"
+            f" made with; {_FIX}"
         )
     flaw = _find_flaw(folder, embedder_id)
     if flaw:
-        raise EncoderBroken(f"{folder}: {flaw}; {_MEND}")
+        raise EncoderBroken(f"{folder}: {flaw}; {_FIX}")
     card = _build_card(folder)
     encoder = _open_saved(folder, card, threads, most_tokens)
     if (encoder.id, encoder.dim) != (embedder_id, card["dim"]):
         raise EncoderBroken(
             f"{folder}: opens as {encoder.id!r} with {encoder.dim} numbers a vector, expected"
-            f" {embedder_id!r} with {card['dim']}: the model changed since; {_MEND}"
+            f" {embedder_id!r} with {card['dim']}: the model changed since; {_FIX}"
         )
     return encoder
 
@@ -126,7 +126,7 @@ def _open_saved(
             raise
         except Exception as error:  # of the runtime and the tokenizer, each of its own kind
             said = " ".join(str(error).split())[:200]
-            raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_MEND}") from error
+            raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_FIX}") from error
     if card["kind"] == "openai":
         from assets.vectors.encoders.endpoint import reopen_endpoint
 

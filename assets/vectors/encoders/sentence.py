@@ -13,8 +13,8 @@ from assets.vectors.encoders.embedder import (
     Progress,
     Saved,
     normalise_rows,
-    replace_surrogates,
 )
+from warehouse.sanitize.escape import drop_surrogates
 
 _CHUNK = 512  # texts between two reports of progress
 
@@ -66,7 +66,7 @@ class SentenceEncoder:
             part = due[start : start + _CHUNK]
             with self._lock:
                 made = self._model.encode(
-                    [replace_surrogates(text) for text in part],
+                    [drop_surrogates(text) for text in part],
                     convert_to_numpy=True,
                     show_progress_bar=False,
                 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import replace_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 
 _PART = 2048  # characters read at first; nearly all texts have their 128 tokens in that
 _SLICE = 4096  # texts at a time: what the tokenizer returns is far larger than the ids
@@ -35,7 +35,7 @@ class Tokens:
         return [ids for part in _iterate_slices(texts) for ids in self._encode_ids(part)]
 
     def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        whole = [replace_surrogates(text) for text in texts]
+        whole = [drop_surrogates(text) for text in texts]
         out = [np.zeros(0, np.int64)] * len(whole)
         due, length = list(range(len(whole))), _PART
         while due:

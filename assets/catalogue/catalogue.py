@@ -78,7 +78,7 @@ def build_catalogue(
 
 def listing_ids(row: Mapping[str, Any]) -> list[str]:
     """The listings that a row now holds."""
-    return [one["listing_id"] for one in _load_columns(row["listings"])]
+    return [one["listing_id"] for one in json.loads(row["listings"])]
 
 
 def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -119,7 +119,7 @@ def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str]
         "url": _pick_most_common(one.url for one in listings if one.package is None),
         "repository": _pick_most_common(one.at("repository") for one in keys),
         "marketplaces": sorted({one.marketplace for one in listings}),
-        "listings": _dump_columns(
+        "listings": _dump_json(
             [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
         ),
         "joined_by": max(joins, key=LEVELS.index) if joins else None,
@@ -130,7 +130,7 @@ def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str]
         "contracts": digest(sorted(set().union(*sets))) if ran else None,
         "confirmed": len(sets) == 1 if len(ran) > 1 else None,
         "likely_same": [],
-        "disagreements": _dump_columns(find_disagreements(members)),
+        "disagreements": _dump_json(find_disagreements(members)),
         "first_seen": None,
         "gone_from": "[]",
         "gone": None,
@@ -181,7 +181,7 @@ def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], run_
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
-        gone = {one["listing_id"]: one["since"] for one in _load_columns(old["gone_from"])}
+        gone = {one["listing_id"]: one["since"] for one in json.loads(old["gone_from"])}
         now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
         back = Counter(holder[name] for name in gone if name in holder)
         gone |= {name: run_date for name in listing_ids(old) if name not in holder}
@@ -191,10 +191,10 @@ def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], run_
             rows[old["catalogue_id"]] = _build_gone_row(old, gone, run_date)
             continue
         row = rows[key]
-        merged = {one["listing_id"]: one["since"] for one in _load_columns(row["gone_from"])}
+        merged = {one["listing_id"]: one["since"] for one in json.loads(row["gone_from"])}
         for name, since in gone.items():
             merged[name] = min(since, merged.get(name, since))
-        row["gone_from"] = _dump_columns(
+        row["gone_from"] = _dump_json(
             [{"listing_id": name, "since": since} for name, since in sorted(merged.items())]
         )
         row["first_seen"] = min(old["first_seen"], row["first_seen"] or run_date)
@@ -220,15 +220,11 @@ def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], run_date: s
         "likely_same": [],
         "disagreements": "{}",
         "gone": old["gone"] or run_date,
-        "gone_from": _dump_columns(
+        "gone_from": _dump_json(
             [{"listing_id": name, "since": since} for name, since in sorted(gone.items())]
         ),
     }
 
 
-def _dump_columns(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return canonical_json(value).decode()
-
-
-def _load_columns(text: str) -> Any:
-    return json.loads(text)

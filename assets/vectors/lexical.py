@@ -120,12 +120,8 @@ class BM25:
         """The heaviest weight of each term, float32 [terms]."""
         return np.maximum.reduceat(self.weights, self.starts[:-1]) if self.terms else self.weights
 
-    def find_shared_words(self, query: str, document: int) -> list[str]:
-        """The query's words that the document holds, heaviest first: why it matched."""
-        return self.find_shared(query, np.array([document]))[0]
-
     def find_shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
-        """`shared_words` of several documents."""
+        """The query's words that each document holds, heaviest first: why it matched."""
         found: list[list[tuple[float, str]]] = [[] for _ in documents]
         for term in self.cut_query(query):
             place = self.terms.get(term)

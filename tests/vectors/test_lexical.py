@@ -18,7 +18,7 @@ def test_identifiers_are_split_into_words() -> None:
 def test_the_document_with_the_rare_word_wins() -> None:
     index = BM25.build(["read a file", "read a database", "send an email"])
     assert int(np.argmax(index.score("read my database"))) == 1
-    assert index.find_shared_words("read my database", 1) == ["database", "read"]
+    assert index.find_shared("read my database", np.array([1])) == [["database", "read"]]
 
 
 def test_unknown_words_and_empty_pools_score_zero() -> None:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.scan.finding import HIGH, Finding
 from warehouse.storage.files import append_line, hold_lock
 
 RELEASED, HELD = "released", "held"
@@ -33,18 +32,15 @@ class Decision:
     why: str
 
 
-def is_clear(
-    contract_digest: str, findings: Iterable[Finding], decisions: Iterable[Decision]
-) -> bool:
+def is_clear(contract_digest: str, high: Iterable[str], decisions: Iterable[Decision]) -> bool:
     """Whether a contract may enter prompts, embeddings and training rows.
 
-    findings: those of this contract's tool. It is clear when no person holds it and each rule
-    with a high finding was released for this very contract. The last decision on a rule counts.
+    high: the rules with a high finding about this contract's tool. It is clear when no person holds
+    it and each of them was released for this very contract. The last decision on a rule counts.
     """
     last = {one.rule: one.verdict for one in decisions if one.contract_digest == contract_digest}
     if HELD in last.values():
         return False
-    high = {found.rule for found in findings if found.severity == HIGH}
     return all(last.get(rule) == RELEASED for rule in high)
 
 

@@ -6,12 +6,12 @@ because a table is behind.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.contracts.quarantine.decisions import Decision, is_clear, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
-from assets.contracts.scan import HIGH, Finding, scan_list
+from assets.contracts.scan import HIGH, scan_list
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]
@@ -22,17 +22,17 @@ def split_rows(
     rows: Iterable[Row], findings: Iterable[Row], decided: Iterable[Decision]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(clear, held) of snapshot rows, in their order. findings: rows of FINDINGS."""
-    high: dict[Contract, list[Finding]] = defaultdict(list)
+    high: dict[Contract, list[str]] = defaultdict(list)
     for one in findings:
         if one["severity"] == HIGH:
-            high[key_contract(one)].append(_build_finding(one))
-    said: dict[str, list[Decision]] = defaultdict(list)
+            high[key_contract(one)].append(one["rule"])
+    by_digest: dict[str, list[Decision]] = defaultdict(list)
     for decision in decided:
-        said[decision.contract_digest].append(decision)
+        by_digest[decision.contract_digest].append(decision)
     clear, held = [], []
     for row in rows:
         name = row["contract_digest"]
-        ok = is_clear(name, high.get(key_contract(row), ()), said.get(name, ()))
+        ok = is_clear(name, high.get(key_contract(row), ()), by_digest.get(name, ()))
         (clear if ok else held).append(dict(row))
     return clear, held
 
@@ -86,9 +86,3 @@ def open_firewall(warehouse: Warehouse) -> Firewall:
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
         read_decisions(warehouse.home),
     )
-
-
-def _build_finding(row: Row) -> Finding:
-    about: Callable[[str], str] = row.__getitem__
-    return Finding(about("tool"), about("rule"), about("severity"), about("field"), (0, 0),
-                   about("excerpt"), about("why"))  # fmt: skip

@@ -1,8 +1,5 @@
 """What may be changed at one place of a call that validation rejects, surest change first."""
 
-import json
-import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,27 +7,21 @@ from typing import Any
 from assets.contracts.repair.json_paths import (
     ABSENT,
     Place,
-    find_choices,
     find_declared,
     find_schema,
-    find_types,
     find_value,
     format_place,
     format_value,
     is_closed,
     is_required,
 )
-from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, is_reminiscent
-from assets.contracts.schema.reading import collect_properties, name_json_type
+from assets.contracts.repair.names import find_nearest, find_same_name, is_reminiscent
+from assets.contracts.repair.values import parse_json, propose_values
+from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import Flaw
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
 _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
-_WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
-_NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
-_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_WORDS = 4  # of one entry of a list that was given as text with commas
-_LONGEST = 100_000  # characters of a text that is read as JSON
 
 
 @dataclass(frozen=True)
@@ -38,7 +29,7 @@ class Change:
     """opens: it may uncover flaws that can be repaired in their turn."""
 
     made: Any
-    told: str
+    step: str
     opens: bool = False
 
 
@@ -47,7 +38,7 @@ def unwrap_arguments(schema: Mapping[str, Any], arguments: Any, tool: str) -> It
     if arguments is None:
         yield Change({}, "no arguments are an empty object", True)
     if isinstance(arguments, str):
-        found = _parse_json(arguments)
+        found = parse_json(arguments)
         if isinstance(found, dict):
             yield Change(found, "the arguments were JSON text: read it", True)
         return
@@ -63,7 +54,7 @@ def unwrap_arguments(schema: Mapping[str, Any], arguments: Any, tool: str) -> It
             _has_sibling(one, arguments, declared, tool) for one in arguments if one != name
         ):
             continue
-        inner = _parse_json(held) if isinstance(held, str) else held
+        inner = parse_json(held) if isinstance(held, str) else held
         if isinstance(inner, dict):
             yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
 
@@ -84,15 +75,15 @@ def propose_changes(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> It
         return
     value = find_value(arguments, flaw.at)
     if value is None and not is_required(schema, flaw.at):
-        told = f"{format_place(flaw.at)} was null and is optional: left out"
-        yield Change(_remove_at(arguments, flaw.at), told)
+        step = f"{format_place(flaw.at)} was null and is optional: left out"
+        yield Change(_remove_at(arguments, flaw.at), step)
     if value is ABSENT:
         return
-    for other, opens in _propose_values(value, find_schema(schema, flaw.at), schema):
-        told = (
+    for other, opens in propose_values(value, find_schema(schema, flaw.at), schema):
+        step = (
             f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
         )
-        yield Change(_replace_at(arguments, flaw.at, other), told, opens)
+        yield Change(_replace_at(arguments, flaw.at, other), step, opens)
 
 
 def propose_drops(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
@@ -107,8 +98,8 @@ def propose_drops(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iter
         is_reminiscent(name, one) for one in declared
     ):
         return
-    told = f"dropped {format_place(flaw.at)}, which the contract forbids"
-    yield Change(_remove_at(arguments, flaw.at), told)
+    step = f"dropped {format_place(flaw.at)}, which the contract forbids"
+    yield Change(_remove_at(arguments, flaw.at), step)
 
 
 def _propose_names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
@@ -128,107 +119,8 @@ def _propose_names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Ite
             if meant is None or any(alike(one, [meant]) for one in unknown if one != name):
                 continue
             place = format_place(flaw.at[:-1])
-            told = f"{place}: {name!r} became {meant!r}"
-            yield Change(_rename_at(arguments, flaw.at[:-1], name, meant), told, True)
-
-
-def _propose_values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
-    """(another form of the value, whether it may have flaws of its own)."""
-    types = find_types(schema, root)
-    choices = find_choices(schema, root)
-    if choices:
-        yield from ((one, False) for one in _propose_choices(value, choices))
-    if isinstance(value, str):
-        yield from _parse_text_value(value, types)
-    elif isinstance(value, bool):
-        if "string" in types:
-            yield ("true" if value else "false"), False
-        if types & {"integer", "number"}:
-            yield int(value), False
-    elif isinstance(value, int | float):
-        if "boolean" in types and value in (0, 1):
-            yield bool(value), False
-        if "string" in types:
-            yield _format_number(value), False
-    elif isinstance(value, list | dict):
-        alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
-        if alone is not ABSENT and ("array" not in types or name_json_type(alone) in types):
-            yield alone, True
-        if "string" in types:
-            yield json.dumps(value, ensure_ascii=False), False
-    if "array" in types and not isinstance(value, list) and value is not None:
-        parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
-        # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
-        # list of sentences: a few words between commas are a list.
-        if len(parts) > 1 and all(0 < len(one.split()) <= _WORDS for one in parts):
-            yield parts, True
-        yield [value], True
-
-
-def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
-    word = text.strip()
-    if "integer" in types and _WHOLE.fullmatch(word):
-        yield int(word.partition(".")[0]), False
-    if "number" in types and _NUMBER.fullmatch(word) and math.isfinite(float(word)):
-        whole = _WHOLE.fullmatch(word) and "." not in word
-        yield (int(word) if whole else float(word)), False
-    if "boolean" in types and word.lower() in (*_TRUE, *_FALSE):
-        yield word.lower() in _TRUE, False
-    if "null" in types and word.lower() in ("null", "none"):
-        yield None, False
-    if types & {"array", "object"}:
-        found = _parse_json(word)
-        wanted = (list if "array" in types else (), dict if "object" in types else ())
-        if isinstance(found, tuple(one for one in wanted if one)):  # type: ignore[arg-type]
-            yield found, True
-
-
-def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
-    """The choice that was meant: the same but for its type, its case and separators, its spelling,
-    or cut short; only where one alone is meant."""
-    word = value if isinstance(value, str) else _format_number(value) if _is_number(value) else None
-    if isinstance(value, bool):
-        word = "true" if value else "false"
-    if word is None:
-        return
-    texts = {one if isinstance(one, str) else json.dumps(one): one for one in reversed(choices)}
-    names = list(texts)
-    if word in texts:
-        yield texts[word]
-    if (meant := find_same_name(word, names)) is not None:
-        yield texts[meant]
-    if (meant := find_nearest(word, names)) is not None:
-        yield texts[meant]
-    short = fold_name(word)
-    if len(short) >= 3:
-        longer = [one for one in names if fold_name(one).startswith(short)]
-        if len(longer) == 1:
-            yield texts[longer[0]]
-
-
-def _parse_json(text: str) -> Any:
-    """The JSON of a text, also within a code fence; None where it is none."""
-    text = text.strip()
-    if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST:
-        return None
-    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
-    try:
-        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _format_number(value: float) -> str:
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
-    return str(int(value)) if whole else json.dumps(value)
+            step = f"{place}: {name!r} became {meant!r}"
+            yield Change(_rename_at(arguments, flaw.at[:-1], name, meant), step, True)
 
 
 def _replace_at(arguments: Any, at: Place, value: Any) -> Any:

@@ -86,7 +86,7 @@ class _Ladder:
         self, arguments: Any, flaws: list[Flaw], depth: int
     ) -> tuple[Any, list[Flaw], list[str]] | None:
         for change in self._list_changes(arguments, flaws):
-            words = [change.told]
+            words = [change.step]
             made, left = change.made, self._find_flaws(change.made)
             if left is None:
                 continue

@@ -81,7 +81,7 @@ def open_encoder(
     flaw = _find_flaw(folder, embedder_id)
     if flaw:
         raise EncoderBroken(f"{folder}: {flaw}; {_FIX}")
-    card = _build_card(folder)
+    card = _read_card(folder)
     encoder = _open_saved(folder, card, threads, most_tokens)
     if (encoder.id, encoder.dim) != (embedder_id, card["dim"]):
         raise EncoderBroken(
@@ -146,14 +146,14 @@ def _write_encoder(embedder: Savable, folder: Path) -> None:
     write_atomically(folder / _CARD, text.encode())
 
 
-def _build_card(folder: Path) -> dict[str, Any]:
+def _read_card(folder: Path) -> dict[str, Any]:
     return json.loads((folder / _CARD).read_bytes())
 
 
 def _find_flaw(folder: Path, embedder_id: str) -> str | None:
     """What is wrong with the folder; None when it is whole and of that id."""
     try:
-        card = _build_card(folder)
+        card = _read_card(folder)
     except FileNotFoundError:
         return f"half-written, it has no {_CARD}"
     except (ValueError, OSError) as error:

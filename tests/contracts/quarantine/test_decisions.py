@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 from assets.contracts.quarantine.decisions import (
     Decision,
     DecisionError,
-    is_clear,
     read_decisions,
     record_decision,
 )
-from assets.contracts.scan import Finding
+from assets.contracts.quarantine.firewall import split_rows
 
 DIGEST = "c1:" + "a" * 64
 OTHER = "c1:" + "b" * 64
+ROW = {"server_id": "npm:a", "tool": "t", "contract_digest": DIGEST}
 
 
 def _found(rule, severity="high"):
-    return Finding("t", rule, severity, "/description", (0, 1), "x", "why")
+    return {**ROW, "rule": rule, "severity": severity}
 
 
 def _said(verdict, rule="concealment", digest=DIGEST):
@@ -42,7 +42,7 @@ def _said(verdict, rule="concealment", digest=DIGEST):
 def test_a_contract_is_clear_when_each_high_rule_was_released_and_none_is_held(
     findings, said, clear
 ):
-    assert is_clear(DIGEST, findings, said) is clear
+    assert split_rows([ROW], findings, said) == (([ROW], []) if clear else ([], [ROW]))
 
 
 def test_decisions_are_only_ever_added(tmp_path):

@@ -1,0 +1,116 @@
+"""Other forms of one value that its schema may have meant: read from text, cut to a choice, …"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assets.contracts.repair.json_paths import ABSENT, find_choices, find_types
+from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
+from assets.contracts.schema.reading import name_json_type
+
+_WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_WORDS = 4  # of one entry of a list that was given as text with commas
+_LONGEST = 100_000  # characters of a text that is read as JSON
+
+
+def propose_values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+    """(another form of the value, whether it may have flaws of its own)."""
+    types = find_types(schema, root)
+    choices = find_choices(schema, root)
+    if choices:
+        yield from ((one, False) for one in _propose_choices(value, choices))
+    if isinstance(value, str):
+        yield from _parse_text_value(value, types)
+    elif isinstance(value, bool):
+        if "string" in types:
+            yield ("true" if value else "false"), False
+        if types & {"integer", "number"}:
+            yield int(value), False
+    elif isinstance(value, int | float):
+        if "boolean" in types and value in (0, 1):
+            yield bool(value), False
+        if "string" in types:
+            yield _format_number(value), False
+    elif isinstance(value, list | dict):
+        alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
+        if alone is not ABSENT and ("array" not in types or name_json_type(alone) in types):
+            yield alone, True
+        if "string" in types:
+            yield json.dumps(value, ensure_ascii=False), False
+    if "array" in types and not isinstance(value, list) and value is not None:
+        parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
+        # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
+        # list of sentences: a few words between commas are a list.
+        if len(parts) > 1 and all(0 < len(one.split()) <= _WORDS for one in parts):
+            yield parts, True
+        yield [value], True
+
+
+def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
+    word = text.strip()
+    if "integer" in types and _WHOLE.fullmatch(word):
+        yield int(word.partition(".")[0]), False
+    if "number" in types and _NUMBER.fullmatch(word) and math.isfinite(float(word)):
+        whole = _WHOLE.fullmatch(word) and "." not in word
+        yield (int(word) if whole else float(word)), False
+    if "boolean" in types and word.lower() in (*_TRUE, *_FALSE):
+        yield word.lower() in _TRUE, False
+    if "null" in types and word.lower() in ("null", "none"):
+        yield None, False
+    if types & {"array", "object"}:
+        found = parse_json(word)
+        wanted = (list if "array" in types else (), dict if "object" in types else ())
+        if isinstance(found, tuple(one for one in wanted if one)):  # type: ignore[arg-type]
+            yield found, True
+
+
+def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
+    """The choice that was meant: the same but for its type, its case and separators, its spelling,
+    or cut short; only where one alone is meant."""
+    word = value if isinstance(value, str) else _format_number(value) if _is_number(value) else None
+    if isinstance(value, bool):
+        word = "true" if value else "false"
+    if word is None:
+        return
+    texts = {one if isinstance(one, str) else json.dumps(one): one for one in reversed(choices)}
+    names = list(texts)
+    if word in texts:
+        yield texts[word]
+    if (meant := find_same_name(word, names)) is not None:
+        yield texts[meant]
+    if (meant := find_nearest(word, names)) is not None:
+        yield texts[meant]
+    short = fold_name(word)
+    if len(short) >= 3:
+        longer = [one for one in names if fold_name(one).startswith(short)]
+        if len(longer) == 1:
+            yield texts[longer[0]]
+
+
+def parse_json(text: str) -> Any:
+    """The JSON of a text, also within a code fence; None where it is none."""
+    text = text.strip()
+    if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST:
+        return None
+    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
+    try:
+        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _format_number(value: float) -> str:
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    return str(int(value)) if whole else json.dumps(value)

@@ -170,7 +170,7 @@ def _parse_email(value: str) -> None:
         raise ValueError("no address")
 
 
-def _accept_parsed(parse: Callable[[str], Any]) -> Callable[[Any], bool]:
+def _build_check(parse: Callable[[str], Any]) -> Callable[[Any], bool]:
     def accepts(value: Any) -> bool:
         if isinstance(value, str):
             parse(value)
@@ -190,4 +190,4 @@ for _name, _parse in {
     "url": _parse_uri,
     "email": _parse_email,
 }.items():
-    FORMATS.checks(_name, raises=(ValueError,))(_accept_parsed(_parse))
+    FORMATS.checks(_name, raises=(ValueError,))(_build_check(_parse))

@@ -5,23 +5,25 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+from assets.servers.packages import unpack
 from assets.servers.packages.download import download
-from assets.servers.packages.mcpb import SERVER, extract_bundle, read_command
+from assets.servers.packages.mcpb import SERVER, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest
 
 TREE = "tree"  # the part that the run phase sees
+_UNPACK_MB = 256  # of memory: names of 20,000 entries take a tenth of it
 _NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")
 _NPM_ABSENT = r"\bE404\b|\bETARGET\b|No matching version|404 Not Found"
 _NPM_BUILD = r"EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
@@ -180,9 +182,27 @@ def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str
         sha256=wanted,
         allow_loopback=workshop.policy.allow_loopback,
     )
-    extract_bundle(bundle, staging / TREE)
+    _extract_bundle(bundle, staging, workshop)
     node = str(toolchain.node) if toolchain.node else None
     return {**read_command(staging / TREE, str(toolchain.python), node), "locked": found}
+
+
+def _extract_bundle(bundle: Path, staging: Path, workshop: Workshop) -> None:
+    """Into the tree, by a program of ours inside the sandbox."""
+    bundle.chmod(0o644)  # as root, that program is another user
+    program, packed = Path(unpack.__file__).read_text(), "/srv/bundle"
+    tree = f"{FETCH}/staging/{staging.name}/{TREE}"
+    finished = run_tool(
+        (str(workshop.toolchain.python), "-I", "-c", program, packed, tree),
+        cache=workshop.home / "cache",
+        toolchain=workshop.toolchain,
+        policy=replace(workshop.policy, memory_mb=_UNPACK_MB),
+        alone=staging,
+        mounts=(Mount(bundle, packed),),
+    )
+    _check_limits(finished)
+    if finished.code != 0:
+        raise PackageError("build_failed", finished.said[-240:])
 
 
 def _run_installer(
@@ -199,10 +219,14 @@ def _run_installer(
         alone=staging if workshop.scripts else None,
         env=env,
     )
+    _check_limits(finished)
+    return finished
+
+
+def _check_limits(finished: Finished) -> None:
     if finished.breach:
         limit = finished.breach
         raise PackageError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
-    return finished
 
 
 def _classify_words(said: str, kinds: dict[str, str]) -> str:

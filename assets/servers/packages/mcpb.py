@@ -2,61 +2,14 @@
 
 import json
 import re
-import stat
-import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import make_value
 
-MAX_FILES = 20_000
-MAX_UNPACKED_MB = 1024
 SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-
-
-def extract_bundle(bundle: Path, folder: Path) -> None:
-    """Unpacks into `folder`, which must be empty. No entry leaves it, none is a link; entries are
-    counted and measured while they are written, because a zip's own figures may lie."""
-    try:
-        with zipfile.ZipFile(bundle) as archive:
-            entries = archive.infolist()
-            if len(entries) > MAX_FILES:
-                raise PackageError(
-                    "build_failed", f"{len(entries)} files, expected at most {MAX_FILES}"
-                )
-            left = MAX_UNPACKED_MB << 20
-            for entry in entries:
-                left -= _extract_one(archive, entry, folder, left)
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
-        raise PackageError("build_failed", f"no readable zip: {error}") from error
-
-
-def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, left: int) -> int:
-    """Bytes written for one entry."""
-    path = PurePosixPath(entry.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
-        raise PackageError(
-            "build_failed", f"the entry {entry.filename[:80]!r} points out of the bundle"
-        )
-    mode = entry.external_attr >> 16
-    if stat.S_ISLNK(mode):
-        raise PackageError("build_failed", f"the entry {entry.filename[:80]!r} is a link")
-    target = folder.joinpath(*path.parts)
-    if entry.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        return 0
-    target.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
-    with archive.open(entry) as source, target.open("wb") as file:
-        while chunk := source.read(1 << 16):
-            written += len(chunk)
-            if written > left:
-                raise PackageError("build_failed", f"it unpacks to more than {MAX_UNPACKED_MB} MB")
-            file.write(chunk)
-    target.chmod(0o755 if mode & 0o111 else 0o644)
-    return written
 
 
 def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:

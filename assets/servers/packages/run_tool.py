@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ def run_tool(
     policy: SandboxPolicy = FETCH_POLICY,
     alone: Path | None = None,
     env: Mapping[str, str] | None = None,
+    mounts: Sequence[Mount] = (),
 ) -> Finished:
     """Runs `argv` with the network on and `cache` writable at /fetch. Never raises for what the
     tool does; raises SandboxUnavailable where there is no sandbox.
@@ -61,7 +62,7 @@ def run_tool(
     shown = alone or cache
     inside = f"{FETCH}/{shown.relative_to(cache)}".removesuffix("/.")
     caches = f"{inside}/caches" if alone else inside
-    mounts = [Mount(shown, inside, writable=True)]
+    mounts = [Mount(shown, inside, writable=True), *mounts]
     mounts += [Mount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
     settings = {
         **toolchain.fetch_env,

@@ -1,0 +1,142 @@
+"""Unpacking bundles: by itself, and as the program that the fetch phase runs in the sandbox."""
+
+import os
+import stat
+import zipfile
+
+import pytest
+
+from assets.servers.packages import unpack
+from assets.servers.packages.fetch import ensure_artifact
+from assets.servers.packages.unpack import Refused, extract_bundle
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
+from tests.servers.conftest import bundle
+from tests.support.untrusted_server import require_sandbox
+
+
+def _zip(path, entries, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for entry, data in entries:
+            archive.writestr(entry, data)
+    path.with_name("out").mkdir()
+    return path, path.with_name("out")
+
+
+def _entry(name, kind):
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = (kind | 0o777) << 16
+    return entry
+
+
+def test_files_keep_their_folders_and_whether_they_run(tmp_path):
+    program = _entry("bin/run", stat.S_ISUID)
+    packed, out = _zip(tmp_path / "b", [(program, "x"), ("lib/a.py", "y"), ("empty/", "")])
+    extract_bundle(packed, out)
+    assert (out / "lib/a.py").read_text() == "y"
+    assert (out / "empty").is_dir()
+    assert os.stat(out / "bin/run").st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("../x", "a/../../x", "/etc/x", "..\\x", "C:\\x"),
+        *(_entry("link", stat.S_IFLNK), _entry("pipe", stat.S_IFIFO)),
+    ],
+    ids=str,
+)
+def test_an_entry_that_points_out_is_refused(tmp_path, entry):
+    packed, out = _zip(tmp_path / "b", [(entry, "/etc/passwd")])
+    with pytest.raises(Refused, match=r"points out|is a link|neither"):
+        extract_bundle(packed, out)
+    assert list(out.iterdir()) == []
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "MAX_UNPACKED_MB", 1)
+    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], zipfile.ZIP_DEFLATED)
+    with pytest.raises(Refused, match="more than 1 MB"):
+        extract_bundle(packed, out)
+    assert (out / "zeros").stat().st_size <= 1 << 20
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
+    packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], method)
+    with pytest.raises(Refused, match="another method than deflate"):
+        extract_bundle(packed, out)
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "names", [["a/b/c/d/e/f"], [f"{n}/" for n in range(6)], list("abcdef")], ids=["deep", "", "b"]
+)
+def test_folders_count_like_files(tmp_path, monkeypatch, names):
+    monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
+    packed, out = _zip(tmp_path / "b", [(name, "") for name in names])
+    with pytest.raises(Refused, match="more than 5 files and folders"):
+        extract_bundle(packed, out)
+    assert len(list(out.rglob("*"))) <= 5
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate"):
+        packed, out = _zip(tmp_path / "b", [("a", "1"), ("a", "2")])
+    with pytest.raises(Refused):
+        extract_bundle(packed, out)
+
+
+def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
+    packed, out = _zip(tmp_path / "b", [("a", "new")])
+    (tmp_path / "host").write_text("old")
+    (out / "a").symlink_to(tmp_path / "host")
+    with pytest.raises(Refused):
+        extract_bundle(packed, out)
+    assert (tmp_path / "host").read_text() == "old"
+
+
+@pytest.mark.parametrize("damage", [b"<html>", b"", b"PK\5\6" + b"\xff" * 18])
+def test_what_is_no_zip_says_so(tmp_path, damage):
+    (tmp_path / "b").write_bytes(damage)
+    with pytest.raises(Refused, match="no readable zip"):
+        extract_bundle(tmp_path / "b", tmp_path)
+
+
+def test_broken_deflate_is_a_refusal(tmp_path):
+    packed, out = _zip(tmp_path / "b", [("a", os.urandom(9) * 99)], zipfile.ZIP_DEFLATED)
+    body = bytearray(packed.read_bytes())
+    body[31:41] = b"\xff" * 10
+    packed.write_bytes(body)
+    with pytest.raises(Refused, match="no readable zip"):
+        extract_bundle(packed, out)
+
+
+def _fetch(host, tmp_path, body):
+    require_sandbox()
+    host.files["/b.mcpb"] = body
+    recipe = Recipe(
+        server_id="mcpb:b", ecosystem="mcpb", name="b", version="1", url=f"{host.url}/b.mcpb"
+    )
+    policy = SandboxPolicy(allow_loopback=True)
+    return ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=policy)
+
+
+def test_a_bundle_is_unpacked_in_the_sandbox(tmp_path, host):
+    made = _fetch(host, tmp_path, bundle("pass"))
+    assert "pass" in (made.tree / "main.py").read_text()
+    assert {path.name for path in made.tree.parent.iterdir()} == {"tree", "toolmill.json"}
+
+
+def test_a_directory_of_millions_of_names_meets_the_limit_of_the_sandbox(tmp_path, host):
+    """Each name costs half a kilobyte before it can be counted: here 120 MB of them."""
+    record = b"PK\1\2" + bytes(24) + (1).to_bytes(2, "little") + bytes(16) + b"a"
+    count = 1 << 20
+    end = b"PK\5\6" + bytes(4) + b"\xff\xff" * 2
+    end += (len(record) * count).to_bytes(4, "little") + bytes(6)
+    with pytest.raises(PackageError, match=r"no readable zip|limit") as caught:
+        _fetch(host, tmp_path, record * count + end)
+    assert caught.value.kind in ("build_failed", "fetch_failed")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.errors import UnusableInput
+from warehouse.sanitize.repeated_names import find_repeated_name
 from warehouse.user_files import parse_json, read_json_lines, read_text
 
 _CALL = '{"name": "...", "arguments": {...}}'
@@ -149,8 +150,7 @@ def _is_mapping(value: Mapping[str, Any]) -> bool:
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        twice = find_repeated_name(pairs)
         raise ValueError(f"{twice!r:.80} stands twice in one object; leave one of them")
     return found
 

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from warehouse.sanitize.repeated_names import find_repeated_name
+
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
 MAX_NOISE = 5000  # lines or events that are no messages
 MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it costs the server
@@ -151,9 +153,7 @@ def _iter_parts(value: Any) -> Any:
 def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Ambiguous(f"an object names {twice[:60]!r} twice")
+        raise Ambiguous(f"an object names {str(find_repeated_name(pairs))[:60]!r} twice")
     return found
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from orchestration.settings.place import Place
 from training.caller.settings import CallerOptions
 from training.drift.decide import RetrainPolicy
-from training.evaluation.ablations.run import AblationOptions
+from training.evaluation.ablations.options import AblationOptions
 from training.evaluation.caller.plan import EvaluationOptions
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def find_repeated_name(pairs: Iterable[tuple[str, Any]]) -> str | None:
-    """The first name that occurs again, as `object_pairs_hook` gives the pairs; None where none does.
+    """The first name that occurs again among an object's pairs; None where none does.
 
     One pass: counting each name took 7 to 11 s on 0.21 MB of names, beside every other caller.
     """

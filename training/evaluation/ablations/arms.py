@@ -11,15 +11,14 @@ mixed      accepted pairs of both kinds, as many as `plain` has
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from assets.synthesis.common.tables import ONE_CALL
+from training.evaluation.ablations.options import ARMS
 from training.runtime.model_store import TrainingFailed
 from training.sets.split import TRAIN
 
 Row = Mapping[str, Any]
-Arm = Literal["filtered", "raw", "raw_all", "random", "plain", "mixed"]
-ARMS: tuple[Arm, ...] = get_args(Arm)
 FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS
 UNTRAINED = "untrained"  # the base, for reference: no arm of its own
 

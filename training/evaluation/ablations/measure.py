@@ -7,12 +7,12 @@ from typing import Any
 
 from training.evaluation.ablations.arms import Learnt
 from training.evaluation.ablations.data import Sets
+from training.evaluation.ablations.options import CALLER, RETRIEVER
 from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, load_retriever
 from training.runtime.model_store import Job
 from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]
-RETRIEVER, CALLER = ROLES = ("retriever", "caller")
 _LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
 _COPIED = ("split", "server_id", "tool", "text_digest")
 

@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import polars as pl
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from training.caller.settings import CallerSettings, get_base_profile
-from training.evaluation.ablations.arms import ARMS, UNTRAINED, Arm, Learnt, select_arm_rows
+from training.evaluation.ablations.arms import UNTRAINED, Learnt, select_arm_rows
 from training.evaluation.ablations.data import Sets
-from training.evaluation.ablations.measure import MEASURED, RETRIEVER, Asked
+from training.evaluation.ablations.measure import MEASURED, Asked
+from training.evaluation.ablations.options import RETRIEVER, AblationOptions
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import MEANS
@@ -58,26 +59,6 @@ ABLATIONS = TableSpec(
     },
     volatile=("minutes",),
 )
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class AblationOptions:
-    """What a user sets of the ablations."""
-
-    roles: Annotated[
-        tuple[Literal["retriever", "caller"], ...],
-        Field(min_length=1, description="`caller` takes minutes an arm, on the model chosen"),
-    ] = (RETRIEVER,)
-    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ARMS
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7, 8, 9)
-    caller_items: Annotated[int, Field(ge=1, description="a split; each is a generation")] = 60
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError("expected different whole numbers")
-        return seeds
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

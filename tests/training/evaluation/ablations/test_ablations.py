@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from tests.training.conftest import embed, make_world
 from tests.training.small_bert import small_bert
 from training.evaluation.ablations import run as running
-from training.evaluation.ablations.arms import ARMS, list_contrasts, select_arm_rows
+from training.evaluation.ablations.arms import list_contrasts, select_arm_rows
 from training.evaluation.ablations.data import Sets
+from training.evaluation.ablations.options import ARMS
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
 from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.evaluation.retriever import NothingToEvaluate

@@ -1,4 +1,4 @@
-"""Blobs: bytes named by their SHA-256, zstd-compressed, written once."""
+"""Blobs: bytes named by their SHA-256, zstd-compressed, verified whenever they are met."""
 
 import json
 from pathlib import Path
@@ -28,15 +28,25 @@ class Blobs:
         return self.root / sha[:2] / sha[2:4] / sha
 
     def has(self, sha: str) -> bool:
-        return self.path(sha).exists()
+        """Whether the blob lies there whole: it is read, an empty or torn file is no blob."""
+        try:
+            self.get(sha)
+        except (KeyError, BlobCorrupt):
+            return False
+        return True
 
     def put(self, data: bytes) -> str:
-        """Stores raw bytes and returns their SHA-256; storing the same bytes twice is free."""
+        """Stores raw bytes, synced, and returns their SHA-256; the same bytes again cost a read.
+
+        A file of that name with other bytes is replaced. Raises ValueError beyond `max_bytes`.
+        """
+        if len(data) > self.max_bytes:
+            raise ValueError(f"{len(data):,} bytes, a blob holds at most {self.max_bytes:,}")
         sha = sha256(data)
         if not self.has(sha):
-            # No fsync: thousands of small answers a run, each verified by name when it is read.
+            # The sync (1 ms here) is what a power cut turns into an empty file otherwise.
             frame = zstandard.ZstdCompressor(level=3).compress(data)
-            write_atomically(self.path(sha), frame, sync=False)
+            write_atomically(self.path(sha), frame)
         return sha
 
     def get(self, sha: str) -> bytes:
@@ -45,14 +55,24 @@ class Blobs:
             frame = self.path(sha).read_bytes()
         except FileNotFoundError:
             raise KeyError(f"no blob {sha} under {self.root}") from None
-        fix = f"delete {self.path(sha)} and run again: what made it is made once more"
+        fix = "run again: what made it is made once more and replaces it"
         try:
-            data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=self.max_bytes)
+            data = self._decompress(frame)
         except zstandard.ZstdError as error:
-            raise BlobCorrupt(f"blob {sha} is not a zstd frame ({error}); {fix}") from error
+            where = f"blob {sha} under {self.root}"
+            raise BlobCorrupt(f"{where} is not a zstd frame ({error}); {fix}") from error
         if sha256(data) != sha:
-            raise BlobCorrupt(f"blob {sha} holds other bytes than its name says; {fix}")
+            raise BlobCorrupt(
+                f"blob {sha} under {self.root} holds other bytes than its name; {fix}"
+            )
         return data
+
+    def _decompress(self, frame: bytes) -> bytes:
+        # The library heeds `max_output_size` only in a frame that does not claim its own size.
+        claimed = zstandard.frame_content_size(frame)
+        if claimed > self.max_bytes:
+            raise zstandard.ZstdError(f"it claims {claimed:,} bytes, at most {self.max_bytes:,}")
+        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=self.max_bytes)
 
     def put_json(self, obj: Any) -> str:
         """Stores the canonical JSON of `obj`; equal values share one blob."""

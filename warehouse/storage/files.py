@@ -9,22 +9,30 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Writes `data` to `path` so that a reader or a kill never sees half of it.
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes `data` to `path` so that a reader, a kill or a power cut never sees half of it.
 
-    `sync` also makes it outlast a power cut, at some milliseconds a file.
     Raises OSError naming the path (disk full, read-only file system), with nothing left behind.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
         with _open_for_writing(beside) as file:
             file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(path)
+        _sync_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename outlast a power cut: the name is the folder's content, not the file's."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _open_for_writing(path: Path) -> BinaryIO:

@@ -14,6 +14,7 @@ import pytest
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.files import LedgerUnavailable
 from warehouse.ledger.ledger import Ledger
+from warehouse.ledger.recovery import check
 from warehouse.storage.blobs import Blobs
 
 
@@ -161,6 +162,28 @@ def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
     ledger.once("s", "k", lambda: Outcome(b"first"))
     next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"rot")
     assert ledger.seen("k") is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"rot"])
+def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, damage: bytes) -> None:
+    calls = []
+
+    def pay() -> Outcome:
+        calls.append(1)
+        return Outcome(b"answer", usd=0.01)
+
+    ledger.once("llm", "k", pay, reserve_usd=0.02)
+    blob = next(path for path in ledger.blobs.root.rglob("*") if path.is_file())
+    blob.write_bytes(damage)
+    for _ in range(4):
+        assert ledger.once("llm", "k", pay, reserve_usd=0.02) == b"answer"
+    assert len(calls) == 2
+
+
+def test_check_counts_a_damaged_blob_as_missing(ledger: Ledger) -> None:
+    ledger.once("llm", "k", lambda: Outcome(b"answer", usd=0.01), reserve_usd=0.02)
+    next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"")
+    assert check(ledger.path, ledger.blobs).blobs_missing == 1
 
 
 def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:

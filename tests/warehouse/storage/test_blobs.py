@@ -1,9 +1,11 @@
 """Blobs are named by their bytes and verified when read."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,12 +34,42 @@ def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"not zstd", b""])
-def test_a_damaged_blob_says_what_to_delete(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_blob_says_what_to_do(tmp_path: Path, damage: bytes) -> None:
     blobs = Blobs(tmp_path)
     sha = blobs.put(b"good")
     blobs.path(sha).write_bytes(damage)
-    with pytest.raises(BlobCorrupt, match=f"delete .*{sha}"):
+    with pytest.raises(BlobCorrupt, match=f"{sha}.*run again"):
         blobs.get(sha)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not zstd", b"\x28\xb5\x2f\xfd", None])
+def test_putting_a_blob_again_replaces_what_is_wrong(tmp_path: Path, damage: bytes | None) -> None:
+    blobs = Blobs(tmp_path)
+    sha = blobs.put(b"good")
+    other = blobs.path(blobs.put(b"other")).read_bytes()
+    blobs.path(sha).write_bytes(other if damage is None else damage)
+    assert not blobs.has(sha)
+    assert blobs.put(b"good") == sha
+    assert blobs.get(sha) == b"good"
+
+
+def test_a_frame_that_claims_another_size_is_corrupt(tmp_path: Path) -> None:
+    """The size in a frame's header is text of the disk too: it is read no further than the cap."""
+    blobs = Blobs(tmp_path)
+    blobs.max_bytes = 1000
+    sha = sha256(bytes(100_000))
+    write_atomically(blobs.path(sha), zstandard.ZstdCompressor().compress(bytes(100_000)))
+    with pytest.raises(BlobCorrupt):
+        blobs.get(sha)
+
+
+def test_a_blob_and_its_name_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle)[0]))
+    )
+    Blobs(tmp_path).put(b"paid for")
+    assert synced == [False, True], "the bytes first, then the folder that names them"
 
 
 def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path: Path) -> None:

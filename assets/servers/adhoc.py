@@ -22,7 +22,8 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.remote.transport import RemotePolicy
-from assets.servers.sandbox.spec import Launch, Mount
+from assets.servers.sandbox.runtimes import list_python_files
+from assets.servers.sandbox.spec import Launch, Mount, MountRefused, is_private_folder
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
@@ -83,6 +84,8 @@ def _probe_directory(
             "--dir needs a command after `--`, like: --dir ./server -- python main.py"
         )
     where = directory.resolve()
+    if is_private_folder(where):  # before it is copied
+        raise TargetError(f"--dir {directory}: a home folder; name the server's own folder")
     with make_readable(where) as folder:
         runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
         if toolchain.node:
@@ -108,9 +111,13 @@ def _mount_program(word: str) -> list[Mount]:
         return []
     if not (path.parent.parent / "pyvenv.cfg").exists():
         return [Mount(path.resolve(), word)]
-    base = path.resolve().parent.parent  # the interpreter that a virtual environment links to
-    found = [Mount.same(path.parent.parent)]
-    return found if base.is_relative_to("/usr") else [*found, Mount.same(base)]
+    program = path.resolve()  # the interpreter that a virtual environment links to
+    needed = list_python_files(program, program.parent.parent)
+    outside = [one for one in needed if one.exists() and not one.is_relative_to("/usr")]
+    try:
+        return [Mount.same(one) for one in (path.parent.parent, *outside)]
+    except MountRefused as error:
+        raise TargetError(str(error)) from None
 
 
 def _probe_launch(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:

@@ -48,6 +48,12 @@ def test_what_is_no_target_says_what_is(probe, target):
         probe(target)
 
 
+def test_a_home_folder_is_no_servers_folder(probe, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(TargetError, match="the server's own folder"):
+        probe(directory=tmp_path, command=["python", "main.py"])
+
+
 def test_a_folder_without_a_command_or_that_is_absent_is_refused(probe, tmp_path):
     with pytest.raises(TargetError, match="needs a command"):
         probe(directory=tmp_path)

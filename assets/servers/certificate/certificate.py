@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -78,7 +78,8 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
         **chosen.facts(policy),
     }
     with _lock:
-        key = digest({**about, "python": str(toolchain.python), "engine": policy.engine})
+        shown = [str(toolchain.python), *map(str, toolchain.binds)]
+        key = digest({**about, "shown": shown, "engine": policy.engine})
         if key not in _cached:
             outcomes = _run_cases(chosen, policy, toolchain)
             _cached[key] = judge_outcomes(about, outcomes, policy.network)
@@ -113,7 +114,7 @@ def _run_cases(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> 
     """What each case came to; nothing is tried where nothing contains it."""
     if chosen.name == "none":
         return {}
-    with place_canaries() as prepared:
+    with place_canaries(toolchain.binds) as prepared:
         outcomes = run_suite(suite_launch(prepared, toolchain), policy)
         return {**outcomes, "listener": "reached" if prepared.reached() else "untouched"}
 
@@ -143,9 +144,9 @@ def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
 
 
 @contextmanager
-def place_canaries() -> Iterator[Canaries]:
-    """A file, a socket file, a loopback listener, an abstract socket and a process with a variable,
-    all of this host, for as long as the suite runs."""
+def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
+    """A file, socket files, a loopback listener, an abstract socket, a process with a variable and
+    files at home and beside the toolchain's `binds`, all of this host, while the suite runs."""
     token = f"canary-{uuid.uuid4().hex}"
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="toolmill-canary-")))
@@ -174,9 +175,21 @@ def place_canaries() -> Iterator[Canaries]:
             "socket": str(folder / "socket"),
             "port": tcp.getsockname()[1],
             "abstract": str(folder),
+            "beside": [*_place_neighbours(binds, held)],
             "digests": {path: _digest_of(path) for path in _HOST_FILES},
         }
         yield Canaries(folder, told, (tcp, *unix))
+
+
+def _place_neighbours(binds: Iterable[Path], held: ExitStack) -> Iterator[str]:
+    """A file in each folder that a runtime lies in and in the user's own, where we may write."""
+    home = Path.home()
+    for folder in {home, home / ".local", *(path.parent for path in binds)}:
+        path = folder / f".toolmill-canary-{uuid.uuid4().hex}"
+        with suppress(OSError):
+            path.open("x").close()
+            held.callback(path.unlink, missing_ok=True)
+            yield str(path)
 
 
 def _end_process(process: "subprocess.Popen[bytes]") -> None:

@@ -35,6 +35,7 @@ _FILES = {
     "reads_the_hosts_name": "same('/etc/hostname')",
     "reads_the_machines_id": "same('/etc/machine-id')",
     "reads_fstab": "same('/etc/fstab')",
+    "finds_a_file_beside_the_toolchain": "exists_one(C['beside'])",
     "reads_ssh_keys": "os.listdir('/root/.ssh')[0]",
     "writes_usr": "made('/usr/lib/')",
     "writes_etc": "made('/etc/')",
@@ -165,6 +166,10 @@ def put(path, text):
 def same(path):
     if hashlib.sha256(open(path, 'rb').read()).hexdigest() != C['digests'].get(path):
         raise OSError('not that of the host')
+
+def exists_one(paths):
+    if not any(map(os.path.lexists, paths)):
+        raise OSError('none is here')
 
 def found(file):
     for pid in filter(str.isdigit, os.listdir('/proc')):

@@ -1,5 +1,7 @@
 """What is to be started in a sandbox and within which limits: plain facts."""
 
+import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,13 +45,25 @@ class SandboxPolicy(SandboxSettings):
     allow_loopback: bool = False
 
 
+class MountRefused(ValueError):
+    """A folder of the host that is never shown to a server: which, and what to do."""
+
+
 @dataclass(frozen=True)
 class Mount:
-    """A host path shown inside at `inside`, read-only unless `writable`."""
+    """A host path shown inside at `inside`, read-only unless `writable`. Raises MountRefused for a
+    home folder, its `.local`, and what lies above them: whatever asks for it, no launch has it."""
 
     host: Path
     inside: str
     writable: bool = False
+
+    def __post_init__(self) -> None:
+        if is_private_folder(self.host):
+            raise MountRefused(
+                f"{self.host} is a home folder, a `.local` or lies above one, and is never shown to"
+                " a server: name the folder that holds the server or the runtime alone"
+            )
 
     @classmethod
     def same(cls, host: Path, *, writable: bool = False) -> "Mount":
@@ -67,3 +81,25 @@ class Launch:
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
+
+
+def is_private_folder(path: Path) -> bool:
+    """Whether a folder is a home of this user, anybody's `.local`, or lies above one."""
+    real = Path(os.path.realpath(path))
+    if real.name == ".local" or real == Path("/home") or real.parent == Path("/home"):
+        return True
+    homes = [Path(os.path.realpath(home)) for home in _list_homes()]
+    locals_ = [Path(os.path.realpath(home / ".local")) for home in homes]
+    return any(one.is_relative_to(real) for one in (*homes, *locals_))
+
+
+def _list_homes() -> list[Path]:
+    """This user's by its variable and by the host's list, and that of who became root by sudo."""
+    homes = [os.environ.get("HOME", "")]
+    for user in (str(os.geteuid()), os.environ.get("SUDO_UID", "")):
+        try:
+            homes.append(pwd.getpwuid(int(user)).pw_dir)
+        except (KeyError, ValueError):
+            continue
+    # Service users live in /usr/sbin or nowhere: that is no home.
+    return [Path(home) for home in homes if home.startswith("/") and not home.startswith("/usr/")]

@@ -4,7 +4,6 @@ import configparser
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from assets.servers.sandbox.runtimes import (
+    find_node,
+    find_npm,
+    find_other_pythons,
+    list_python_files,
+)
+from assets.servers.sandbox.spec import is_private_folder
 
 _CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
@@ -81,21 +88,21 @@ def find_toolchain() -> Toolchain:
     python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     prefix = Path(os.path.realpath(sys.base_prefix))
     uv = Path(find_uv_bin()).resolve()
-    node, npm = _find_program("node"), _find_program("npm")
-    pythons = _find_other_pythons(sys.version_info[:2])
-    binds = [prefix, *(path.parent.parent for path in pythons.values())]
+    node = find_node()
+    npm = find_npm(node.program) if node else None
+    pythons = find_other_pythons(sys.version_info[:2])
+    binds = list_python_files(python, prefix)
+    for path in pythons.values():
+        binds += list_python_files(path, path.parent.parent)
     if node and npm:
-        binds += [
-            node.parent.parent if node.parent.name == "bin" else node.parent,
-            _find_package(npm),
-        ]
+        binds += [*node.files, npm.parent.parent]
     env, fetch_binds = _read_fetch_settings(npm)
     return Toolchain(
         python=python,
         python_version=".".join(map(str, sys.version_info[:3])),
         uv=uv,
-        node=node,
-        node_version=_read_version(node) if node else None,
+        node=node.program if node else None,
+        node_version=node.version if node else None,
         npm=npm,
         binds=_keep_outside_usr(binds),
         fetch_env=env,
@@ -104,43 +111,12 @@ def find_toolchain() -> Toolchain:
     )
 
 
-def _find_other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
-    """The other supported interpreters of this host, each looked for where its installers put
-    it."""
-    home, found = Path.home(), {}
-    uv_root = os.environ.get("UV_PYTHON_INSTALL_DIR", home / ".local/share/uv/python")
-    for number in range(10, 16):
-        minor = f"3.{number}"
-        places = [*Path(os.environ.get("PYENV_ROOT", home / ".pyenv")).glob(f"versions/{minor}.*")]
-        places += Path(uv_root).glob(f"cpython-{minor}.*")
-        paths = [place / "bin" / f"python{minor}" for place in sorted(places)]
-        paths += [Path(f"/usr/local/bin/python{minor}"), Path(f"/usr/bin/python{minor}")]
-        works = [path.resolve() for path in paths if path.is_file() and os.access(path, os.X_OK)]
-        if works and (3, number) != usual:
-            found[minor] = works[0]
-    return found
-
-
-def _find_program(name: str) -> Path | None:
-    found = shutil.which(name)
-    return Path(found).resolve() if found else None
-
-
-def _find_package(npm: Path) -> Path:
-    """npm's entry is `<prefix>/lib/node_modules/npm/bin/npm-cli.js`: all of npm is needed."""
-    return npm.parent.parent
-
-
-def _read_version(node: Path) -> str:
-    text = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20).stdout
-    return text.strip().removeprefix("v")
-
-
 def _keep_outside_usr(paths: list[Path]) -> tuple[Path, ...]:
-    """Existing paths that the sandbox does not show anyway, parents swallowing their children."""
+    """Existing paths that the sandbox does not show anyway, parents swallowing their children; none
+    that holds more than a tool."""
     kept: list[Path] = []
     for path in sorted({p for p in paths if p.exists()}, key=lambda p: len(p.parts)):
-        if path.is_relative_to("/usr") or path == Path("/"):
+        if path.is_relative_to("/usr") or is_private_folder(path):
             continue
         if not any(path.is_relative_to(parent) for parent in kept):
             kept.append(path)
@@ -162,7 +138,8 @@ def _read_fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
         for word in re.split(r"[\s,]+", value):
             if word.startswith("file:///"):
                 # An index names its files relative to itself: `../../files/…` must be there too.
-                paths.append(Path(urlsplit(word).path).parent)
+                index = Path(urlsplit(word).path)
+                paths.append(index if is_private_folder(index.parent) else index.parent)
     return env, paths
 
 

@@ -13,6 +13,7 @@ from assets.servers.certificate.certificate import (
     suite_launch,
 )
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
+from assets.servers.sandbox import spec
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import require_sandbox
@@ -72,6 +73,20 @@ def test_a_hole_in_the_wall_is_found():
         "reaches_a_socket_file",
     } <= set(given.escaped)
     assert not given.passed
+
+
+@pytest.mark.usefixtures("real")
+def test_a_toolchain_that_shows_its_neighbours_is_found(monkeypatch, tmp_path):
+    """`~/.local` as a whole, because Node lies there."""
+    local = tmp_path / ".local"
+    (local / "bin").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = find_toolchain()
+    assert certify(SandboxPolicy(), replace(found, binds=(*found.binds, local / "bin"))).passed
+    monkeypatch.setattr(spec, "is_private_folder", lambda path: False)
+    given = certify(SandboxPolicy(), replace(found, binds=(*found.binds, local)))
+    assert given.escaped == ("finds_a_file_beside_the_toolchain",)
+    assert [path.name for path in tmp_path.rglob("*")] == [".local", "bin"]
 
 
 @pytest.mark.usefixtures("real")

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from assets.servers.sandbox import toolchain
+from assets.servers.sandbox.process import start
+from assets.servers.sandbox.runtimes import (
+    find_node,
+    find_npm,
+    find_other_pythons,
+    list_python_files,
+)
+from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing, find_toolchain
+from tests.support.untrusted_server import require_sandbox
 
 
 def test_the_runtimes_of_this_host_are_found():
@@ -84,7 +94,109 @@ def test_other_pythons_are_looked_for_where_installers_put_them(monkeypatch, tmp
         folder.mkdir(parents=True)
         (folder / f"python{minor}").write_text("")
         (folder / f"python{minor}").chmod(0o755 if minor != "3.13" else 0o644)
-    found = toolchain._find_other_pythons((3, 11))
+    found = find_other_pythons((3, 11))
     assert found["3.12"] == tmp_path / "versions" / "3.12.1" / "bin" / "python3.12"
     assert "3.11" not in found
     assert found.get("3.13") != tmp_path / "versions" / "3.13.1" / "bin" / "python3.13"
+
+
+@pytest.fixture
+def local(monkeypatch, tmp_path):
+    """`~/.local` of a user who keeps Node, npm and a secret there."""
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("no node on this host")
+    home = tmp_path / "user"
+    folder = home / ".local"
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(node, folder / "bin" / "node")
+    (folder / "secret").write_text("secret")
+    (folder / "lib/node_modules/npm/bin").mkdir(parents=True)
+    (folder / "lib/node_modules/npm/package.json").write_text("{}")
+    npm = folder / "lib/node_modules/npm/bin/npm-cli.js"
+    npm.write_text("#!/usr/bin/env node\n")
+    npm.chmod(0o755)
+    (folder / "bin" / "npm").symlink_to("../lib/node_modules/npm/bin/npm-cli.js")
+    for path in (tmp_path, home, folder, folder / "bin"):
+        path.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+    find_toolchain.cache_clear()
+    yield folder
+    find_toolchain.cache_clear()
+
+
+def test_a_node_in_the_local_folder_shows_itself_and_npm_alone(local):
+    found = find_toolchain()
+    assert (found.node, found.npm) == (
+        local / "bin/node",
+        local / "lib/node_modules/npm/bin/npm-cli.js",
+    )
+    ours = {path for path in found.binds if path.is_relative_to(local)}
+    assert ours == {local / "bin/node", local / "lib/node_modules/npm"}
+
+
+def test_such_a_node_runs_inside_and_sees_no_neighbour(local):
+    require_sandbox()
+    found = find_toolchain()
+    program = f"console.log(process.version, require('fs').existsSync('{local}/secret'))"
+    launch = Launch((str(found.node), "-e", program), mounts=tuple(map(Mount.same, found.binds)))
+    with start(launch, SandboxPolicy()) as jailed:
+        out, err = jailed.process.communicate(timeout=20)
+    assert out.decode().split() == [f"v{found.node_version}", "false"], err
+
+
+def test_a_wrapper_in_the_place_of_npm_is_no_npm(local):
+    (local / "bin" / "npm").unlink()
+    (local / "bin" / "npm").write_text("#!/bin/sh\n")
+    (local / "bin" / "npm").chmod(0o755)
+    assert find_npm(local / "bin/node") == local / "lib/node_modules/npm/bin/npm-cli.js"
+    shutil.rmtree(local / "lib")
+    assert find_npm(local / "bin/node") is None
+
+
+def test_a_node_that_does_not_run_is_none(monkeypatch, tmp_path):
+    (tmp_path / "node").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "node").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_node() is None
+
+
+@pytest.mark.parametrize("name", [".local", "opt"])
+def test_a_python_in_a_shared_folder_shows_its_own_parts_alone(name, tmp_path):
+    prefix = Path("/no-such-top") if name == "opt" else tmp_path / name
+    if name == ".local":
+        for folder in ("bin", "lib/python3.12/json", "lib/python3.12/site-packages/user"):
+            (prefix / folder).mkdir(parents=True)
+        (prefix / "lib/libpython3.12.so.1.0").write_text("")
+        (prefix / "share").mkdir()
+    shown = list_python_files(prefix / "bin/python3.12", prefix)
+    assert prefix not in shown
+    assert prefix / "bin/python3.12" in shown
+    if name == ".local":
+        inside = {str(path.relative_to(prefix)) for path in shown if path.exists()}
+        assert inside == {"lib/python3.12/json", "lib/libpython3.12.so.1.0"}
+    alone = tmp_path / "versions" / "3.12.1"
+    assert list_python_files(alone / "bin/python3.12", alone) == [alone]
+
+
+def test_no_launch_shows_a_home_or_what_lies_above_it(monkeypatch, tmp_path):
+    home = tmp_path / "user"
+    (home / ".local").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(home))
+    above = [home, home / ".local", tmp_path, tmp_path / "link", Path("/"), Path("/home")]
+    for path in (*above, Path("/home/somebody"), tmp_path / "other" / ".local"):
+        with pytest.raises(MountRefused, match="never shown"):
+            Mount.same(path)
+    for path in (home / "server", home / ".local/share/uv/python/3.12", Path("/usr")):
+        assert Mount.same(path).host == path
+
+
+def test_an_index_in_the_home_folder_shows_itself_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UV_INDEX_URL", f"file://{tmp_path}/simple")
+    (tmp_path / "simple").mkdir()
+    _, paths = toolchain._read_fetch_settings(None)
+    assert tmp_path / "simple" in paths
+    assert tmp_path not in paths

@@ -4,12 +4,15 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.digest import Sha256, canonical_json, digest
 
 Transport = Literal["stdio", "streamable-http", "sse"]
 PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
+PackageDigest = Annotated[
+    str, AfterValidator(lambda said: f"sha256:{Sha256(said.removeprefix('sha256:'))}")
+]
 Flags = Annotated[tuple[str, ...], BeforeValidator(lambda found: tuple(sorted(set(found))))]
 
 FLAGS = (
@@ -49,12 +52,12 @@ class Header(_Frozen):
 
 
 class Package(_Frozen):
-    """What to install. `digest` is "sha256:<hex>" where the marketplace states one."""
+    """What to install. `digest` is "sha256:<hex>" where the marketplace states one, else None."""
 
     type: PackageType
     identifier: str  # a package name; for mcpb the bundle's URL; for oci the image
     version: str | None = None
-    digest: str | None = None
+    digest: PackageDigest | None = None
 
 
 class LaunchFacts(_Frozen):

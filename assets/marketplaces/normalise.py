@@ -161,8 +161,7 @@ def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
     }
     if listing.package:
         changes = {
-            key: escape_hidden(getattr(listing.package, key))
-            for key in ("identifier", "version", "digest")
+            key: escape_hidden(getattr(listing.package, key)) for key in ("identifier", "version")
         }
         facts["package"] = listing.package.model_copy(update=changes)
     facts["env"] = tuple(_clean_input(one) for one in listing.env)

@@ -6,7 +6,7 @@ from typing import Any
 
 import zstandard
 
-from warehouse.storage.digest import canonical_json, sha256
+from warehouse.storage.digest import Sha256, canonical_json, sha256
 from warehouse.storage.files import write_atomically
 
 
@@ -24,7 +24,9 @@ class Blobs:
         self.root = root
 
     def path(self, sha: str) -> Path:
-        """Where the blob of that name lies or would lie."""
+        """Where the blob of that name lies or would lie. Raises ValueError unless it is a SHA-256,
+        of which there are no others: a name may come from a table or an index that others wrote."""
+        sha = Sha256(sha)
         return self.root / sha[:2] / sha[2:4] / sha
 
     def has(self, sha: str) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,29 @@ import rfc8785
 
 # RFC 8785 serialises numbers as IEEE 754 doubles: beyond this an integer would change silently.
 _MAX_SAFE_INTEGER = 2**53 - 1
+_HEX = re.compile(r"[0-9a-f]{64}")
 _SOURCES = (".py", ".json", ".md", ".toml")
+
+
+class Sha256(str):
+    """A SHA-256 as 64 lower-case hex digits, the one text that a file is named by. Raises
+    ValueError on anything else: `../ledger.db` never becomes a path."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> "Sha256":
+        if not _HEX.fullmatch(text):
+            raise ValueError(f"{text[:80]!r} is not a SHA-256, expected 64 lower-case hex digits")
+        return super().__new__(cls, text)
+
+
+def read_sha256(said: str | None) -> Sha256 | None:
+    """The SHA-256 that a third party states, as HEX or `sha256:HEX` in either case; None where the
+    text is none."""
+    try:
+        return Sha256((said or "").strip().lower().removeprefix("sha256:"))
+    except ValueError:
+        return None
 
 
 def canonical_json(obj: Any) -> bytes:

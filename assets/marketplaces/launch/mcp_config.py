@@ -15,6 +15,7 @@ from assets.marketplaces.launch.variables import (
 from assets.marketplaces.listing import EnvVar, Header, Package
 from warehouse.sanitize.placeholders import is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
+from warehouse.storage.digest import Sha256
 
 _GATEWAYS = ("server.smithery.ai", "run.tools", "api.mcphub.com", "mcp.pipedream.net")
 _SPELLINGS = {
@@ -118,10 +119,10 @@ def read_remote_facts(url: str, kind: str, headers: tuple[Header, ...]) -> dict[
 
 
 def read_bundle_facts(
-    url: str, sha256: str | None, version: str | None = None, env: tuple[EnvVar, ...] = ()
+    url: str, sha256: Sha256 | None, version: str | None = None, env: tuple[EnvVar, ...] = ()
 ) -> dict[str, Any]:
     """Launch fields of an MCPB bundle: its manifest, not the listing, holds the command."""
-    digest = f"sha256:{sha256.lower()}" if sha256 else None
+    digest = f"sha256:{sha256}" if sha256 else None
     return {
         "transport": "stdio",
         "env": env,

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.markup.html import Tag, read_tokens
 from assets.marketplaces.markup.js_literal import NotALiteral, read_literal
+from warehouse.storage.digest import Sha256, read_sha256
 
 _BLOCKS = ("pre", "code", "script", "h1", "h2", "h3", "title", "p")
 _DEEPEST = 8  # blocks inside blocks
@@ -25,7 +26,7 @@ class Found:
     rule: str  # pre, code, script, link
     servers: dict[str, Any]  # the members of `mcpServers`; empty for a link
     bundle: str | None = None  # URL of an .mcpb
-    sha256: str | None = None
+    sha256: Sha256 | None = None
     part: str = ""  # the id of the streamed part in which it stood
 
 
@@ -45,7 +46,7 @@ class Blocks:
     def __init__(self, source: str) -> None:
         self.blocks: list[Block] = []
         self.links: list[str] = []
-        self.bundles: list[tuple[str, str | None]] = []
+        self.bundles: list[tuple[str, Sha256 | None]] = []
         self.meta: dict[str, str] = {}
         self.canonical = ""
         self._open: list[tuple[str, list[str]]] = []
@@ -91,7 +92,7 @@ class Blocks:
         if href:
             self.links.append(href)
         if re.search(r"\.mcpb(?:[?#]|$)", href):
-            self.bundles.append((href, said.get("data-sha256")))
+            self.bundles.append((href, read_sha256(said.get("data-sha256"))))
 
     def _end_tag(self, name: str) -> None:
         if name == "div" and self._divs:

@@ -7,6 +7,7 @@ from assets.marketplaces.launch.package_spec import is_exact, parse_npm_spec, pa
 from assets.marketplaces.listing import Package
 from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
+from warehouse.storage.digest import read_sha256
 
 NO_RUNNER = ("nuget", "cargo")
 
@@ -79,5 +80,5 @@ def _read_image(
 
 
 def _read_digest(said: str) -> str | None:
-    found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", said.strip())
-    return f"sha256:{found[1].lower()}" if found else None
+    found = read_sha256(said)
+    return f"sha256:{found}" if found else None

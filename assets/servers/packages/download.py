@@ -14,6 +14,7 @@ import httpx2
 from assets.servers.probe.failure_kinds import PackageError
 from warehouse.network.egress import Connector, is_loopback
 from warehouse.network.http import AsyncTransport
+from warehouse.storage.digest import Sha256
 
 MAX_BUNDLE_MB = 256
 _DEADLINE_S = 240.0  # look-ups, redirects and body together; a host may send a byte a second
@@ -25,11 +26,11 @@ def download(
     url: str,
     folder: Path,
     *,
-    sha256: str | None = None,
+    sha256: Sha256 | None = None,
     max_mb: int = MAX_BUNDLE_MB,
     allow_loopback: bool = False,
     deadline_s: float = _DEADLINE_S,
-) -> tuple[Path, str]:
+) -> tuple[Path, Sha256]:
     """(path, sha256 hex) of the bundle at `url`, kept in `folder` by its hash.
 
     With `sha256` a bundle already there is not downloaded again, and one that hashes to anything
@@ -38,8 +39,7 @@ def download(
     allow_loopback: a URL on loopback, and what it redirects to, may lie there (the demo's do).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / (sha256 or "")
-    if sha256 and kept.exists():
+    if sha256 and (kept := folder / Sha256(sha256)).exists():
         if hashlib.sha256(kept.read_bytes()).hexdigest() == sha256:
             return kept, sha256
         kept.unlink()  # damaged on this disk: fetch it again
@@ -68,7 +68,7 @@ def _is_on_loopback(url: str) -> bool:
 
 async def _stream_bundle(
     url: str, file: BinaryIO, limit: int, connector: Connector, deadline_s: float
-) -> str:
+) -> Sha256:
     total, state = 0, hashlib.sha256()
     try:
         with anyio.fail_after(deadline_s):
@@ -84,7 +84,7 @@ async def _stream_bundle(
         raise PackageError("fetch_failed", f"{url}: not done in {deadline_s:g} s") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise PackageError("fetch_failed", f"{url}: {error or type(error).__name__}") from error
-    return state.hexdigest()
+    return Sha256(state.hexdigest())
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
-from warehouse.storage.digest import digest
+from warehouse.storage.digest import digest, read_sha256
 
 TREE = "tree"  # the part that the run phase sees
 _UNPACK_MB = 256  # of memory: names of 20,000 entries take a tenth of it
@@ -175,7 +175,9 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
 
 def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
-    wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
+    wanted = read_sha256(recipe.integrity)
+    if recipe.integrity and wanted is None:
+        raise PackageError("integrity", f"{recipe.integrity[:80]!r} is no digest of a bundle")
     bundle, found = download(
         str(recipe.url),
         workshop.home / "cache" / "bundles",

@@ -33,6 +33,13 @@ def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path: Path) -> None:
         Blobs(tmp_path).get("abcd" * 16)
 
 
+@pytest.mark.parametrize("name", ["../../state/ledger.db", "/etc/passwd", "", "ab"])
+def test_only_a_sha256_becomes_a_path(tmp_path: Path, name: str) -> None:
+    for use in (Blobs(tmp_path).path, Blobs(tmp_path).has, Blobs(tmp_path).get):
+        with pytest.raises(ValueError, match="is not a SHA-256"):
+            use(name)
+
+
 @pytest.mark.parametrize("damage", [b"not zstd", b""])
 def test_a_damaged_blob_says_what_to_do(tmp_path: Path, damage: bytes) -> None:
     blobs = Blobs(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.digest import Sha256, canonical_json, digest, read_sha256, sha256
 
 json_values = st.recursive(
     st.none()
@@ -60,3 +60,19 @@ def test_nesting_that_would_overflow_the_stack_is_a_value_error() -> None:
         value = [value]
     with pytest.raises(ValueError, match="nested deeper"):
         canonical_json(value)
+
+
+@given(st.text(max_size=70) | st.text("0123456789abcdefABCDEF/.", min_size=62, max_size=66))
+def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text: str) -> None:
+    good = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    if good:
+        assert Sha256(text) == text
+    else:
+        with pytest.raises(ValueError, match="64 lower-case hex digits"):
+            Sha256(text)
+
+
+def test_a_stated_sha256_is_read_in_either_case_and_with_its_prefix() -> None:
+    name = sha256(b"x")
+    assert {read_sha256(said) for said in (name, f"sha256:{name}", f" {name.upper()} ")} == {name}
+    assert {read_sha256(said) for said in (None, "", "../x", f"sha512:{name}")} == {None}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warehouse.storage.files import write_all
+
 Row = Mapping[str, Any]
 
 DONE = (
@@ -22,8 +24,8 @@ STARTED = ("id", "key", "stage", "partition", "run_id", "started_at", "scope", "
 
 
 class Journal:
-    """Appends to one file. One write call a line: processes never interleave within one, and what
-    was written survives the death of its process (not a power cut, like the blobs)."""
+    """Appends to one file, each line in one write call unless the disk is full: processes never
+    interleave within one. What was written survives the death of its process, not a power cut."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,9 +33,8 @@ class Journal:
 
     def write(self, event: str, **row: Any) -> None:
         """Appends one event. Raises OSError when the disk does not take the whole line."""
-        line = ("\n" + json.dumps({"is": event, **row}, separators=(",", ":"))).encode()
-        if os.write(self._file, line) != len(line):
-            raise OSError(f"{self.path}: the disk took half a line")
+        line = "\n" + json.dumps({"is": event, **row}, separators=(",", ":"))
+        write_all(self._file, line.encode())
 
     def close(self) -> None:
         os.close(self._file)

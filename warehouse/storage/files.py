@@ -21,12 +21,12 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-        _sync_folder(path.parent)
+        _settle_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def _settle_folder(folder: Path) -> None:
     """Makes a rename outlast a power cut: the name is the folder's content, not the file's."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -46,14 +46,33 @@ def _open_for_writing(path: Path) -> BinaryIO:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Appends one line in one write call, so that two processes never interleave within it."""
+    """Appends one line, whole or not at all, on a line of its own whatever was torn before it.
+
+    Processes that append at once wait for each other. Raises OSError (disk full) with the file as
+    it was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(handle, (line.rstrip("\n") + "\n").encode())
-        os.fsync(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        try:
+            write_all(handle, ("\n" * torn + line.rstrip("\n") + "\n").encode())
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
     finally:
         os.close(handle)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """`os.write` until all is written: on a disk that fills up the kernel takes a part, and says
+    so only at the next call. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
 
 
 @contextmanager

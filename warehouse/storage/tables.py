@@ -17,10 +17,19 @@ import polars as pl
 
 from warehouse.storage.digest import digest
 from warehouse.storage.files import hold_lock, write_atomically
-from warehouse.storage.pointers import add_history, read_history, read_pointer, write_pointer
+from warehouse.storage.pointers import (
+    PointerBroken,
+    add_history,
+    read_history,
+    read_pointer,
+    write_pointer,
+)
 
 WHOLE = "_"  # the partition of a table that has none
-_FIX = "delete it and materialize the asset of that table again"
+_FIX = (
+    "`toolmill ledger repair` puts it back to the last version of its history; or delete it and"
+    " materialize the asset of that table again"
+)
 
 
 @dataclass(frozen=True)
@@ -118,8 +127,8 @@ class Tables:
         name = spec.digest(frame)
         folder = self.folder(spec.name, partition)
         version = folder / f"{name}.parquet"
-        if not version.exists():
-            stable = [column for column in spec.columns if column not in spec.volatile]
+        stable = [column for column in spec.columns if column not in spec.volatile]
+        if not _holds_rows(version, frame.select(stable)):
             write_atomically(version, _encode_parquet(frame.select(stable)))
         if spec.volatile:
             beside = frame.select([*spec.key, *spec.volatile])
@@ -135,10 +144,14 @@ class Tables:
         with hold_lock(folder / ".lock"):
             current = self.head(staged.spec.name, staged.partition)
             if current and current.digest == staged.digest:
-                return current
-            head = Head(staged.digest, staged.rows, run_id, time.time(), audit)
-            add_history(folder / "HEADS.jsonl", [asdict(head)])
-            write_pointer(folder / "HEAD.json", asdict(head))
+                head = current
+            else:
+                head = Head(staged.digest, staged.rows, run_id, time.time(), audit)
+                write_pointer(folder / "HEAD.json", asdict(head))
+            # After the pointer: on a full disk a line before it would tell of a version that never
+            # was current. A line that is missing here is read from the pointer, and added later.
+            before = [asdict(current)] if current and current != head else []
+            add_history(folder / "HEADS.jsonl", [*before, asdict(head)])
             return head
 
     def head(
@@ -149,15 +162,24 @@ class Tables:
         Raises PointerBroken.
         """
         if as_of is None:
-            body = read_pointer(self.folder(name, partition) / "HEAD.json", _FIX)
-            return Head(**body) if body else None
+            path = self.folder(name, partition) / "HEAD.json"
+            body = read_pointer(path, _FIX)
+            head = _parse_head(body) if body is not None else None
+            if body is not None and head is None:
+                raise PointerBroken(f"{path}: names no version; {_FIX}")
+            return head
         heads = self.history(name, partition)
         return next((head for head in reversed(heads) if head.at <= as_of), None)
 
     def history(self, name: str, partition: str | None = None) -> list[Head]:
-        """Every publication of one partition, oldest first."""
+        """Every publication of one partition, oldest first; a torn line is passed over."""
         lines = read_history(self.folder(name, partition) / "HEADS.jsonl")
-        return [Head(**line) for line in lines]
+        heads = [head for head in map(_parse_head, lines) if head]
+        try:
+            current = self.head(name, partition)
+        except PointerBroken:
+            return heads
+        return heads if current is None or current in heads else [*heads, current]
 
     def partitions(self, name: str) -> list[str]:
         """Names of the partitions that have a current version."""
@@ -221,6 +243,25 @@ def plan_keys(
         gone=sorted(previous.keys() - wanted.keys()),
         unchanged=sorted(both - stale),
     )
+
+
+def _parse_head(body: Mapping[str, Any]) -> Head | None:
+    """A publication as it was written down; None for a line or a pointer that is none."""
+    try:
+        head = Head(**body)
+    except TypeError:
+        return None
+    kinds = ((head.digest, str), (head.rows, int), (head.run_id, str), (head.at, float | int))
+    whole = all(isinstance(value, kind) for value, kind in kinds) and isinstance(head.audit, list)
+    return head if whole else None
+
+
+def _holds_rows(version: Path, frame: pl.DataFrame) -> bool:
+    """Whether a version was written before, and can still be read as what its name says."""
+    try:
+        return pl.read_parquet(version).equals(frame)
+    except (OSError, pl.exceptions.PolarsError):
+        return False
 
 
 def _encode_parquet(frame: pl.DataFrame) -> bytes:

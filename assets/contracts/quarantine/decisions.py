@@ -79,7 +79,10 @@ def _parse_decision(line: str, where: str) -> Decision:
     try:
         found = Decision(**json.loads(line))
     except (TypeError, ValueError) as error:
-        raise DecisionError(f"{where}: not a decision ({error})") from error
+        fix = (
+            "look at it; `toolmill ledger repair` takes out what is no JSON and keeps the old file"
+        )
+        raise DecisionError(f"{where}: not a decision ({error}); {fix}") from error
     problem = _find_problem(found)
     if problem:
         raise DecisionError(f"{where}: {problem}")

@@ -14,6 +14,7 @@ from typing import Any
 from assets.synthesis.common.tables import reaches_judge
 from assets.synthesis.judging.trial.agreement import make_share, measure_agreement
 from warehouse.storage.files import append_line
+from warehouse.storage.pointers import read_history
 
 Json = Any
 Row = Mapping[str, Json]
@@ -78,8 +79,8 @@ class Review:
 def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of: Sampled) -> Review:
     """A new review, or the one of that name where it was left. Raises ReviewError."""
     path = home / "reviews" / f"{of.name}.jsonl"
-    lines = _read_lines(path)
-    if lines:
+    lines = read_history(path)  # a label that a kill or a full disk cut short is due again
+    if lines or (path.exists() and path.stat().st_size):
         return _resume_review(path, lines, pairs, of)
     rows = draw_sample(pairs, judgements, of)
     if not rows:
@@ -92,33 +93,14 @@ def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of:
 
 
 def _resume_review(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
-    head = lines[0]
-    if not isinstance(head, dict) or "pair_ids" not in head:
+    head = lines[0] if lines else {}
+    if "pair_ids" not in head:
         raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
     now = {row["pair_id"]: row for row in pairs}
     rows = [now[key] for key in head["pair_ids"] if key in now]
-    labels = {one["pair_id"]: one for one in lines[1:] if one.get("label") in LABELS}
+    labels = {one["pair_id"]: one for one in lines[1:]
+              if "pair_id" in one and one.get("label") in LABELS}  # fmt: skip
     return Review(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
-
-
-def _read_lines(path: Path) -> list[Json]:
-    """The lines of a review; one that a kill cut short at the end is dropped from the file too."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
-    found: list[Json] = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            fix = "move the file away to start again"
-            raise ReviewError(f"{path}, line {number}: not JSON; {fix}") from error
-    return found
 
 
 def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:

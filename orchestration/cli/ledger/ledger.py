@@ -1,7 +1,9 @@
-"""`toolmill ledger check` and `rebuild`: is what was paid safe, and how to make its ledger anew."""
+"""`toolmill ledger check`, `rebuild` and `repair`: is what was paid and published safe, and how to
+make it whole again."""
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -37,6 +39,24 @@ def rebuild() -> None:
     print_json(found.row())
     if not found.healthy:
         fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)
+
+
+@app.command()
+def repair(
+    dry: Annotated[bool, typer.Option("--dry", help="only say what would be repaired")] = False,
+) -> None:
+    """Take torn lines out of histories, decisions, reviews and outcomes, and put broken pointers of
+    tables back to their last whole version; the old files are kept beside."""
+    from orchestration.resources import open_warehouse
+    from orchestration.runs.nightly import hold_run_lock
+    from warehouse.storage.repair import repair_home
+
+    warehouse = open_warehouse(load_settings())
+    with hold_run_lock(warehouse.state):
+        found = repair_home(warehouse.home, dry=dry)
+    print_json(found.row())
+    if found.lost or (dry and not found.healthy):
+        sys.exit(1)
 
 
 def _ledger_path(state: Path) -> Path:

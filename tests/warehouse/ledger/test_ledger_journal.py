@@ -284,6 +284,11 @@ def test_the_commands_check_fix_and_check_again(tmp_path: Path) -> None:
     fixed = toolmill(tmp_path, "rebuild")
     assert (fixed.returncode, json.loads(fixed.stdout)["healthy"]) == (0, True)
     assert_kept(tmp_path)
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "reviews" / "one.jsonl").write_text('{"pair_ids": []}\n{"torn')
+    repaired = toolmill(tmp_path, "repair")
+    assert (repaired.returncode, json.loads(repaired.stdout)["torn_lines"]) == (0, 1)
+    assert (tmp_path / "reviews" / "one.jsonl").read_text() == '{"pair_ids": []}\n'
 
 
 def test_the_command_on_no_ledger_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""Repair of a home's append-only files and pointers: torn lines out, pointers back to a version."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from warehouse.storage.files import hold_lock, write_atomically
+from warehouse.storage.pointers import PointerBroken, write_pointer
+from warehouse.storage.tables import Tables
+
+
+@dataclass
+class Repairs:
+    """What was found, and repaired unless it was only a look."""
+
+    torn_lines: int = 0
+    pointers: int = 0  # of tables: unreadable, put back to the last version that is whole
+    lost: list[str] = field(default_factory=list)  # pointers without a whole version
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        return not self.files and not self.lost
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self), "healthy": self.healthy}
+
+
+def repair_home(home: Path, *, dry: bool = False) -> Repairs:
+    """Takes lines that are no JSON object out of the `.jsonl` files of a home, and moves a table's
+    unreadable pointer to the last version of its history; old files stay as `*.before-…`.
+
+    `dry` only looks. Call it while nothing writes there (the run lock held).
+    """
+    found = Repairs()
+    for path in _list_line_files(home):
+        if torn := _split_lines(path)[1]:
+            found.torn_lines += torn
+            found.files.append(str(path.relative_to(home)))
+            if not dry:
+                _repair_lines(path)
+    tables = Tables(home / "tables")
+    for path in sorted((home / "tables").glob("*/*/HEAD.json")):
+        _repair_pointer(tables, path, found, dry)
+    return found
+
+
+def _list_line_files(home: Path) -> list[Path]:
+    """Histories of tables, decisions and reviews. Outcomes are left: a server may be writing there,
+    and their reader passes a torn line over."""
+    patterns = ("tables/*/*/HEADS.jsonl", "quarantine/*.jsonl", "reviews/*.jsonl")
+    return sorted(path for pattern in patterns for path in home.glob(pattern) if path.is_file())
+
+
+def _repair_lines(path: Path) -> None:
+    with hold_lock(path.with_suffix(".lock")):
+        whole, _ = _split_lines(path)
+        _keep(path)
+        write_atomically(path, whole)
+
+
+def _split_lines(path: Path) -> tuple[bytes, int]:
+    """The whole lines of a file, and how many are torn."""
+    lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
+    whole = [line for line in lines if _is_object(line)]
+    return b"".join(line + b"\n" for line in whole), len(lines) - len(whole)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _repair_pointer(tables: Tables, path: Path, found: Repairs, dry: bool) -> None:
+    name, partition = path.parent.parent.name, path.parent.name
+    with hold_lock(path.with_name(".lock")):
+        try:
+            if tables.head(name, partition):
+                return
+        except PointerBroken:
+            pass
+        heads = tables.history(name, partition)
+        last = next((head for head in reversed(heads) if _is_whole(path, head.digest)), None)
+        where = str(path.relative_to(tables.root.parent))
+        if last is None:
+            found.lost.append(where)
+            return
+        found.pointers += 1
+        found.files.append(where)
+        if not dry:
+            _keep(path)
+            write_pointer(path, asdict(last))
+
+
+def _is_whole(pointer: Path, digest: str) -> bool:
+    try:
+        pl.read_parquet(pointer.with_name(f"{digest}.parquet"))
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+    return True
+
+
+def _keep(path: Path) -> None:
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() % 1_000_000:06d}"
+    write_atomically(path.with_name(f"{path.name}.before-{stamp}"), path.read_bytes())

@@ -7,7 +7,8 @@ A run killed with SIGKILL stays STARTED and holds its slot: the next one was see
 import os
 
 import dagster as dg
-import psutil
+
+from warehouse.process_identity import identify_process
 
 # Hidden from the UI's list of runs by its prefix. A run that the daemon started has no such tag:
 # the daemon watches it.
@@ -17,7 +18,7 @@ _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 def make_process_tags() -> dict[str, str]:
     """The tag that says which process carries a run out, as "pid@start": a pid is reused."""
-    return {PROCESS_TAG: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
+    return {PROCESS_TAG: f"{os.getpid()}@{identify_process()}"}
 
 
 def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -34,8 +35,5 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _is_alive(process: str) -> bool:
-    pid, _, born = process.partition("@")
-    try:
-        return abs(psutil.Process(int(pid)).create_time() - float(born)) < 1
-    except (psutil.NoSuchProcess, ValueError):
-        return False
+    pid, _, identity = process.partition("@")
+    return pid.isdecimal() and identify_process(int(pid)) == identity

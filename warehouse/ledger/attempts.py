@@ -1,6 +1,7 @@
 """Attempts at effects: claimed by one process, started before they are sent, then finished."""
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -8,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-import psutil
-
 from warehouse.ledger.database import Database
-from warehouse.ledger.files import make_unavailable
+from warehouse.ledger.files import LedgerUnavailable, make_unavailable
 from warehouse.ledger.journal import STARTED
+from warehouse.process_identity import identify_process
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 
+_ROOM = 8 * 1024 * 1024  # bytes that must be free before anything is paid: an answer needs a place
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
 
 
@@ -53,7 +54,6 @@ class Attempts:
 
     def __init__(self, database: Database, blobs: Blobs, run_id: str) -> None:
         self._database, self._blobs, self._run_id = database, blobs, run_id
-        self._process_started = psutil.Process().create_time()
 
     def read_blob(self, name: str | None) -> bytes | None:
         """The bytes of a blob; None for one that is lost, so that its effect is due again."""
@@ -79,12 +79,14 @@ class Attempts:
             ).fetchone()
             if held:
                 return None
+            if reserve_usd > 0:
+                self._check_room()
             _reserve(db, stage, scope, reserve_usd)
             began = time.time()
             cursor = db.execute(
                 "INSERT INTO attempts (key, stage, partition, status, run_id, pid, process_started,"
                 " started_at, scope, reserved_usd) VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?)",
-                (key, stage, partition, self._run_id, os.getpid(), self._process_started,
+                (key, stage, partition, self._run_id, os.getpid(), identify_process(),
                  began, scope, reserve_usd),
             )  # fmt: skip
             attempt = Attempt(
@@ -96,6 +98,15 @@ class Attempts:
                 self._database.journal.write("started", **{name: row[name] for name in STARTED})
             _IN_THIS_PROCESS.add((str(self._database.path), attempt.id))
             return attempt
+
+    def _check_room(self) -> None:
+        """Raises LedgerUnavailable where an answer that was paid for could not be kept."""
+        for folder in (self._database.path.parent, self._blobs.root):
+            if folder.exists() and (free := shutil.disk_usage(folder).free) < _ROOM:
+                raise LedgerUnavailable(
+                    f"{folder}: {free:,} bytes are free, expected {_ROOM:,} before anything is"
+                    " paid for; nothing was sent: free some space and run again"
+                )
 
     @contextmanager
     def carry_out(self, attempt: Attempt) -> Iterator[None]:
@@ -160,8 +171,8 @@ class Attempts:
             f" WHERE status = 'started' {of_key[0]}",
             of_key[1],
         ).fetchall()
-        for attempt, pid, process_started, reserved_usd in rows:
-            if not self._is_alive(attempt, pid, process_started):
+        for attempt, pid, process, reserved_usd in rows:
+            if not self._is_alive(attempt, pid, process):
                 db.execute(
                     "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
                     (time.time(), attempt),
@@ -169,17 +180,10 @@ class Attempts:
                 if reserved_usd > 0:
                     self._database.journal.write("unknown", id=attempt)
 
-    def _is_alive(self, attempt: int, pid: int, process_started: float) -> bool:
+    def _is_alive(self, attempt: int, pid: int, process: str) -> bool:
         if pid == os.getpid():
             return (str(self._database.path), attempt) in _IN_THIS_PROCESS
-        try:
-            process = psutil.Process(pid)
-            # A pid is reused; the start time tells the process from its successor.
-            return abs(process.create_time() - process_started) < 1 and (
-                process.status() != psutil.STATUS_ZOMBIE
-            )
-        except psutil.NoSuchProcess:
-            return False
+        return identify_process(pid) == process  # a pid is reused
 
 
 def _reserve(db: sqlite3.Connection, stage: str, scope: str, usd: float) -> None:

@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS effects (
 CREATE TABLE IF NOT EXISTS attempts (
   id INTEGER PRIMARY KEY, key TEXT NOT NULL, stage TEXT NOT NULL, partition TEXT NOT NULL,
   status TEXT NOT NULL CHECK (status IN ('started', 'done', 'failed', 'unknown')),
-  run_id TEXT NOT NULL, pid INTEGER NOT NULL, process_started REAL NOT NULL,
+  run_id TEXT NOT NULL, pid INTEGER NOT NULL, process_started TEXT NOT NULL,
   started_at REAL NOT NULL, finished_at REAL, scope TEXT NOT NULL, reserved_usd REAL NOT NULL,
   model TEXT NOT NULL DEFAULT '', prompt_tokens INTEGER NOT NULL DEFAULT 0,
   completion_tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, error TEXT

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
@@ -156,6 +158,50 @@ def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path: Path) 
     ledger = open_ledger(tmp_path)
     assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
     process.wait(10)
+
+
+def test_a_step_of_the_clock_pays_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step moves `btime` and with it the start of every process in wall time."""
+    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
+        "time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    start = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) + 3600)
+    ledger = open_ledger(tmp_path)
+    assert ledger.list_unknown() == []
+    assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
+    process.wait(10)
+
+
+def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path: Path) -> None:
+    """The child's own identity is written, not that of the process that made the object."""
+    script = (
+        KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
+        .replace("def hang():", "import os\nif os.fork(): os.wait(); sys.exit()\ndef hang():")
+        .replace("time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')")
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    ledger = open_ledger(tmp_path)
+    assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
+    process.wait(10)
+
+
+def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(LedgerUnavailable, match=r"1,000,000 bytes are free.*nothing was sent"):
+        ledger.once("llm", "k", lambda: pytest.fail("was sent"), reserve_usd=0.01)
+    assert ledger.once("page", "free", lambda: Outcome(b"page")) == b"page"
+    assert ledger.spent() == 0
 
 
 def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Listener
-from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavailable
 from assets.servers.sandbox.process import Jailed, preflight, start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -49,6 +49,8 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
             started = start(launch, sandbox)
         except SandboxUnavailable as error:
             raise _make_no_sandbox_failure(error) from None
+        except LaunchRefused as error:
+            raise CallFailed("policy_denied", str(error), sent=False) from None
         async with _hold_running(started, sandbox, listener, wanted) as line:
             yield line
 

@@ -10,8 +10,8 @@ from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavailable
+from assets.servers.sandbox.docker import Docker, write_env_file
 from assets.servers.sandbox.spec import SandboxPolicy
 
 
@@ -27,6 +27,10 @@ def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callabl
     if problem := docker.pull(image):
         raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
+    try:
+        write_env_file(env)
+    except LaunchRefused as error:
+        raise PackageError("policy_denied", str(error)) from None
     return lambda: docker.image_command(image, recipe.args, env, sandbox)
 
 

@@ -12,7 +12,7 @@ from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Heard
-from assets.servers.sandbox.backend import Command
+from assets.servers.sandbox.backend import Command, LaunchRefused
 from assets.servers.sandbox.process import Jailed, start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.watchdog import Watchdog
@@ -64,7 +64,12 @@ def probe(
     limits = conversation or ProbePolicy()
     import_module("mcp")  # its first import takes 0.4 s, which are not the server's
     progress = Progress(time.monotonic())
-    with start(launch, policy) as jailed:
+    try:
+        started = start(launch, policy)
+    except LaunchRefused as error:
+        failure = Failure("policy_denied", str(error))
+        return ProbeResult("failed", failure.kind, failure.hint)
+    with started as jailed:
         watchdog = Watchdog(jailed, policy)
         relay = Relay(jailed, policy)
         with watchdog:

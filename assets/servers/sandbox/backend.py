@@ -20,9 +20,14 @@ class SandboxUnavailable(RuntimeError):
         self.what, self.why, self.how = what, why, how
 
 
+class LaunchRefused(ValueError):
+    """One launch that this backend cannot start safely: what of it, why, and what to do."""
+
+
 @dataclass(frozen=True)
 class Command:
-    """How one launch is started on the host.
+    """How one launch is started on the host. env: the started program's own, of our making: what a
+    listing chose is in none of it.
 
     files: descriptors it inherits, ours to close once it runs. root: pid of the tree's root where
     that is no child of the started process. end: ends what outlives the killed process group.
@@ -55,5 +60,5 @@ class Backend(Protocol):
         ...
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
-        """How to start the launch within the policy's limits."""
+        """How to start the launch within the policy's limits. Raises LaunchRefused."""
         ...

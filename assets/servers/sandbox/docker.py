@@ -11,18 +11,20 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from assets.servers.sandbox import environment, seccomp
-from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavailable
 from assets.servers.sandbox.docker_image import EMPTY, MERGED, build_empty_root, is_folder
 from assets.servers.sandbox.environment import MIB, make_memory_file
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 
 LABEL = "toolmill.owner"
 PINNED = re.compile(r"[a-z0-9][\w.\-/:]{0,250}@sha256:[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+_LINE_END = re.compile(r"[\n\r\0]")
 _UID_BASE, _UID_SPAN = 20_000, 40_000  # within the 65,536 users that a rootless engine may have
 _PIDS = 4  # `--init` and the shells of an image count too
 _CLIENT = ("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR")  # settings that the client itself reads
@@ -70,9 +72,11 @@ class Docker:
     ) -> Command:
         """The launch of a server that is an image: its own root and entry point, the same limits.
 
-        Raises ValueError unless the image is pinned by digest."""
+        Raises LaunchRefused unless the image is pinned by digest."""
         if not PINNED.fullmatch(image):
-            raise ValueError(f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned")
+            raise LaunchRefused(
+                f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned"
+            )
         launch = Launch((), env, cwd="")
         words = self.arguments(launch, policy, [])
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
@@ -111,25 +115,20 @@ class Docker:
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode}"]
         for mount in mounts:
-            kind = "" if mount.writable else ",readonly"
-            words += ["--mount", f"type=bind,src={mount.host},dst={mount.inside}{kind}"]
+            words += ["--mount", _describe_mount(mount)]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words
 
     def _build_command(self, words: Sequence[str], env: Mapping[str, str]) -> Command:
-        """Values go through a descriptor; those of several lines, which no env-file can hold,
-        through the client's own environment. Neither shows in a process list."""
+        """Values go through a descriptor and show in no process list. The client on the host has an
+        environment of ours alone: LD_PRELOAD of a listing would be its own."""
         name = f"toolmill-{uuid.uuid4().hex}"
-        long = {key: value for key, value in env.items() if "\n" in value and _is_free(key)}
-        lines = [f"{key}={_escape_line(value)}\n" for key, value in env.items() if key not in long]
-        files = [make_memory_file("".join(lines).encode("utf-8", "replace"))]
+        files = [make_memory_file(write_env_file(env))]
         files.append(make_memory_file(json.dumps(seccomp.build_profile()).encode()))
         env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
         given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
-        given += [word for key in long for word in ("--env", key)]
         argv = [self.program, words[0], *given, *words[1:]]
-        finder = _Root(self, name)
-        client = {**_client_settings(), **long}
-        return Command(argv, files, client, root=finder, end=lambda: self._remove_container(name))
+        end = partial(self._remove_container, name)
+        return Command(argv, files, _client_settings(), root=_Root(self, name), end=end)
 
     def _remove_container(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""
@@ -223,13 +222,29 @@ def _choose_user(launch: Launch, mounts: Sequence[Mount]) -> int:
     return launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
 
 
-def _is_free(name: str) -> bool:
-    """Whether the client can carry the variable without being changed by it."""
-    return name not in ("PATH", "HOME", "TMPDIR") and not name.startswith(_CLIENT)
+def write_env_file(env: Mapping[str, str]) -> bytes:
+    """The variables as an engine's env file. Raises LaunchRefused for what a line cannot hold: a
+    second line would be another variable, and a bare name one of the host's."""
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name):
+            raise LaunchRefused(f"variable {name[:80]!r}: no name that an env file can hold")
+        if _LINE_END.search(value):
+            raise LaunchRefused(
+                f"variable {name}: its value has a line break, which the env file of a container"
+                ' engine cannot hold; give it on one line, or set `sandbox.backend = "bubblewrap"`'
+            )
+    return "".join(f"{key}={value}\n" for key, value in env.items()).encode("utf-8", "replace")
 
 
-def _escape_line(value: str) -> str:
-    return value.replace("\n", " ").replace("\0", "")
+def _describe_mount(mount: Mount) -> str:
+    """The value of `--mount`, whose parts are parted by commas. Raises LaunchRefused."""
+    for path in (str(mount.host), mount.inside):
+        if re.search(r'[,"\n\r\0]', path):
+            raise LaunchRefused(
+                f"folder {path!r}: a container engine takes no comma or quote in it"
+            )
+    kind = "" if mount.writable else ",readonly"
+    return f"type=bind,src={mount.host},dst={mount.inside}{kind}"
 
 
 def _client_settings() -> dict[str, str]:

@@ -12,7 +12,30 @@ EATERS = {
     "memory in files nobody maps": Case(
         "x = []\nwhile True:\n    x.append(os.memfd_create('x'))"
         "\n    os.write(x[-1], b'x' * (4 << 20))",
+        "crashed",  # refused: no process of the sandbox need show what it holds
+    ),
+    "memory in files in flight": Case(
+        "import socket\npair = socket.socketpair()\nfor _ in range(100):\n"
+        "    f = os.memfd_create('x'); os.write(f, b'x' * (8 << 20))\n"
+        "    socket.send_fds(pair[0], [b'x'], [f]); os.close(f)\nserve([tool('held')])",
+        "crashed",
+        limits={"file_mb": 64},
+    ),
+    "segments of System V": Case(
+        "import ctypes\nlibc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+        "for _ in range(100):\n"
+        "    number = libc.shmget(0, 8 << 20, 0o1600); assert number >= 0\n"
+        "    address = libc.shmat(number, None, 0); ctypes.memset(address, 1, 8 << 20)\n"
+        "    libc.shmdt(ctypes.c_void_p(address))\nserve([tool('held')])",
+        "crashed",
+    ),
+    "memory in its folders": Case(
+        "for folder in ('/tmp', os.environ['HOME'], '/dev/shm'):\n"
+        "    try:\n        for n in range(50):\n"
+        "            open(f'{folder}/{n}', 'wb').write(b'x' * (8 << 20))\n"
+        "    except OSError: pass\nserve([tool('held')], lambda: time.sleep(1))",
         "out_of_memory",
+        limits={"tmp_mb": 512, "file_mb": 64},
     ),
     "memory of many processes": Case(
         "x = []\nfor _ in range(12):\n    if os.fork() == 0:\n        x = bytearray(40 << 20)"

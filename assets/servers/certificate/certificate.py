@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program, suite_digest
+from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
 from assets.servers.packages.mcpb import SERVER
 from assets.servers.sandbox.backend import Backend
 from assets.servers.sandbox.environment import build_environment
@@ -71,7 +72,7 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
     Raises SandboxUnavailable where there is no backend."""
     chosen = choose_backend(policy)
     about = {
-        "suite": suite_digest(),
+        "suite": digest([suite_digest(), MEMORY_ATTEMPTS]),
         "backend": chosen.name,
         "version": chosen.version(),
         "network": policy.network,
@@ -97,6 +98,7 @@ def judge_outcomes(
         else outcomes.get(attempt.name, "not run")
         for attempt in ATTEMPTS
     }
+    shown |= {name: outcomes.get(name, "not run") for name in MEMORY_ATTEMPTS}
     surface = {attempt.name for attempt in ATTEMPTS if attempt.surface}
     escaped = [n for n, how in shown.items() if how == "worked" and n not in surface]
     if outcomes.get("listener") == "reached" and network == "none":
@@ -115,7 +117,8 @@ def _run_cases(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> 
     if chosen.name == "none":
         return {}
     with place_canaries(toolchain.binds) as prepared:
-        outcomes = run_suite(suite_launch(prepared, toolchain), policy)
+        launch = suite_launch(prepared, toolchain)
+        outcomes = {**run_suite(launch, policy), **try_holding_memory(launch, policy)}
         return {**outcomes, "listener": "reached" if prepared.reached() else "untouched"}
 
 

@@ -31,6 +31,7 @@ class Command:
 
     files: descriptors it inherits, ours to close once it runs. root: pid of the tree's root where
     that is no child of the started process. end: ends what outlives the killed process group.
+    has_overrun: whether the kernel ended it for its memory; asked before `end`.
     """
 
     argv: Sequence[str]
@@ -39,6 +40,7 @@ class Command:
     cwd: str = "/"
     root: Callable[[], int | None] | None = None
     end: Callable[[], None] | None = None
+    has_overrun: Callable[[], bool] | None = None
 
 
 class Backend(Protocol):

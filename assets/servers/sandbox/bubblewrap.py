@@ -15,7 +15,8 @@ from typing import Any
 
 from assets.servers.sandbox import environment, seccomp
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.environment import MIB, make_memory_file
+from assets.servers.sandbox.control_group import find_parent_group, make_control_group
+from assets.servers.sandbox.environment import make_memory_file
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 
 _UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
@@ -39,13 +40,17 @@ class Bubblewrap:
         shared = policy.network == "full"
         return {
             "system_calls": "filtered" if seccomp.program() else "unfiltered",
+            "memory": "control group" if find_parent_group() else "watched",
             "host_loopback": "reachable" if shared else "unreachable",
         }
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
         uid = launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
         argv, files = build_command_line(launch, policy, uid)
-        return Command(argv, files, {"PATH": environment.SEARCH})
+        group, env = make_control_group(policy), {"PATH": environment.SEARCH}
+        if group is None:
+            return Command(argv, files, env)
+        return Command(group.wrap(argv), files, env, end=group.end, has_overrun=group.has_overrun)
 
 
 def build_command_line(
@@ -97,11 +102,11 @@ def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
         if os.path.exists(path):
             args += ["--ro-bind", os.path.realpath(path), path]
     args += ["--proc", "/proc", "--dev", "/dev"]
-    size = str(policy.tmp_mb * MIB)
-    args += ["--perms", "1777", "--size", str(64 * MIB), "--tmpfs", "/dev/shm"]
+    sizes = {path: str(size) for path, size in environment.limit_private_disks(policy).items()}
+    args += ["--perms", "1777", "--size", sizes["/dev/shm"], "--tmpfs", "/dev/shm"]
     args += ["--remount-ro", "/dev"]
-    args += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
-    args += ["--perms", "0777", "--size", size, "--tmpfs", HOME]
+    args += ["--perms", "1777", "--size", sizes["/tmp"], "--tmpfs", "/tmp"]
+    args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
     for path in launch.dirs:
         args += ["--perms", "0777", "--dir", path]
     for parent in _list_parents(launch.mounts):

@@ -52,7 +52,8 @@ class Docker:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         # The default bridge has an address of the host; what listens on all addresses answers it.
         reach = "reachable on the bridge" if policy.network == "full" else "unreachable"
-        return {"system_calls": "filtered", "host_loopback": reach, "image": self.image}
+        about = {"system_calls": "filtered", "memory": "engine", "image": self.image}
+        return {**about, "host_loopback": reach}
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
         mounts = list(launch.mounts)
@@ -94,9 +95,8 @@ class Docker:
     ) -> list[str]:
         """`run` and its options, up to the image; pure but for the user's number."""
         uid = _choose_user(launch, mounts)
-        size = policy.tmp_mb * MIB
-        # The watchdog on the tree's memory is to speak first: it knows the reason.
-        memory = f"{policy.memory_mb * 5 // 4 + 64}m"
+        sizes = environment.limit_private_disks(policy)
+        memory = f"{environment.cap_memory(policy) // MIB}m"
         words = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--read-only"]
         words += ["--network", "none" if policy.network == "none" else "bridge"]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -104,7 +104,7 @@ class Docker:
         words += ["--memory", memory, "--memory-swap", memory, "--hostname", "sandbox"]
         words += [
             "--shm-size",
-            str(64 * MIB),
+            str(sizes["/dev/shm"]),
             "--oom-score-adj",
             "500",
             "--label",
@@ -113,7 +113,7 @@ class Docker:
         for name, (soft, hard) in environment.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
-            words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode}"]
+            words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={sizes[path]},mode={mode}"]
         for mount in mounts:
             words += ["--mount", _describe_mount(mount)]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words

@@ -64,6 +64,20 @@ def build_prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> li
     return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in kept.items()], "--"]
 
 
+def limit_private_disks(policy: SandboxPolicy) -> dict[str, int]:
+    """Bytes of each private file system. They lie in memory: all of them full are within its
+    limit."""
+    shared = min(64, policy.memory_mb // 8)
+    each = min(policy.tmp_mb, (policy.memory_mb - shared) // 2)
+    return {"/tmp": each * MIB, HOME: each * MIB, "/dev/shm": shared * MIB}
+
+
+def cap_memory(policy: SandboxPolicy) -> int:
+    """Bytes at which the kernel ends a sandbox as a whole, where it can: the watchdog on the tree's
+    memory is to speak first, because it knows the reason."""
+    return (policy.memory_mb * 5 // 4 + 64) * MIB
+
+
 def make_memory_file(data: bytes) -> int:
     """A descriptor that reads `data`: handed over without a file or a process list showing it."""
     descriptor = os.memfd_create("toolmill")

@@ -81,12 +81,15 @@ def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
 
 
 class Jailed:
-    """A running sandbox. Use as a context manager: leaving it ends the whole tree."""
+    """A running sandbox. Use as a context manager: leaving it ends the whole tree. overran: whether
+    the kernel had ended it for its memory, once it is killed."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", command: Command | None = None) -> None:
         self.process = process
         self._root = command.root if command else None
         self._end = command.end if command else None
+        self._has_overrun = command.has_overrun if command else None
+        self.overran = False
 
     @property
     def pid(self) -> int:
@@ -104,6 +107,7 @@ class Jailed:
         self.process.wait()
         end, self._end = self._end, None
         if end:
+            self.overran = self._has_overrun() if self._has_overrun else False
             end()
 
     def ends_within(self, seconds: float) -> bool:

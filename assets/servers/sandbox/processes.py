@@ -70,15 +70,14 @@ def _read_stat(pid: int) -> Stat | None:
 
 
 def read_proportional(pid: int, otherwise: int) -> int:
-    """PSS bytes of one process, or `otherwise` where the kernel does not tell."""
+    """PSS bytes of one process, what was swapped out counted (it may ask for that itself), or
+    `otherwise` where the kernel does not tell."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:
-            for line in file:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return otherwise
+            counted = [line.split() for line in file if line.startswith(("Pss:", "SwapPss:"))]
+        return sum(int(words[1]) * 1024 for words in counted) or otherwise
+    except (OSError, ValueError, IndexError):
+        return otherwise
 
 
 def memory_files(pids: Iterable[int]) -> int:

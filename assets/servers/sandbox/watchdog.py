@@ -19,6 +19,7 @@ from assets.servers.sandbox.spec import HOME, SandboxPolicy
 _MIB = 1024 * 1024
 _EVERY_S = 0.05
 _MAX_INODES = 100_000
+_INODE = 1024  # bytes of the kernel's memory that a file takes besides its contents, about
 _OWN_THREADS = 3  # bubblewrap's own processes
 
 
@@ -45,6 +46,7 @@ class Watchdog:
         self._seen_at = time.monotonic()
         self.idle_s = 0.0
         self._samples = 0
+        self._disks: list[_Disk] = []
         self.breach: Breach | None = None
         self.peak_mb = 0.0
         self.every_s = _EVERY_S
@@ -56,6 +58,8 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        if self.breach is None and self._jailed.overran:
+            self.breach = Breach("memory", f"the kernel's limit for {self._policy.memory_mb} MB")
 
     def measure(self) -> None:
         """Takes one more sample of the memory, for a tree that lived too short to be met."""
@@ -83,8 +87,7 @@ class Watchdog:
         threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
         if threads >= self._policy.processes - 1:
             return Breach("processes", f"{threads} of {self._policy.processes}")
-        breach = self._find_memory_breach(pids, stats)
-        return breach or (self._find_disk_breach(pids) if self._samples % 8 == 2 else None)
+        return self._find_memory_breach(pids, stats) or self._find_disk_breach()
 
     def _note_activity(self, stats: Sequence[Stat], now: float) -> None:
         """A machine under load starves the server, and us: one that waits for a processor is not
@@ -102,26 +105,46 @@ class Watchdog:
     ) -> Breach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
-        resident = sum(stats[pid].resident for pid in pids) / _MIB
+        self._disks = _read_private_disks(pids) or self._disks
+        disks = sum(disk.size for disk in self._disks) / _MIB
+        resident = sum(stats[pid].resident for pid in pids) / _MIB + disks
         if always or resident > limit * 0.7 or self._samples % 4 == 1:
             used = sum(read_proportional(pid, stats[pid].resident) for pid in pids) / _MIB
-            used += memory_files(pids) / _MIB
+            used += memory_files(pids) / _MIB + disks
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
                 return Breach("memory", f"{used:.0f} MB of {limit} MB")
         return None
 
-    def _find_disk_breach(self, pids: list[int]) -> Breach | None:
+    def _find_disk_breach(self) -> Breach | None:
         """The size of the private file systems is capped by the mount; inodes are not."""
-        for folder in ("tmp", HOME.lstrip("/"), "dev/shm"):
-            try:
-                seen = f"/proc/{pids[-1]}/root/{folder}"
-                if os.path.exists(f"/{folder}") and os.path.samefile(seen, f"/{folder}"):
-                    continue  # it has not left the host's tree yet: a /tmp of ours is no sin of its
-                stat = os.statvfs(seen)
-            except (OSError, IndexError):
-                continue
-            used = stat.f_files - stat.f_ffree
-            if used > _MAX_INODES:
-                return Breach("disk", f"{used} files in /{folder}")
+        for disk in self._disks:
+            if disk.inodes > _MAX_INODES:
+                return Breach("disk", f"{disk.inodes} files in {disk.folder}")
         return None
+
+
+@dataclass(frozen=True)
+class _Disk:
+    """A private file system: where, files in it, and the bytes of memory that it takes."""
+
+    folder: str
+    inodes: int
+    size: int
+
+
+def _read_private_disks(pids: Sequence[int]) -> list[_Disk]:
+    """The private file systems as the last process of a tree sees them."""
+    found = []
+    for folder in ("/tmp", HOME, "/dev/shm"):
+        try:
+            seen = f"/proc/{pids[-1]}/root{folder}"
+            if os.path.exists(folder) and os.path.samefile(seen, folder):
+                continue  # it has not left the host's tree yet: a /tmp of ours is no sin of its
+            stat = os.statvfs(seen)
+        except (OSError, IndexError):
+            continue
+        inodes = stat.f_files - stat.f_ffree
+        size = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + inodes * _INODE
+        found.append(_Disk(folder, inodes, size))
+    return found

@@ -13,12 +13,14 @@ from assets.servers.certificate.certificate import (
     suite_launch,
 )
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
-from assets.servers.sandbox import spec
+from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
+from assets.servers.sandbox import bubblewrap, environment, seccomp, spec, watchdog
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import require_sandbox
 
-REFUSED = {attempt.name: "refused" for attempt in ATTEMPTS} | dict.fromkeys(CONTROLS, "worked")
+NAMES = [*(attempt.name for attempt in ATTEMPTS), *MEMORY_ATTEMPTS]
+REFUSED = dict.fromkeys(NAMES, "refused") | dict.fromkeys(CONTROLS, "worked")
 ABOUT = {"backend": "test", "suite": "s"}
 
 
@@ -32,7 +34,7 @@ def real(monkeypatch):
 def test_the_sandbox_of_this_host_passes():
     given = certify(SandboxPolicy(), find_toolchain())
     assert given.passed, given.escaped
-    assert (given.escaped, given.n) == ((), len(ATTEMPTS))
+    assert (given.escaped, given.n) == ((), len(NAMES))
     assert set(given.facts()["attempts"].values()) == {"refused"}
     assert given.facts()["host_loopback"] == "unreachable"
 
@@ -90,6 +92,29 @@ def test_a_toolchain_that_shows_its_neighbours_is_found(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("real")
+def test_memory_that_no_process_shows_is_within_the_limit():
+    with place_canaries() as prepared:
+        launch = suite_launch(prepared, find_toolchain())
+        found = try_holding_memory(launch, SandboxPolicy())
+    assert found == dict.fromkeys(MEMORY_ATTEMPTS, "refused")
+
+
+@pytest.mark.usefixtures("real")
+def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
+    """Without the filter, the sizes and the count of the folders: as it was."""
+    large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
+    monkeypatch.setattr(seccomp, "program", lambda: None)
+    monkeypatch.setattr(environment, "limit_private_disks", lambda policy: large)
+    monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
+    monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
+    with place_canaries() as prepared:
+        found = try_holding_memory(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+    assert found == dict.fromkeys(MEMORY_ATTEMPTS, "worked")
+    escaped = judge_outcomes(ABOUT, {**REFUSED, **found}, "none").escaped
+    assert set(escaped) == set(MEMORY_ATTEMPTS)
+
+
+@pytest.mark.usefixtures("real")
 def test_an_open_network_that_was_not_granted_is_found():
     with place_canaries() as prepared:
         launch = suite_launch(prepared, find_toolchain())
@@ -123,6 +148,7 @@ def test_each_control_must_work_and_each_attempt_be_refused():
         assert judge_outcomes(ABOUT, {**REFUSED, name: "refused"}, "none").escaped == (
             "nothing_ran",
         )
+    assert judge_outcomes(ABOUT, {**REFUSED, "holds_memory_in_flight": "worked"}, "none").escaped
     for attempt in ATTEMPTS:
         given = judge_outcomes(ABOUT, {**REFUSED, attempt.name: "worked"}, "none")
         assert given.escaped == (() if attempt.surface else (attempt.name,))

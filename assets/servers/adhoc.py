@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.scan import scan_list
 from assets.marketplaces.listing import EnvVar, Listing, Package
+from assets.servers.deploy.confirm import digest_confirmed
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.package import describe_certificate, probe_launch_behaviour
 from assets.servers.deploy.policy import DeployPolicy
@@ -67,6 +68,8 @@ def probe_target(
         return _format_answer(recipe.server_id, None, Deployed(failed))
     if recipe.ecosystem == "remote":
         recipe = recipe.model_copy(update={"transport": "auto"})
+    typed = {recipe.server_id: (digest_confirmed(recipe),)}  # by whom it would be confirmed
+    policy = replace(policy, confirmed=typed)
     return _format_answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
 
 

@@ -28,6 +28,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         secrets=secrets,
         accounts=Accounts(settings.state_path(), secrets),
         grants=grants,
+        confirmed={name: one.confirmed for name, one in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
     )

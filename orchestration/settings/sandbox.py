@@ -45,6 +45,9 @@ class Server(ServerSecrets):
     """What one server is given: where its secrets are, its account, its network."""
 
     network: Literal["none", "full"] | None = None
+    confirmed: tuple[str, ...] = Field(
+        default=(), description="digests of recipes whose arguments and variables you confirmed"
+    )
 
     @field_validator("env", "headers")
     @classmethod

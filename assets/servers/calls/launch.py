@@ -6,6 +6,7 @@ from typing import Any
 
 from assets.servers.calls.result import CallFailed
 from assets.servers.credentials.secrets import Given, SecretError
+from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.deploy import find_refusal
 from assets.servers.deploy.package import list_given_names
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
@@ -28,7 +29,8 @@ class Wanted:
 
 
 def plan_launch(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy) -> Wanted:
-    """Raises CallFailed where the settings refuse the server or a real secret is missing."""
+    """Raises CallFailed where the settings refuse the server, a real secret is missing, or its user
+    has not confirmed what the listing chose."""
     if facts is None:
         raise CallFailed("unknown_server", f"no recipe of {server_id!r}", sent=False)
     try:
@@ -49,6 +51,8 @@ def plan_launch(server_id: str, facts: Mapping[str, Any] | None, policy: DeployP
     except SecretError as error:
         raise CallFailed("needs_secret", "", fix=str(error), sent=False) from None
     check_secrets(recipe, given)
+    if unconfirmed := find_unconfirmed(recipe, given, policy):
+        raise CallFailed.of(unconfirmed, sent=False)
     made_up = sorted(set(recipe.placeholders) - list_given_names(given))
     scripts = needs_scripts(facts)
     key = digest({"recipe": recipe.digest, "scripts": scripts, "conditions": under})

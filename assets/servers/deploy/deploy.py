@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given, SecretError
+from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.image import run_image
 from assets.servers.deploy.package import list_given_names, probe_behaviour, run_package
 from assets.servers.deploy.policy import DeployPolicy
@@ -29,6 +30,8 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
         given = policy.secrets.given(recipe.server_id)
     except SecretError as error:
         return make_failed(Failure("needs_secret", str(error)))
+    if refused := find_unconfirmed(recipe, given, policy):
+        return make_failed(refused)
     if recipe.ecosystem == "remote":
         found = _deploy_remote(recipe, given, policy)
     elif recipe.ecosystem == "oci":

@@ -6,6 +6,7 @@ from typing import Any
 
 from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import Artifact, ensure_artifact
@@ -158,6 +159,8 @@ class _Package:
         while extra := make_next_guess(
             last.recipe, last.result, tried, reads=reads, placeholders=made_up
         ):
+            if find_unconfirmed(extra, self.given, self.policy):
+                continue  # arguments or variables that nobody confirmed, beside a secret
             older = extra.as_of != last.recipe.as_of
             try:
                 artifact = self.fetch(extra) if older else last.artifact

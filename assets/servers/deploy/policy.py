@@ -22,7 +22,8 @@ class DeployPolicy:
 
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
     remote servers and probes none. accounts: of remote servers. grants: servers whose network
-    differs from the sandbox's. placeholders: whether a further try may make up values. outside:
+    differs from the sandbox's. confirmed: by server, digests of recipes whose arguments and
+    variables its user confirmed. placeholders: whether a further try may make up values. outside:
     whether remote servers beyond this host may be asked. twice: whether each server is asked a
     second time, by somebody else.
     """
@@ -34,6 +35,7 @@ class DeployPolicy:
     secrets: Secrets = field(default_factory=lambda: Secrets({}, bytes(16)))
     accounts: Accounts | None = None
     grants: Mapping[str, Network] = field(default_factory=dict)
+    confirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     placeholders: bool = True
     outside: bool = True
     twice: bool = True
@@ -68,6 +70,8 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
         "secrets": _read_fingerprint(server_id, policy),
     }
+    if confirmed := policy.confirmed.get(server_id):
+        facts["confirmed"] = sorted(confirmed)
     return digest(facts)
 
 

@@ -38,6 +38,11 @@ KINDS: dict[str, Kind] = {
     "needs_secret": Kind(
         "the server checks its credentials before it lists tools: give it real ones", 7 * _DAY, "us"
     ),
+    "needs_confirmation": Kind(
+        "what a listing chose runs beside your secret or grant only once you confirmed it",
+        None,
+        "us",
+    ),
     "needs_argument": Kind(
         "the server needs an argument that the listing does not name", 7 * _DAY, "us"
     ),

@@ -2,7 +2,9 @@
 
 import os
 import random
+import re
 
+from assets.servers.sandbox.backend import LaunchRefused
 from assets.servers.sandbox.spec import HOME, Launch, SandboxPolicy
 
 MIB = 1024 * 1024
@@ -13,6 +15,7 @@ ETC = (
     *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/fonts"),
     "/etc/pki",
 )
+_LOADER = re.compile(r"LD_.*|GCONV_PATH|GETCONF_DIR|GLIBC_TUNABLES|LOCPATH|MALLOC_.*|NLSPATH")
 _BASE = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -25,7 +28,12 @@ _BASE = {
 
 
 def build_environment(launch: Launch) -> dict[str, str]:
-    """The whole environment of the launch."""
+    """The whole environment of the launch. Raises LaunchRefused for what the C library's loader
+    obeys in the program that sets the limits, before it has set them."""
+    if taken := sorted(name for name in launch.env if _LOADER.fullmatch(name)):
+        raise LaunchRefused(
+            f"variable {taken[0]}: it would load code ahead of the sandbox's limits"
+        )
     return {**_BASE, **launch.env, "HOME": HOME}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.sandbox import bubblewrap, docker, process
+from assets.servers.sandbox.backend import LaunchRefused
 from assets.servers.sandbox.process import (
     SandboxUnavailable,
     choose_backend,
@@ -59,6 +60,12 @@ def test_a_mount_is_read_only_unless_it_is_said_to_be_writable(tmp_path):
     assert "Read-only" in err
     _run("touch", "/x/b", mounts=(Mount(tmp_path, "/x", writable=True),))
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES"])
+def test_nothing_is_loaded_into_the_program_that_sets_the_limits(name):
+    with pytest.raises(LaunchRefused, match=f"variable {name}: .*limits"):
+        bubblewrap.Bubblewrap().command(Launch(("true",), {name: "/x.so"}), SandboxPolicy())
 
 
 @pytest.mark.usefixtures("real")

@@ -1,0 +1,85 @@
+"""What a listing may choose beside its user's secret or network grant: what the user confirmed."""
+
+import json
+import re
+from collections.abc import Mapping
+
+from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.recipes.placeholders import split_words
+from assets.servers.recipes.recipe import Recipe
+
+_MOST = 2000  # characters that a user is asked to read
+# What a loader, an interpreter, a shell or a TLS library does before the server's own first line.
+_CODE = re.compile(
+    r"(?i)(?!NODE_ENV$)((LD|DYLD|NODE|TS_NODE|BUN|DENO|ELECTRON|DOTNET|_?JAVA|JDK|BASH|GIT|NPM|UV|PIP"
+    r"|SSL|OPENSSL|MALLOC|GLIBC|GCONV)_\w*|(PYTHON|PERL5|RUBY(OPT|LIB))\w*|PATH|ENV|IFS|SHELLOPTS"
+    r"|LOCPATH|NLSPATH|GETCONF_DIR|SSLKEYLOGFILE|(REQUESTS|CURL)_CA_BUNDLE)"
+)
+# Where a server sends what it holds, read word by word: GITHUB_API_URL, httpsProxy, DD_SITE.
+_PLACE = re.compile(
+    r"\b(proxy|ur[il]s?|endpoints?|hosts?|hostname|domains?|base|origin|gateway|webhook|addr(ess)?"
+    r"|site|instance|dsn|issuer|authority)\b|(proxy|url|endpoint|host)$"
+)
+
+
+def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Failure | None:
+    """Why a recipe is not launched with what its user gave it; None where nothing was given, the
+    listing chose nothing, or its user confirmed what it chose."""
+    gift = _describe_gift(recipe, given, policy)
+    if gift is None:
+        return None
+    env = {name: value for name, value in recipe.env if name not in given.env}
+    sent = {name.lower() for name in given.headers}
+    headers = {name: value for name, value in recipe.headers if name.lower() not in sent}
+    server = f'[servers."{recipe.server_id}"'
+    if taken := sorted(name for name in env if is_redirecting(name)):
+        example = f'{server}.env] {taken[0]} = "env:{taken[0]}"'
+        return Failure(
+            "policy_denied",
+            f"{recipe.server_id} has {gift}, and {', '.join(taken)[:300]} of its listing decide"
+            f" what code runs or where that goes; give your own value ({example} in toolmill.toml)",
+        )
+    if not (env or headers or recipe.args):
+        return None
+    wanted = digest_confirmed(recipe)
+    if wanted in policy.confirmed.get(recipe.server_id, ()):
+        return None
+    shown = _describe_choice(recipe, env, headers)
+    if len(shown) > _MOST:
+        found = f"{recipe.server_id}: {len(shown)} characters of arguments and variables"
+        return Failure("policy_denied", f"{found}, at most {_MOST} can be confirmed")
+    return Failure(
+        "needs_confirmation",
+        f"{recipe.server_id} has {gift}, and its listing chose {shown}; if that is right, write"
+        f' {server}] confirmed = ["{wanted}"] in toolmill.toml',
+    )
+
+
+def is_redirecting(name: str) -> bool:
+    """Whether a variable decides what code runs besides the server's, or where it sends things."""
+    return bool(_CODE.fullmatch(name) or _PLACE.search(split_words(name)))
+
+
+def digest_confirmed(recipe: Recipe) -> str:
+    """The recipe's digest without what its user need not look at: which values are made up, those
+    of further tries, and the date of its dependencies."""
+    fixed = {"placeholders": (), "spare_env": (), "as_of": None}
+    return recipe.model_copy(update=fixed).digest
+
+
+def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | None:
+    """What of the user's the launch is given. A grant is one for this server: `sandbox.network`
+    trusts all alike."""
+    remote, accounts = recipe.ecosystem == "remote", policy.accounts
+    if given.env or given.headers or (remote and accounts and accounts.known(recipe.server_id)):
+        return "your secret"
+    granted = not remote and policy.grants.get(recipe.server_id) == "full"
+    return "the network" if granted else None
+
+
+def _describe_choice(recipe: Recipe, env: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    """ASCII: third-party text that a user reads before agreeing to it."""
+    parts = {"arguments": list(recipe.args), "variables": dict(env), "headers": dict(headers)}
+    return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)

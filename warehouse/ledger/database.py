@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from warehouse.ledger.catch_up import apply_events
 from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
@@ -13,7 +14,7 @@ from warehouse.ledger.files import (
     journal_of,
     make_unavailable,
 )
-from warehouse.ledger.journal import Journal, replay_journal, write_whole
+from warehouse.ledger.journal import Journal, read_events, replay_journal, write_whole
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 
@@ -32,7 +33,10 @@ class Database:
             )
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
             self._db.executescript(_SCHEMA.read_text())
-            self.journal = self._open_journal()
+            self._journal: Journal | None = None
+            self.journal = self._journal = self._open_journal()
+            with self.transaction():
+                pass  # reads what the journal has and the database lost
         except (sqlite3.Error, OSError) as error:
             raise make_unavailable(path, error) from error
 
@@ -58,13 +62,31 @@ class Database:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
+                    self._read_journal()
                     yield self._db
+                    self._note_journal()
                 except BaseException:
                     self._db.execute("ROLLBACK")
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise make_unavailable(self.path, error) from error
+
+    def _read_journal(self) -> None:
+        """Makes up for what the journal has and the database lost: a received answer is not paid
+        for again because the commit behind its line was killed or found no room."""
+        row = self._db.execute("SELECT size FROM journaled").fetchone()
+        if row and self._journal and self._journal.measure() > row[0]:
+            apply_events(self._db, read_events(self._journal.path, row[0]))
+
+    def _note_journal(self) -> None:
+        if self._journal:
+            size = self._journal.measure()
+            self._db.execute(
+                "INSERT INTO journaled VALUES (1, ?) ON CONFLICT (one) DO UPDATE"
+                " SET size = excluded.size WHERE size <> excluded.size",
+                (size,),
+            )
 
     def find_blob(self, key: str) -> str | None:
         """The blob of an effect that is done. No transaction: a reader of WAL never waits for a

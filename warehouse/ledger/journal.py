@@ -7,7 +7,7 @@ its line break, so that one that a full disk tore spoils no other.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ class Journal:
         """Appends one event. Raises OSError when the disk does not take the whole line."""
         line = "\n" + json.dumps({"is": event, **row}, separators=(",", ":"))
         write_all(self._file, line.encode())
+
+    def measure(self) -> int:
+        """Its size in bytes."""
+        return os.fstat(self._file).st_size
 
     def close(self) -> None:
         os.close(self._file)
@@ -78,17 +82,26 @@ class Replayed:
 def replay_journal(path: Path) -> Replayed:
     """What the journal holds; lines that cannot be read are counted and left out."""
     found = Replayed()
-    if not path.exists():
-        return found
-    with path.open("rb") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                found.apply(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                found.torn += 1
+    for event in read_events(path):
+        try:
+            found.apply(event)
+        except (KeyError, TypeError, AttributeError):
+            found.torn += 1
     return found
+
+
+def read_events(path: Path, start: int = 0) -> Iterator[Any]:
+    """The lines from byte `start` on, as they were written; None for one that is not JSON."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    yield None
 
 
 def write_whole(path: Path, held: Replayed) -> None:

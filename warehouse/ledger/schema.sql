@@ -22,3 +22,8 @@ INSERT INTO paid SELECT scope, SUM(usd) FROM attempts
   WHERE NOT EXISTS (SELECT 1 FROM paid) GROUP BY scope;
 CREATE INDEX IF NOT EXISTS attempts_held ON attempts (scope, reserved_usd)
   WHERE status IN ('started', 'unknown');
+-- How much of the journal this database has seen: what lies behind it was written by a transaction
+-- that was killed, or that a full disk undid, between journal and commit.
+CREATE TABLE IF NOT EXISTS journaled (
+  one INTEGER PRIMARY KEY CHECK (one = 1), size INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -160,6 +160,52 @@ def test_an_empty_database_beside_a_journal_is_not_taken_for_a_new_ledger(tmp_pa
     assert_kept(tmp_path)
 
 
+@pytest.mark.parametrize("statement", ["UPDATE attempts SET status = 'done'", "INSERT OR REPLACE"])
+def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
+    tmp_path: Path, statement: str
+) -> None:
+    """Its line is in the journal, its blob is whole: only the database lost it."""
+    ledger = open_ledger(tmp_path)
+
+    class Full:
+        """The connection, on a disk that is full when the answer is written."""
+
+        def __init__(self, inner: sqlite3.Connection) -> None:
+            self.inner, self.full = inner, True
+
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            if self.full and sql.startswith(statement):
+                self.full = False
+                raise sqlite3.OperationalError("database or disk is full")
+            return self.inner.execute(sql, *values)
+
+    real = ledger._database._db
+    ledger._database._db = Full(real)  # type: ignore[assignment]
+    with pytest.raises(LedgerUnavailable, match="disk is full"):
+        ledger.once("llm", "k", lambda: Outcome(b"paid", "m", 1, 2, 0.04), reserve_usd=0.1)
+    ledger._database._db = real
+    assert ledger.once("llm", "k", lambda: pytest.fail("paid twice"), reserve_usd=0.1) == b"paid"
+    assert ledger.spent() == pytest.approx(0.04)
+    assert check(ledger.path, ledger.blobs).healthy
+
+
+def test_a_kill_between_journal_and_commit_pays_nothing_twice(tmp_path: Path) -> None:
+    ledger = lived_in(tmp_path)
+    ledger.close()
+    saved = ledger.path.read_bytes()
+    again = open_ledger(tmp_path)
+    again.set_budget("other", 2.0)
+    again.forget("k2")
+    again.close()
+    for name in ("-wal", "-shm"):
+        (tmp_path / f"ledger.db{name}").unlink(missing_ok=True)
+    ledger.path.write_bytes(saved)  # the database as before these commits, the journal as after
+    last = open_ledger(tmp_path)
+    assert last.once("llm", "k2", lambda: Outcome(b"anew")) == b"anew", "it was forgotten"
+    last.close()
+    assert check(ledger.path, ledger.blobs).healthy
+
+
 HOLDER = """
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)

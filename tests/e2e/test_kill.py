@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from warehouse.store import Warehouse
 
 # (stage, attempts of it in the ledger at which the process is killed)
-FEW = [("deploy", 3), ("llm:judge", 40), ("train:caller", 1)]
+FEW = [("deploy", 3), ("llm:judge", 40)]
 POINTS = [
     ("page", 2),
     ("deploy", 3),

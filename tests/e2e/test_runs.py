@@ -211,7 +211,7 @@ async def converse(release: Path, home: Path) -> None:
         found = await call_json(session, "find_tools", query="explain a term of the glossary")
         term = found["answers"][0]["hits"][0]["tool_id"]
         said = await call_json(session, "call_tool", tool_id=term, arguments={"term": "drift"})
-        assert "one night and the next" in json.dumps(said)
+        assert "one run and the next" in json.dumps(said)
         wrong = await call_json(session, "call_tool", tool_id=slug, arguments={"headlin": "x"})
         assert "headline" in json.dumps(wrong)
 

@@ -97,7 +97,7 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
     call = {"name": one["tool"], "arguments": one["arguments"]}
     tools = json.loads(row["tools"])
     assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
-    _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], call)
+    _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], [call])
     both = tokenizer.apply_chat_template(
         [*row["prompt"], *row["completion"]], tools=tools, tokenize=False
     )

@@ -60,8 +60,7 @@ def probe_target(
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
         policy = _allow_address(listing.url, policy)
-    loopback = policy.sandbox.allow_loopback
-    resolve = Resolver(policy.home, toolchain, ledger, run_date, allow_loopback=loopback)
+    resolve = Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
     recipe = plan_recipe(listing, resolve)
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)

@@ -39,6 +39,14 @@ class Sandbox(SandboxSettings):
             raise ValueError(f"expected {least} or more")
         return value
 
+    @field_validator("fetch_hosts")
+    @classmethod
+    def _check_hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+(:\d{1,5})?", name):
+                raise ValueError(f"{name!r}: expected `host` or `host:port`")
+        return names
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Server(ServerSecrets):

@@ -18,6 +18,7 @@ from typing import Any
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program, suite_digest
 from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
 from assets.servers.packages.mcpb import SERVER
+from assets.servers.packages.run_tool import describe_fetch_network
 from assets.servers.sandbox.backend import Backend
 from assets.servers.sandbox.environment import build_environment
 from assets.servers.sandbox.process import choose_backend, start
@@ -76,6 +77,8 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
         "backend": chosen.name,
         "version": chosen.version(),
         "network": policy.network,
+        "fetch_network": describe_fetch_network(chosen.name),
+        "fetch_hosts": sorted(policy.fetch_hosts),
         **chosen.facts(policy),
     }
     with _lock:

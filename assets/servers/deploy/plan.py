@@ -54,9 +54,7 @@ def deploy_listings(
     or the ledger's own errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
-    resolve = resolve or Resolver(
-        policy.home, toolchain, ledger, run_date, allow_loopback=policy.sandbox.allow_loopback
-    )
+    resolve = resolve or Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
     before = {row["server_id"]: row for row in previous}
     jobs = plan_jobs(listings, before, policy)
     result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))

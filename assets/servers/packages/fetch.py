@@ -2,23 +2,18 @@
 
 import json
 import os
-import shutil
-import time
-import uuid
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from assets.servers.packages.install import INSTALLERS, TREE, Workshop
-from assets.servers.packages.run_tool import fetch_policy, own_path
+from assets.servers.packages.install import INSTALLERS, Workshop
+from assets.servers.packages.run_tool import fetch_policy
+from assets.servers.packages.staging import MANIFEST, TREE, open_staging
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
 from warehouse.storage.digest import digest
 
-_MANIFEST = "toolmill.json"
 _MAX_ARTIFACT_MB = 2048
 _BUILT = ("npm", "pypi")  # whose packages may bring scripts and builds
 
@@ -81,58 +76,24 @@ def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
     folder = workshop.home / "artifacts" / name
-    if not (folder / _MANIFEST).exists():
+    if not (folder / MANIFEST).exists():
         _fetch_into(recipe, folder, workshop)
-    facts = json.loads((folder / _MANIFEST).read_bytes())
+    facts = json.loads((folder / MANIFEST).read_bytes())
     lists = {name: tuple(facts[name]) for name in ("argv", "placeholders")}
     return Artifact(folder / TREE, **{**facts, **lists})
 
 
 def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
-    staging = workshop.home / "cache" / "staging" / uuid.uuid4().hex
-    _sweep_staging(staging.parent)
-    (staging / TREE).mkdir(parents=True)
-    own_path(staging)
-    own_path(staging / TREE)
     try:
-        install = INSTALLERS[recipe.ecosystem]
-        facts = install(recipe, staging, workshop)
-        if (staging / TREE).is_symlink():  # it would be mounted for the server, wherever it leads
-            raise PackageError(
-                "build_failed", "its install scripts put a link in place of its folder"
-            )
-        shutil.rmtree(staging / "caches", ignore_errors=True)  # of an attempt with scripts
-        size = _measure_megabytes(staging)
-        if size > _MAX_ARTIFACT_MB:
-            raise PackageError("oversize", f"installs {size:.0f} MB")
-        facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
-        _write_manifest(staging, facts)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            staging.rename(folder)
-        except OSError:
-            if not (folder / _MANIFEST).exists():  # else another run was first with the same
-                raise
+        with open_staging(workshop.home) as staging:
+            facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)
+            size = _measure_megabytes(staging.tree)
+            if size > _MAX_ARTIFACT_MB:
+                raise PackageError("oversize", f"installs {size:.0f} MB")
+            facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
+            staging.publish(facts, folder)
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _write_manifest(staging: Path, facts: dict[str, Any]) -> None:
-    """A script of the package may have left a link in its place, to write elsewhere through us."""
-    path = staging / _MANIFEST
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as f:
-        f.write(json.dumps(facts))
-
-
-def _sweep_staging(folder: Path) -> None:
-    """Removes what fetches that were killed left behind more than a day ago."""
-    for path in folder.glob("*"):
-        with suppress(OSError):
-            if path.stat().st_mtime < time.time() - 86_400:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _measure_megabytes(folder: Path) -> float:

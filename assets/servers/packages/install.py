@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
@@ -15,6 +16,7 @@ from assets.servers.packages import unpack
 from assets.servers.packages.download import download
 from assets.servers.packages.mcpb import SERVER, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
+from assets.servers.packages.staging import TREE, Staging, open_folder, open_plain
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
@@ -22,11 +24,13 @@ from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest, read_sha256
 
-TREE = "tree"  # the part that the run phase sees
+_INSIDE = f"{FETCH}/{TREE}"
+_MAX_JSON = 1 << 26
 _UNPACK_MB = 256  # of memory: names of 20,000 entries take a tenth of it
 _NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")
 _NPM_ABSENT = r"\bE404\b|\bETARGET\b|No matching version|404 Not Found"
-_NPM_BUILD = r"EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
+# A dependency from git is refused: by its own code where npm knows the setting.
+_NPM_BUILD = r"EALLOWGIT|/bin/false|EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
 _UV_BUILD = (
     r"No solution found|no wheels|building .{0,40}disabled|requires-python|only-binary"
     r"|Failed to build|no (usable|compatible) wheel"
@@ -44,11 +48,10 @@ class Workshop:
     scripts: bool = False
 
 
-def _install_npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_npm(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
     node, npm = workshop.toolchain.require_node()
-    tree = f"{FETCH}/staging/{staging.name}/{TREE}"
     argv = (
-        *(str(node), str(npm), "install", "--prefix", tree, "--omit=dev"),
+        *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev"),
         *(() if workshop.scripts else ("--ignore-scripts",)),
         *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
         *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
@@ -58,11 +61,11 @@ def _install_npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str,
         said = finished.said
         kind = _classify_words(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
         raise PackageError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
-    lock = _read_json(staging / TREE / "node_modules" / ".package-lock.json").get("packages", {})
+    lock = _read_json(staging, "node_modules/.package-lock.json").get("packages", {})
     found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
     if recipe.integrity and found != recipe.integrity:
         raise PackageError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
-    package = _read_json(staging / TREE / "node_modules" / recipe.name / "package.json")
+    package = _read_json(staging, f"node_modules/{recipe.name}/package.json")
     program = _find_npm_program(recipe, package)
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
     script = f"{SERVER}/node_modules/{recipe.name}/{program}"
@@ -100,18 +103,17 @@ def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     return path
 
 
-def _install_pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_pypi(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
-    inside = f"{FETCH}/staging/{staging.name}"
     hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
-    request = staging / "request.txt"
-    request.write_text(f"{recipe.name}=={recipe.version} {hashes}\n")
+    staging.write_request("request.txt", f"{recipe.name}=={recipe.version} {hashes}\n")
     uv, python = str(toolchain.uv), str(toolchain.python_for(recipe.python))
-    venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{inside}/{TREE}/venv")
+    venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{_INSIDE}/venv")
     install = (
-        *(uv, "pip", "install", "--quiet", "--python", f"{inside}/{TREE}/venv/bin/python"),
+        *(uv, "pip", "install", "--quiet", "--python", f"{_INSIDE}/venv/bin/python"),
         *(() if workshop.scripts else ("--only-binary", ":all:")),
-        *("--link-mode", "hardlink", "-r", f"{inside}/request.txt"),
+        # No inode of a cache in an artefact: whoever may write the one must not reach the other.
+        *("--link-mode", "copy", "-r", f"{FETCH}/request.txt"),
         *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
     )
     for argv in (venv, install):
@@ -121,7 +123,7 @@ def _install_pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str
             kind = _classify_words(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
             kind = "integrity" if "Hash mismatch" in said else kind
             raise PackageError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
-    packages = next((staging / TREE / "venv" / "lib").glob("python*/site-packages"))
+    packages = _find_site_packages(staging.tree)
     program = _find_console_script(recipe, packages)
     bin_folder = f"{SERVER}/venv/bin"
     return {
@@ -132,6 +134,16 @@ def _install_pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str
         "placeholders": [],
         "locked": _digest_installed(packages),
     }
+
+
+def _find_site_packages(tree: Path) -> Path:
+    """Raises PackageError where a build put a link in place of one of its folders."""
+    found = next((tree / "venv" / "lib").glob("python*/site-packages"), tree / "venv")
+    try:
+        os.close(open_folder(tree, found.relative_to(tree)))
+    except OSError as error:
+        raise PackageError("build_failed", f"its environment is no folder: {error}") from error
+    return found
 
 
 def _digest_installed(packages: Path) -> str:
@@ -154,10 +166,11 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     names: list[str] = []
     for info in packages.glob("*.dist-info"):
         distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
-        if normalise_name(distribution) == recipe.name and is_plain(info / "entry_points.txt"):
+        if normalise_name(distribution) == recipe.name:
             parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
             parser.optionxform = str  # type: ignore[assignment,method-assign]
-            parser.read_string((info / "entry_points.txt").read_text("utf-8", "replace"))
+            with suppress(OSError), open_plain(packages, f"{info.name}/entry_points.txt") as file:
+                parser.read_string(file.read(_MAX_JSON).decode("utf-8", "replace"))
             if parser.has_section("console_scripts"):
                 names = list(parser.options("console_scripts"))
     wanted = [recipe.entry, *[n for n in names if normalise_name(n) == recipe.name]]
@@ -173,7 +186,7 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     raise PackageError("no_recipe", f"{recipe.name} declares no program (console script)")
 
 
-def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_mcpb(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
     wanted = read_sha256(recipe.integrity)
     if recipe.integrity and wanted is None:
@@ -186,20 +199,18 @@ def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str
     )
     _extract_bundle(bundle, staging, workshop)
     node = str(toolchain.node) if toolchain.node else None
-    return {**read_command(staging / TREE, str(toolchain.python), node), "locked": found}
+    return {**read_command(staging.tree, str(toolchain.python), node), "locked": found}
 
 
-def _extract_bundle(bundle: Path, staging: Path, workshop: Workshop) -> None:
+def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
     """Into the tree, by a program of ours inside the sandbox."""
     bundle.chmod(0o644)  # as root, that program is another user
     program, packed = Path(unpack.__file__).read_text(), "/srv/bundle"
-    tree = f"{FETCH}/staging/{staging.name}/{TREE}"
     finished = run_tool(
-        (str(workshop.toolchain.python), "-I", "-c", program, packed, tree),
-        cache=workshop.home / "cache",
+        (str(workshop.toolchain.python), "-I", "-c", program, packed, _INSIDE),
+        staging=staging,
         toolchain=workshop.toolchain,
         policy=replace(workshop.policy, memory_mb=_UNPACK_MB),
-        alone=staging,
         mounts=(Mount(bundle, packed),),
     )
     _check_limits(finished)
@@ -209,16 +220,16 @@ def _extract_bundle(bundle: Path, staging: Path, workshop: Workshop) -> None:
 
 def _run_installer(
     argv: tuple[str, ...],
-    staging: Path,
+    staging: Staging,
     workshop: Workshop,
     env: Mapping[str, str] | None = None,
 ) -> Finished:
     finished = run_tool(
         argv,
-        cache=workshop.home / "cache",
+        staging=staging,
         toolchain=workshop.toolchain,
         policy=workshop.policy,
-        alone=staging if workshop.scripts else None,
+        scripts=workshop.scripts,
         env=env,
     )
     _check_limits(finished)
@@ -244,16 +255,16 @@ def is_plain(path: Path) -> bool:
         return False
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(staging: Staging, path: str) -> dict[str, Any]:
     try:
-        small = is_plain(path) and path.stat().st_size < 1 << 26
-        found = json.loads(path.read_text("utf-8")) if small else None
+        with open_plain(staging.tree, path) as file:
+            found = json.loads(file.read(_MAX_JSON)[: _MAX_JSON - 1])
     except (OSError, ValueError, RecursionError) as error:
-        raise PackageError("build_failed", f"no readable {path.name}: {error}") from error
+        raise PackageError("build_failed", f"no readable {Path(path).name}: {error}") from error
     return found if isinstance(found, dict) else {}
 
 
-INSTALLERS: dict[str, Callable[[Recipe, Path, Workshop], dict[str, Any]]] = {
+INSTALLERS: dict[str, Callable[[Recipe, Staging, Workshop], dict[str, Any]]] = {
     "npm": _install_npm,
     "pypi": _install_pypi,
     "mcpb": _install_mcpb,

@@ -10,6 +10,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
+from assets.servers.packages.staging import open_plain
 from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
 
@@ -63,9 +64,7 @@ def _read_json_file(tree: Path, path: Path) -> dict[str, Any]:
 
 def _read_text_file(tree: Path, path: Path) -> str:
     try:
-        if not path.resolve().is_relative_to(tree.resolve()):
-            return ""  # a link out of the tree
-        with path.open("rb") as file:
+        with open_plain(tree, path.relative_to(tree)) as file:
             return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -13,10 +13,12 @@ from assets.marketplaces.listing import Package
 from assets.servers.packages.download import download
 from assets.servers.packages.image_tags import resolve_image_digest
 from assets.servers.packages.npm_registry import npm_registry
-from assets.servers.packages.run_tool import Finished, run_tool
+from assets.servers.packages.run_tool import FETCH, Finished, fetch_policy, run_tool
+from assets.servers.packages.staging import Staging, open_staging
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.names import find_exact_version, normalise_name, parse_image
 from assets.servers.recipes.recipe import Resolved
+from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.ledger import Ledger
@@ -37,7 +39,7 @@ class Resolver:
 
     A pinned release is asked for once and for ever; an unpinned one once a run, because its
     latest version moves. Calling it raises PackageError (`not_found`, `fetch_failed`,
-    `build_failed`), which is not recorded as done. allow_loopback: bundles may lie on this machine.
+    `build_failed`), which is not recorded as done. sandbox: its backend, hosts and loopback.
     """
 
     def __init__(
@@ -47,9 +49,9 @@ class Resolver:
         ledger: Ledger,
         run_date: str,
         *,
-        allow_loopback: bool = False,
+        sandbox: SandboxPolicy | None = None,
     ) -> None:
-        self._home, self._toolchain, self._allow_loopback = home, toolchain, allow_loopback
+        self._home, self._toolchain, self._policy = home, toolchain, fetch_policy(sandbox)
         self._ledger, self._run_date = ledger, run_date
         self._registry = npm_registry(toolchain)
 
@@ -99,7 +101,8 @@ class Resolver:
         node, npm = self._toolchain.require_node()
         spec = f"{package.identifier}@{package.version or 'latest'}"
         argv = (str(node), str(npm), "view", spec, "version", "dist.integrity", "--json")
-        finished = self._run(argv)
+        with open_staging(self._home) as staging:
+            finished = self._run(argv, staging)
         try:
             answer: Any = json.loads(finished.stdout or "null")
         except ValueError:
@@ -157,19 +160,14 @@ class Resolver:
             return None
 
     def _compile_requirement(self, spec: str, python: str | None, *more: str) -> Finished:
-        staging = self._home / "cache" / "staging"
-        request = staging / f"{digest([spec, python, more])[:24]}.in"
-        staging.mkdir(parents=True, exist_ok=True)
-        request.write_text(spec + "\n")
         argv = (
-            *(str(self._toolchain.uv), "pip", "compile", f"/fetch/staging/{request.name}"),
+            *(str(self._toolchain.uv), "pip", "compile", f"{FETCH}/request.in"),
             *("--no-deps", "--no-header", "--no-annotate", *more),
             *("--python", str(self._toolchain.python_for(python)), "--quiet"),
         )
-        try:
-            return self._run(argv)
-        finally:
-            request.unlink(missing_ok=True)
+        with open_staging(self._home) as staging:
+            staging.write_request("request.in", spec + "\n")
+            return self._run(argv, staging)
 
     def _resolve_oci(self, package: Package) -> Resolved:
         name, tag, _ = parse_image(package)
@@ -179,12 +177,12 @@ class Resolver:
         _, sha = download(
             package.identifier,
             self._home / "cache" / "bundles",
-            allow_loopback=self._allow_loopback,
+            allow_loopback=self._policy.allow_loopback,
         )
         return Resolved(package.version, f"sha256:{sha}")
 
-    def _run(self, argv: tuple[str, ...]) -> Finished:
-        return run_tool(argv, cache=self._home / "cache", toolchain=self._toolchain)
+    def _run(self, argv: tuple[str, ...], staging: Staging) -> Finished:
+        return run_tool(argv, staging=staging, toolchain=self._toolchain, policy=self._policy)
 
 
 def _make_effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:

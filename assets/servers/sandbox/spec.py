@@ -19,7 +19,8 @@ class SandboxSettings:
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
     row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
     image: of the engine; empty for the host's own /usr. scripts: `second` lets a fetch that failed
-    run install scripts, inside."""
+    run install scripts, inside. fetch_hosts: `host` or `host:port` that the fetch phase may reach
+    besides the registries in use."""
 
     backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
     engine: str = "docker"
@@ -35,6 +36,7 @@ class SandboxSettings:
     message_mb: int = 16
     network: Literal["none", "full"] = "none"
     scripts: Literal["never", "second"] = "never"
+    fetch_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

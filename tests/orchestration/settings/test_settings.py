@@ -295,6 +295,7 @@ def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
 def test_policies_carry_what_was_set(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_SANDBOX__OPEN_FILES", "64")
     monkeypatch.setenv("TOOLMILL_SANDBOX__WALL_S", "7")
+    monkeypatch.setenv("TOOLMILL_SANDBOX__FETCH_HOSTS", '["files.example:8443"]')
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__MAX_BODY_MB", "0.5")
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__ATTEMPTS", "2")
     monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
@@ -307,6 +308,7 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     settings = load_settings()
     sandbox = make_deploy_policy(settings).sandbox
     assert (sandbox.open_files, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
+    assert sandbox.fetch_hosts == ("files.example:8443",)
     assert make_crawl_policy(settings, "mcpso").max_body_bytes == 512 * 1024
     judge = {role.name: role for role in make_writer(settings).roles}["judge"]
     assert (judge.attempts, judge.temperature) == (2, 0.0)

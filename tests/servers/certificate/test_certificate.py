@@ -37,6 +37,7 @@ def test_the_sandbox_of_this_host_passes():
     assert (given.escaped, given.n) == ((), len(NAMES))
     assert set(given.facts()["attempts"].values()) == {"refused"}
     assert given.facts()["host_loopback"] == "unreachable"
+    assert given.facts()["fetch_network"] == "registries"
 
 
 @pytest.mark.usefixtures("real")
@@ -45,6 +46,9 @@ def test_it_is_the_same_on_another_run_and_another_with_the_network():
     certificate._cached.clear()
     again = certify(SandboxPolicy(memory_mb=512), find_toolchain())
     other = certify(SandboxPolicy(network="full"), find_toolchain())
+    wider = certify(SandboxPolicy(fetch_hosts=("files.example",)), find_toolchain())
+    assert wider.facts()["fetch_hosts"] == ["files.example"]
+    assert wider.digest != first.digest
     assert (first.digest, first.facts()) == (again.digest, again.facts())
     assert other.digest != first.digest
     assert other.passed, other.escaped
@@ -140,6 +144,7 @@ def test_no_isolation_has_a_certificate_that_fails(monkeypatch):
     given = certify(SandboxPolicy(backend="none"), find_toolchain())
     assert (given.backend, given.passed, given.n) == ("none", False, 0)
     assert set(given.facts()["attempts"].values()) == {"not run"}
+    assert given.facts()["fetch_network"] == "host"
 
 
 def test_each_control_must_work_and_each_attempt_be_refused():

@@ -6,7 +6,10 @@ import hashlib
 import io
 import json
 import os
+import select
 import shutil
+import socket
+import subprocess
 import tarfile
 import threading
 import zipfile
@@ -18,6 +21,7 @@ import pytest
 from assets.servers.packages.fetch import artifact_digest, ensure_artifact
 from assets.servers.packages.install import _digest_installed
 from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
+from assets.servers.packages.staging import open_staging
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
@@ -28,7 +32,7 @@ SECOND = SandboxPolicy(scripts="second")
 
 # What a script of a package tries, each noted in a file beside it.
 SCRIPT = """
-import json, os, sys
+import json, os, socket, sys
 found = {}
 def attempt(name, action):
     try: action(); found[name] = True
@@ -36,12 +40,28 @@ def attempt(name, action):
 cache = [path for path, _, _ in os.walk('/fetch')]
 attempt('sees_the_shared_npm_cache', lambda: os.listdir('/fetch/npm'))
 attempt('sees_the_shared_uv_cache', lambda: os.listdir('/fetch/uv'))
-attempt('writes_the_shared_cache', lambda: open('/fetch/poison', 'w').write('x'))
+OWN = ('/fetch', '/tmp', '/home/user', '/dev', '/proc')
+def writable():
+    mounts = [line.split() for line in open('/proc/self/mountinfo')]
+    rw = [m[4] for m in mounts if 'rw' in m[5].split(',') and not m[4].startswith(OWN)]
+    return next(path for path in rw if os.access(path, os.W_OK))
+attempt('writes_beyond_its_folder', writable)
 attempt('sees_other_staging', lambda: os.listdir('/fetch/staging')[1])
+attempt('reaches_a_service_of_the_host', lambda: socket.create_connection(('127.0.0.1', CANARY), 1))
+def by_the_gateway():
+    way = socket.create_connection(('127.0.0.1', 1080), 3)
+    way.sendall(bytes([5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1]) + CANARY.to_bytes(2, 'big'))
+    answer = way.recv(2) + way.recv(2)
+    assert answer[3] == 0
+attempt('reaches_it_by_the_gateway', by_the_gateway)
 attempt('reads_shadow', lambda: open('/etc/shadow').read())
 attempt('has_a_secret', lambda: os.environ['SECRET_OF_THE_HOST'])
 open(os.environ.get('NOTES', 'notes.json'), 'w').write(json.dumps(found))
 """
+
+
+def script_for(registry):
+    return f"CANARY = {registry.canary.getsockname()[1]}\n{SCRIPT}"
 
 
 def tarball(files):
@@ -59,13 +79,18 @@ class Registry:
 
     def __init__(self, home):
         self.files = {}
+        self.requests = []
+        self.canary = socket.create_server(("127.0.0.1", 0))
         self.home = home
         self.toolchain = find_toolchain()
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                kind, body = registry.files.get(self.path.replace("%2f", "/"), ("", None))
+                registry.requests.append(self.path)
+                kind, body = registry.files.get(
+                    self.path.replace("%2f", "/").partition("?")[0], ("", None)
+                )
                 self.send_response(200 if body is not None else 404)
                 self.send_header("Content-Type", kind or "text/plain")
                 self.send_header("Content-Length", str(len(body or b"")))
@@ -81,8 +106,9 @@ class Registry:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def npm(self, name, scripts, files):
+    def npm(self, name, scripts, files, **more):
         about = {"name": name, "version": "1.0.0", "bin": {name: "main.js"}, "scripts": scripts}
+        about |= more
         packed = tarball({"package/package.json": json.dumps(about), **files})
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
         self.files[f"/{name}.tgz"] = ("application/octet-stream", packed)
@@ -125,6 +151,7 @@ def registry(tmp_path, monkeypatch):
     yield served
     served.server.shutdown()
     served.server.server_close()
+    served.canary.close()
 
 
 def fetch(registry, recipe, policy=None, **more):
@@ -133,10 +160,13 @@ def fetch(registry, recipe, policy=None, **more):
     )
 
 
-def node_package(registry, script=SCRIPT):
+def node_package(registry, script=None):
     if registry.toolchain.node is None:
         pytest.skip("no Node on this host")
-    files = {"package/main.js": "console.log('up')", "package/build.py": script}
+    files = {
+        "package/main.js": "console.log('up')",
+        "package/build.py": script or script_for(registry),
+    }
     return registry.npm("built", {"install": "python3 build.py"}, files)
 
 
@@ -158,9 +188,7 @@ def wheel(text="def main(): pass\n"):
     return buffer.getvalue()
 
 
-BACKEND = (
-    SCRIPT.replace("open(os.environ.get('NOTES', 'notes.json'), 'w').write", "NOTES = ")
-    + """
+BACKEND = """
 import base64
 def build_wheel(folder, settings=None, metadata=None):
     open(folder + '/built-1.0.0-py3-none-any.whl', 'wb').write(base64.b64decode(WHEEL))
@@ -169,11 +197,12 @@ def build_wheel(folder, settings=None, metadata=None):
         archive.writestr('built_notes.json', NOTES)
     return 'built-1.0.0-py3-none-any.whl'
 """
-)
+_WRITES = "open(os.environ.get('NOTES', 'notes.json'), 'w').write"
 
 
 def source_release(registry):
-    backend = f"WHEEL = {base64.b64encode(wheel()).decode()!r}\n{BACKEND}"
+    script = script_for(registry).replace(_WRITES, "NOTES = ")
+    backend = f"WHEEL = {base64.b64encode(wheel()).decode()!r}\n{script}{BACKEND}"
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     project += '[project]\nname = "built"\nversion = "1.0.0"\n'
     files = {
@@ -198,20 +227,84 @@ def test_a_policy_that_says_never_is_not_talked_out_of_it(registry):
         assert refused.value.kind == "policy_denied"
 
 
-def test_scripts_run_by_policy_and_reach_nothing_that_is_shared(registry):
-    fetch(registry, node_package(registry))  # fills the shared cache
-    other = registry.home / "cache" / "staging" / "another"
-    other.mkdir(parents=True)
-    before = {path: path.stat().st_mtime_ns for path in (registry.home / "cache").rglob("*")}
-    made = fetch(registry, node_package(registry), SECOND, scripts=True)
-    notes = json.loads(next(made.tree.rglob("notes.json")).read_text())
-    assert len(notes) == 6
-    assert not any(notes.values()), notes
+def test_scripts_run_by_policy_and_reach_nothing_but_their_own_folder(registry):
+    with open_staging(registry.home) as other:
+        other.write_request("request.txt", "of another fetch")
+        before = _list_files(registry.home)
+        made = fetch(registry, node_package(registry), SECOND, scripts=True)
+        notes = json.loads(next(made.tree.rglob("notes.json")).read_text())
+        assert len(notes) == 8
+        assert not any(notes.values()), notes
+        shutil.rmtree(made.tree.parent)
+        assert _list_files(registry.home) == before
     assert (made.built_with_scripts, made.scripts_skipped) == (True, False)
-    shutil.rmtree(other)
-    after = {path: path.stat().st_mtime_ns for path in (registry.home / "cache").rglob("*.*")}
-    assert all(before.get(path) == at for path, at in after.items())
-    assert not (made.tree.parent / "caches").exists()
+    assert select.select([registry.canary], [], [], 0)[0] == []
+
+
+def _list_files(home):
+    return {path: path.lstat().st_mtime_ns for path in home.rglob("*") if path.is_file()}
+
+
+def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
+    """A file that a cache shares could be changed through the cache."""
+    made = fetch(registry, registry.pypi("built", "built-1.0.0-py3-none-any.whl", wheel()))
+    files = [path for path in made.tree.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert files
+    assert {path.stat().st_nlink for path in files} == {1}
+    assert {path.name for path in made.tree.parent.iterdir()} == {"tree", "toolmill.json"}
+    assert list((registry.home / "cache" / "staging").iterdir()) == []
+
+
+GIT = "#!/usr/bin/python3\nimport urllib.request\nurllib.request.urlopen('{url}/ran')\n"
+
+
+def git_package(registry, tmp_path):
+    """A package whose dependency from git names a file of its own as the program git, and has
+    itself a dependency from git so that it is started."""
+    bare = _make_repository(registry.url, tmp_path / "evil")
+    for path in bare.rglob("*"):
+        if path.is_file():
+            name = f"/evil.git/{path.relative_to(bare)}"
+            registry.files[name] = ("application/octet-stream", path.read_bytes())
+    files = {"package/main.js": "console.log('up')"}
+    return registry.npm("built", {}, files, dependencies={"evil": f"git+{registry.url}/evil.git"})
+
+
+def _make_repository(url, folder):
+    folder.mkdir()
+    about = {"name": "evil", "version": "1.0.0", "scripts": {"prepare": "true"}}
+    about["devDependencies"] = {"more": f"git+{url}/more.git"}
+    (folder / "package.json").write_text(json.dumps(about))
+    (folder / ".npmrc").write_text("git=./evil.sh\n")
+    (folder / "evil.sh").write_text(GIT.format(url=url))
+    (folder / "evil.sh").chmod(0o755)
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
+        subprocess.run(("git", *words), cwd=folder, check=True)
+    bare = folder.with_name("evil.git")
+    subprocess.run(("git", "clone", "-q", "--bare", folder, bare), check=True)
+    subprocess.run(("git", "update-server-info"), cwd=bare, check=True)
+    return bare
+
+
+def test_a_dependency_from_git_is_refused_unless_scripts_are_allowed(registry, tmp_path):
+    if registry.toolchain.node is None or shutil.which("git") is None:
+        pytest.skip("no Node or no git on this host")
+    recipe = git_package(registry, tmp_path)
+    with pytest.raises(PackageError) as refused:
+        fetch(registry, recipe)
+    assert refused.value.kind == "build_failed"
+    assert not [path for path in registry.requests if "git" in path or path == "/ran"]
+
+
+def test_one_that_is_allowed_does_not_choose_the_program_that_runs_as_git(registry, tmp_path):
+    if registry.toolchain.node is None or shutil.which("git") is None:
+        pytest.skip("no Node or no git on this host")
+    recipe = git_package(registry, tmp_path)
+    with pytest.raises(PackageError):  # more.git, which the real git does not find
+        fetch(registry, recipe, SECOND, scripts=True)
+    assert [path for path in registry.requests if path.startswith("/more.git")]
+    assert "/ran" not in registry.requests
 
 
 def test_with_and_without_scripts_are_two_artefacts(registry):
@@ -301,6 +394,8 @@ def test_pipes_and_links_are_passed_over_when_files_are_named(tmp_path):
 
 
 def test_packages_are_fetched_in_the_backend_that_servers_run_in():
-    policy = fetch_policy(SandboxPolicy(backend="docker", engine="podman", image="x", memory_mb=9))
+    given = SandboxPolicy(backend="docker", engine="podman", image="x", memory_mb=9)
+    policy = fetch_policy(replace(given, fetch_hosts=("files.example",)))
     assert (policy.backend, policy.engine, policy.image) == ("docker", "podman", "x")
+    assert policy.fetch_hosts == ("files.example",)
     assert policy.memory_mb == FETCH_POLICY.memory_mb

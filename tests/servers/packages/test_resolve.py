@@ -153,11 +153,10 @@ def test_what_uv_says_names_the_kind(resolver, uv, said, kind) -> None:
 def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch) -> None:
     absent = (1, "", "Because there is no version of x==9.9.9 … No solution found")
 
-    def run(argv, **_):
+    def run(argv, staging, **_):
         if "pylock.toml" in argv:
             return Finished(0, None, LOCK, "", None)
-        request = next(word for word in argv if word.endswith(".in"))
-        staged = resolver._home / "cache" / "staging" / request.rpartition("/")[2]
+        staged = staging.opened / "request.in"
         code, out, said = absent if "9.9.9" in staged.read_text() else OK
         return Finished(code, None, out, said, None)
 

@@ -1,0 +1,120 @@
+"""The folder of one fetch: what the tools may write, and what is published of it."""
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any, BinaryIO
+
+from assets.servers.probe.failure_kinds import PackageError
+
+TREE = "tree"  # the part that the run phase sees
+MANIFEST = "toolmill.json"
+FETCH_UID = 1_199_999_999
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Staging:
+    """opened: the one folder that is writable inside. Nothing of ours is written there once a tool
+    has run in it: third-party code may have left links and pipes in our way."""
+
+    folder: Path
+
+    @property
+    def opened(self) -> Path:
+        return self.folder / "opened"
+
+    @property
+    def tree(self) -> Path:
+        return self.opened / TREE
+
+    def write_request(self, name: str, text: str) -> None:
+        """A file for a tool to read; before any tool runs."""
+        _write_new(self.opened / name, text)
+        own_path(self.opened / name)
+
+    def publish(self, facts: Mapping[str, Any], folder: Path) -> None:
+        """Moves the tree and its manifest to `folder`, by way of one that no tool has seen."""
+        sealed = self.folder / "sealed"
+        sealed.mkdir()
+        self.tree.rename(sealed / TREE)
+        if not S_ISDIR((sealed / TREE).lstat().st_mode):  # it would be mounted, wherever it leads
+            raise PackageError(
+                "build_failed", "its install scripts put a link in place of its folder"
+            )
+        _write_new(sealed / MANIFEST, json.dumps(facts))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            sealed.rename(folder)
+        except OSError:
+            if not (folder / MANIFEST).exists():  # else another run was first with the same
+                raise
+
+
+@contextmanager
+def open_staging(home: Path) -> Iterator[Staging]:
+    """A fresh folder with an empty tree, removed in the end."""
+    parent = home / "cache" / "staging"
+    _sweep_folder(parent)
+    staging = Staging(parent / uuid.uuid4().hex)
+    try:
+        staging.tree.mkdir(parents=True)
+        own_path(staging.opened)
+        own_path(staging.tree)
+        yield staging
+    finally:
+        shutil.rmtree(staging.folder, ignore_errors=True)
+
+
+def own_path(path: Path) -> None:
+    """Gives one file or folder to the user of the fetch phase (only root needs to)."""
+    if os.geteuid() == 0:
+        os.chown(path, FETCH_UID, FETCH_UID, follow_symlinks=False)
+
+
+def open_plain(root: Path, relative: str | Path) -> BinaryIO:
+    """A file below `root` to read. Raises OSError where it, or a folder on the way, is a link or no
+    plain file: it would show us the host's own files, or hold us up."""
+    path = Path(relative)
+    folder = open_folder(root, path.parent)
+    try:
+        file = os.open(path.name, _READ, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{path.name}: no plain file")
+    return open(file, "rb")
+
+
+def open_folder(root: Path, relative: Path) -> int:
+    """A descriptor of a folder below `root`. Raises OSError where a link is on the way."""
+    here = os.open(root, _READ | os.O_DIRECTORY)
+    for name in relative.parts:
+        try:
+            below = os.open(name, _READ | os.O_DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _write_new(path: Path, text: str) -> None:
+    with open(os.open(path, _CREATE, 0o644), "w") as file:
+        file.write(text)
+
+
+def _sweep_folder(folder: Path) -> None:
+    """Removes what fetches that were killed left behind more than a day ago."""
+    for path in folder.glob("*"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < time.time() - 86_400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -31,6 +31,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         confirmed={name: one.confirmed for name, one in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
+        stateless=frozenset(name for name, one in settings.servers.items() if one.stateless),
     )
 
 

@@ -56,6 +56,9 @@ class Server(ServerSecrets):
     confirmed: tuple[str, ...] = Field(
         default=(), description="digests of recipes whose arguments and variables you confirmed"
     )
+    stateless: bool = Field(
+        default=False, description="it remembers nothing between calls: tokens may share it"
+    )
 
     @field_validator("env", "headers")
     @classmethod

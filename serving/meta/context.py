@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _REMEMBERED = 10_000
 _THREADS = 4  # requests that search at a time; more of them only wait for the cores
+_TURNS = 2  # of them of one token
 
 
 class Caller(Protocol):
@@ -36,6 +37,7 @@ class Caller(Protocol):
         arguments: Mapping[str, Any],
         *,
         timeout_s: float,
+        owner: str,
     ) -> Any:
         """A CallResult, whatever happens."""
         ...
@@ -92,6 +94,7 @@ class Desk:
         self.questions = Remembered()  # number of a question that waits for its answer -> what of
         self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()
         self._threads: anyio.CapacityLimiter | None = None
+        self._turns: dict[str, anyio.CapacityLimiter] = {}
         self._loaded = False
 
     async def work(self, fn: Callable[..., T], *args: Any, **named: Any) -> T:
@@ -99,6 +102,14 @@ class Desk:
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(_THREADS)
         return await anyio.to_thread.run_sync(partial(fn, *args, **named), limiter=self._threads)
+
+    async def work_for(self, token: Token, fn: Callable[..., T], *args: Any) -> T:
+        """`work` in the token's turn: however much one asks, the others' next request is not behind
+        all of it."""
+        if token.name not in self._turns:
+            self._turns[token.name] = anyio.CapacityLimiter(_TURNS)
+        async with self._turns[token.name]:
+            return await self.work(fn, *args)
 
     async def router(self) -> "Router":
         """The router of the index served now. One answer asks once: its parts are of one index.

@@ -21,7 +21,7 @@ from assets.servers.calls.result import CallResult
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import Source
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
-from serving.meta.protocol.http import http_app
+from serving.meta.protocol.http import http_app, make_config
 from serving.router import Router, ServedRouter, read_blocked
 from tests.vectors.conftest import WordEmbedder
 
@@ -108,6 +108,7 @@ class Functions:
         arguments: Mapping[str, Any],
         *,
         timeout_s: float,
+        owner: str,
     ) -> CallResult:
         self.called.append((server_id, tool, dict(arguments)))
         return await getattr(self, tool)(**arguments)
@@ -193,7 +194,8 @@ async def over_http(world: World, **settings: Any) -> AsyncIterator[str]:
     made = HttpSettings(port=0, **settings)
     app = http_app(world.server(made.tokens), made)
     listening = socket.create_server((made.host, 0))
-    config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
+    config = make_config(app, made)
+    config.timeout_graceful_shutdown = 1
     running = uvicorn.Server(config)
     task = asyncio.create_task(running.serve(sockets=[listening]))
     while not running.started:

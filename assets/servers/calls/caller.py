@@ -65,10 +65,12 @@ class Caller:
         arguments: Any,
         *,
         timeout_s: float = 60.0,
+        owner: str = "",
     ) -> CallResult:
         """Calls a tool by the contract that the index knows. Whatever happens is a result.
 
         timeout_s: for the tool's answer; starting a server that is not up has its own limit.
+        owner: on whose behalf; no two owners share a running server that is not stateless.
         """
         began = time.monotonic()
         try:
@@ -79,7 +81,7 @@ class Caller:
                 hint = find_kind(kind).hint
                 result = CallResult(kind, [], None, kind, hint, "caller", problems=problems)
             else:
-                sent = (server_id, tool, contract, arguments or {}, timeout_s)
+                sent = (server_id, tool, contract, arguments or {}, timeout_s, owner)
                 result = await self._run(self._make_call, *sent)
         except CallFailed as failed:
             result = _make_failed_result(failed, Scrubber({}))
@@ -112,16 +114,17 @@ class Caller:
         contract: Mapping[str, Any],
         arguments: Mapping[str, Any],
         timeout_s: float,
+        owner: str,
     ) -> CallResult:
         scrub, made_up = Scrubber({}), ()
         try:
             digest = _digest_contract(contract)
             facts = await asyncio.to_thread(self._recipes, server_id)
-            server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy)
+            server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy, owner)
             scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
             with silence_logs():  # the SDK logs in the name of who sends
-                raw, scrub = await self._send_call(server, tool, digest, arguments, limit)
+                raw, scrub = await self._send_call(server, tool, digest, arguments, limit, owner)
             offline = self._is_offline(server)
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
         except CallFailed as failed:
@@ -129,7 +132,13 @@ class Caller:
         return _note_made_up(result, made_up)
 
     async def _send_call(
-        self, server: Wanted, tool: str, digest: str, arguments: Mapping[str, Any], limit: float
+        self,
+        server: Wanted,
+        tool: str,
+        digest: str,
+        arguments: Mapping[str, Any],
+        limit: float,
+        owner: str,
     ) -> tuple[Any, Scrubber]:
         """(the raw result or the protocol's error, what takes secrets out of it). A server that
         died while nobody asked it is started once more; a call that may have reached one is not
@@ -144,7 +153,7 @@ class Caller:
         for last in (False, True):
             warm = False
             try:
-                async with self._pool.lease(server.key, make) as (session, warm):
+                async with self._pool.lease(server.key, make, owner) as (session, warm):
                     await session.check(tool, digest)
                     try:
                         raw = await session.call(tool, arguments, limit)

@@ -18,8 +18,9 @@ from warehouse.storage.digest import digest
 
 @dataclass(frozen=True)
 class Wanted:
-    """A server as it is to be launched. key: names the session; another one after a change of the
-    recipe, of the settings or of a secret. made_up: values that are no secrets and made up."""
+    """A server as it is to be launched. key: names the session; another one for another owner, and
+    after a change of the recipe, of the settings or of a secret. made_up: values that are made up
+    and no secrets."""
 
     recipe: Recipe
     given: Given = field(repr=False)
@@ -28,9 +29,14 @@ class Wanted:
     made_up: tuple[str, ...] = ()
 
 
-def plan_launch(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy) -> Wanted:
+def plan_launch(
+    server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy, owner: str = ""
+) -> Wanted:
     """Raises CallFailed where the settings refuse the server, a real secret is missing, or its user
-    has not confirmed what the listing chose."""
+    has not confirmed what the listing chose.
+
+    What a running server remembers stays with its owner, unless it is known to remember nothing.
+    """
     if facts is None:
         raise CallFailed("unknown_server", f"no recipe of {server_id!r}", sent=False)
     try:
@@ -55,7 +61,9 @@ def plan_launch(server_id: str, facts: Mapping[str, Any] | None, policy: DeployP
         raise CallFailed.of(unconfirmed, sent=False)
     made_up = sorted(set(recipe.placeholders) - list_given_names(given))
     scripts = needs_scripts(facts)
-    key = digest({"recipe": recipe.digest, "scripts": scripts, "conditions": under})
+    shared = server_id in policy.stateless
+    facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
+    key = digest({**facts_of_key, "owner": None if shared else owner})
     return Wanted(recipe, given, scripts, key, tuple(made_up))
 
 

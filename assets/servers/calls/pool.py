@@ -1,7 +1,8 @@
-"""The servers that are kept running, and for how long."""
+"""The servers that are kept running, for how long, and how many of them one owner may hold."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -12,13 +13,17 @@ Make = Callable[[Callable[[], None]], Session]
 
 
 class Pool:
-    """Used on one event loop."""
+    """Used on one event loop.
+
+    An owner is on whose behalf a call is made. Each is sure of `limits.share` places: it has no
+    more servers at work than that, and what it holds idle beyond it makes room for the others.
+    """
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
         self._by_key: dict[str, Session] = {}
         self._running: set[Session] = set()  # also those that get no further call
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()  # of this moment: the next change has another
         self._reaper: asyncio.Task[None] | None = None
         self._ends: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -28,19 +33,21 @@ class Pool:
         return len(self._running)
 
     @asynccontextmanager
-    async def lease(self, key: str, make: Make) -> AsyncIterator[tuple[Session, bool]]:
+    async def lease(
+        self, key: str, make: Make, owner: str = ""
+    ) -> AsyncIterator[tuple[Session, bool]]:
         """(a session that may be called, whether it was up before). Raises CallFailed."""
-        session = await self._take_session(key, make)
+        session = await self._take_session(key, make, owner)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
             yield session, warm
         finally:
-            session.leases -= 1
+            session.release(owner)
             session.used_at = time.monotonic()
             if session.dead or session.worn:
                 self._retire(session)
-            await self._notify_waiters()
+            self._notify_waiters()
 
     async def close(self) -> None:
         """Ends every server; returns once they are gone."""
@@ -49,54 +56,74 @@ class Pool:
             self._reaper.cancel()
         await asyncio.gather(*(one.close() for one in list(self._running)), *self._ends)
 
-    async def _take_session(self, key: str, make: Make) -> Session:
+    async def _take_session(self, key: str, make: Make, owner: str) -> Session:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while True:
             if self._closed:
                 raise CallFailed("closed", "", sent=False)
             session = self._by_key.get(key)
-            if session is not None:
-                session.leases += 1
+            free = self._is_free(owner, session)
+            if session is not None and free:
+                session.lease(owner)
                 if await session.usable():
                     return session
-                session.leases -= 1
+                session.release(owner)
                 if self._by_key.get(key) is session:
                     self._retire(session)
                 continue
-            if len(self._running) < self._limits.sessions or self._evict():
-                return self._make_session(key, make)
+            if free and (len(self._running) < self._limits.sessions or self._evict(owner)):
+                return self._make_session(key, make, owner)
             try:
                 left = until - time.monotonic()
-                async with self._changed:
-                    await asyncio.wait_for(self._changed.wait(), max(0.0, left))
+                await asyncio.wait_for(self._changed.wait(), max(0.0, left))
             except TimeoutError:
                 found = f"{len(self._running)} of {self._limits.sessions} servers are at work"
+                if not free and self._share < self._limits.sessions:
+                    found = f"{self._share} servers are at work for this token, its share"
                 raise CallFailed("busy", found, sent=False) from None
 
-    def _make_session(self, key: str, make: Make) -> Session:
+    @property
+    def _share(self) -> int:
+        return min(self._limits.share or self._limits.sessions, self._limits.sessions)
+
+    def _is_free(self, owner: str, session: Session | None) -> bool:
+        """Whether the owner may have this session, or a new one, at work besides its others."""
+        at_work = [one for one in self._running if one.is_leased_by(owner)]
+        return session in at_work or len(at_work) < self._share
+
+    def _make_session(self, key: str, make: Make, owner: str) -> Session:
         session: Session
 
         def ended() -> None:
             self._running.discard(session)
             if self._by_key.get(key) is session:
                 del self._by_key[key]
-            self._schedule_end(self._notify_waiters())
+            self._notify_waiters()
 
         session = make(ended)
-        session.leases = 1
+        session.owner = owner
+        session.lease(owner)
         self._by_key[key] = session
         self._running.add(session)
         self._reaper = self._reaper or asyncio.create_task(self._reap())
         session.start()
         return session
 
-    def _evict(self) -> bool:
-        """Makes room by ending the idle session that was used longest ago."""
-        idle = [one for one in self._by_key.values() if one.leases == 0]
+    def _evict(self, owner: str) -> bool:
+        """Makes room by ending the idle session that was used longest ago: one of those that hold
+        more than their share, or the owner's own."""
+        held = Counter(one.owner for one in self._running)
+        within = held[owner] < self._share
+        idle = [
+            one
+            for one in self._by_key.values()
+            if one.leases == 0
+            and (one.owner == owner or (within and held[one.owner] > self._share))
+        ]
         if not idle:
             return False
-        oldest = min(idle, key=lambda one: one.used_at)
+        oldest = min(idle, key=lambda one: (held[one.owner] <= self._share, one.used_at))
         self._retire(oldest)
         self._running.discard(oldest)
         return True
@@ -118,9 +145,10 @@ class Pool:
                 if session.leases <= 0 and (rests or session.dead or session.worn):
                     self._retire(session)
 
-    async def _notify_waiters(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _notify_waiters(self) -> None:
+        # Not a condition: a waiter that is cancelled twice, as anyio does, leaves its lock held.
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _schedule_end(self, coroutine: object) -> None:
         task = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]

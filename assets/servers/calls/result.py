@@ -66,13 +66,15 @@ class WarmSettings:
 
 @dataclass(frozen=True)
 class CallLimits(WarmSettings):
-    """life_s: how long any server is kept. launch_s: how long a call waits for a server to start
+    """share: how many of the sessions one owner is sure of, and may have at work; None for all.
+    life_s: how long any server is kept. launch_s: how long a call waits for a server to start
     (installing goes on behind it). timeout_s: the longest that a call may ask for. message_mb: of
     one answer. text_kb, media_mb: of one content block; total_mb, blocks: of an answer's content.
     structured_kb: of structured content. arguments_kb: of a call's arguments. ping_s: what a server
     that let a call time out has to prove that it lives.
     """
 
+    share: int | None = None
     life_s: float = 1800.0
     launch_s: float = 90.0
     timeout_s: float = 300.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -49,12 +50,30 @@ class Session:
         self._dispatcher: Any = None
         self.failure: CallFailed | None = None
         self.began = self.used_at = time.monotonic()
-        self.leases = 0
+        self.owner = ""  # on whose behalf it was started
+        self._leases: Counter[str] = Counter()  # calls at work by owner
 
     # --- its life
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
+
+    @property
+    def leases(self) -> int:
+        """How many calls hold it."""
+        return self._leases.total()
+
+    def lease(self, owner: str) -> None:
+        """One more call of this owner holds it."""
+        self._leases[owner] += 1
+
+    def release(self, owner: str) -> None:
+        """One call fewer."""
+        self._leases[owner] -= 1
+
+    def is_leased_by(self, owner: str) -> bool:
+        """Whether a call of this owner holds it."""
+        return self._leases[owner] > 0
 
     @property
     def opened(self) -> bool:

@@ -25,7 +25,8 @@ class DeployPolicy:
     differs from the sandbox's. confirmed: by server, digests of recipes whose arguments and
     variables its user confirmed. placeholders: whether a further try may make up values. outside:
     whether remote servers beyond this host may be asked. twice: whether each server is asked a
-    second time, by somebody else.
+    second time, by somebody else. stateless: servers that remember nothing between calls, so that
+    all callers may share one that runs.
     """
 
     home: Path
@@ -39,6 +40,7 @@ class DeployPolicy:
     placeholders: bool = True
     outside: bool = True
     twice: bool = True
+    stateless: frozenset[str] = frozenset()
 
     def sandbox_of(self, server_id: str) -> SandboxPolicy:
         """The limits of one server."""

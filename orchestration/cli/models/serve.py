@@ -59,7 +59,8 @@ def serve(
     router, outcomes = ServedRouter(where), Outcomes(where)
     router.current()  # a place without an index is told now, not to the first client
     runs_tools = asked.enabled if calls is None else calls
-    caller = _make_caller(settings, router) if runs_tools else None
+    tokens_known = len(listening.tokens) if listening else 0
+    caller = _make_caller(settings, router, tokens_known) if runs_tools else None
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
     else:
@@ -92,13 +93,15 @@ def _make_http(chosen: "Http", tokens: Path | None, **address: Any) -> "HttpSett
     return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 
-def _make_caller(settings: Settings, router: "ServedRouter") -> "Caller":
-    """Who runs tools, by the recipes of whatever index is served at that moment."""
+def _make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "Caller":
+    """Who runs tools, by the recipes of whatever index is served at that moment; each token is sure
+    of its share of the places."""
     from assets.servers.calls.caller import Caller, CallLimits
     from orchestration.settings.deploy_policy import make_deploy_policy
 
+    share = max(1, settings.serve.warm.sessions // max(1, tokens))
     return Caller(
         lambda server_id: router.current().index.recipe(server_id),
         make_deploy_policy(settings),
-        derive_policy(CallLimits, settings.serve.warm),
+        derive_policy(CallLimits, settings.serve.warm, share=share),
     )

@@ -109,13 +109,19 @@ class AddressSettings:
 @dataclass(frozen=True)
 class HttpSettings(AddressSettings):
     """Where HTTP is served and to whom. tokens: () serves whoever reaches it, which only loopback
-    may."""
+    may. header_s, body_s: for the whole of it. token_sessions, open_requests (a session's stream
+    included): of one token, a small part of all, so that none takes the place of the others."""
 
     path: str = "/mcp"
     tokens: tuple[Token, ...] = ()
     max_body: int = 4_000_000  # bytes of one request
     max_sessions: int = 1_000
     idle_s: float = 1_800.0
+    max_connections: int = 512  # half of the files that a process may open by default
+    header_s: float = 10.0
+    body_s: float = 30.0
+    token_sessions: int = 32
+    open_requests: int = 64
 
     def __post_init__(self) -> None:
         if not self.tokens and not is_loopback(self.host):

@@ -18,6 +18,7 @@ from serving.meta.protocol.server import NAME, make_server
 from serving.meta.protocol.stdio import close_after
 
 if TYPE_CHECKING:
+    import uvicorn
     from mcp.server.lowlevel.server import Server
     from starlette.applications import Starlette
 
@@ -49,6 +50,8 @@ def http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
     """The web application of a server that was made with the same tokens."""
     from mcp.server.auth.settings import AuthSettings
 
+    from serving.meta.protocol.admission import guard_manager
+
     auth = {}
     if settings.tokens:
         # Nothing is issued here; the SDK only asks tokens with these settings present.
@@ -56,7 +59,7 @@ def http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
             {"issuer_url": "http://127.0.0.1", "resource_server_url": None}
         )
         auth = {"auth": issuer, "token_verifier": Verifier(settings.tokens)}
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=settings.path,
         max_request_body_size=settings.max_body,
         max_sessions=settings.max_sessions,
@@ -65,6 +68,8 @@ def http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
         host=settings.host,
         **auth,
     )
+    guard_manager(server.session_manager, settings)
+    return app
 
 
 def run_http(
@@ -92,20 +97,10 @@ async def serve_http(
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """`run_http` inside a running loop."""
-    import uvicorn
-
     server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
     listening = _bind_socket(settings)
     address = f"http://{_show_host(settings.host)}:{listening.getsockname()[1]}{settings.path}"
-    config = uvicorn.Config(
-        http_app(server, settings),
-        log_config=None,
-        access_log=False,  # a query string could hold what its sender took for private
-        server_header=False,
-        ws="none",
-        lifespan="on",
-        timeout_graceful_shutdown=5,
-    )
+    config = make_config(http_app(server, settings), settings)
     who = f"{len(settings.tokens)} tokens" if settings.tokens else "no tokens: loopback only"
     logger.info("%s serves %s (%s)", NAME, address, who)
     if ready is not None:
@@ -115,6 +110,24 @@ async def serve_http(
     finally:
         listening.close()
         await close_after(caller)
+
+
+def make_config(app: "Starlette", settings: HttpSettings) -> "uvicorn.Config":
+    """How uvicorn serves the application."""
+    import uvicorn
+
+    from serving.meta.protocol.connections import make_protocol
+
+    return uvicorn.Config(
+        app,
+        http=make_protocol(settings),
+        log_config=None,
+        access_log=False,  # a query string could hold what its sender took for private
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        timeout_graceful_shutdown=5,
+    )
 
 
 async def _wait_for_signal(config: Any, listening: socket.socket) -> None:

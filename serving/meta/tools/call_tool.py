@@ -95,17 +95,17 @@ async def _check_call(
         return call_answers.answer_refused(
             attempt, "no_recipe", why, "find_tools may know another tool"
         )
-    contract = await desk.work(router.index.contract, place)
-    steps, problems = (), await desk.work(_find_problems, contract, arguments)
+    contract = await desk.work_for(token, router.index.contract, place)
+    steps, problems = (), await desk.work_for(token, _find_problems, contract, arguments)
     if problems and repair:
-        arguments, steps = await desk.work(_repair_arguments, contract, arguments)
-        problems = await desk.work(_find_problems, contract, arguments)
+        arguments, steps = await desk.work_for(token, _repair_arguments, contract, arguments)
+        problems = await desk.work_for(token, _find_problems, contract, arguments)
     attempt.facts["repaired"] = len(steps)
     if problems:
         return call_answers.answer_invalid(attempt, problems, steps, repair)
     ready = Ready(tool, contract, arguments, steps, how_run(recipe, tool.server_id))
     refusal = await _ask_consent(desk, token, attempt, ready, client)
-    return refusal or await _run(desk, attempt, ready)
+    return refusal or await _run(desk, token, attempt, ready)
 
 
 async def _ask_consent(
@@ -140,7 +140,7 @@ async def _ask_consent(
     return None
 
 
-async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
+async def _run(desk: Desk, token: Token, attempt: Attempt, ready: Ready) -> Reply:
     caller, limit = desk.caller, desk.policy.timeout_s
     assert caller is not None
     began = anyio.current_time()
@@ -148,7 +148,7 @@ async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
     try:
         with anyio.move_on_after(limit + desk.policy.grace_s):
             result = await caller.call(
-                server, tool, ready.contract, ready.arguments, timeout_s=limit
+                server, tool, ready.contract, ready.arguments, timeout_s=limit, owner=token.name
             )
     except Exception:
         attempt.note_end("failed", error_kind="internal", blame="us")

@@ -40,7 +40,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         raise NotHere(tool_id, token, router.index.version)
     place, tool = found
     copy = Bounded(_CONTRACT, longest=_TEXT)
-    contract = copy(await desk.work(router.index.contract, place))
+    contract = copy(await desk.work_for(token, router.index.contract, place))
     recipe = router.index.recipe(tool.server_id)
     told = {
         "index": router.index.version,

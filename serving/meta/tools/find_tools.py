@@ -46,7 +46,7 @@ async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Repl
     with_parameters = fields.flag("parameters")
     router = await desk.router()
     asks = [one.ask for one in questions if one.ask is not None]
-    answers = iter(await desk.work(router.find_many, asks) if asks else [])
+    answers = iter(await desk.work_for(token, router.find_many, asks) if asks else [])
     rows = []
     for one in questions:
         answer = next(answers) if one.ask else None

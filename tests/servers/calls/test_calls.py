@@ -402,3 +402,20 @@ calls(do)
     assert (homes, home) == (["user"], "/home/user")
     assert refused == errno.ECONNREFUSED  # its own loopback, where nothing listens
     assert uid != 0
+
+
+async def test_what_a_server_remembers_of_one_owner_is_not_told_to_another(bench):
+    source = """
+known = []
+def do(m, x):
+    say(m, known)
+    known.append(x)
+calls(do)
+"""
+    async with bench.world(source) as world:
+        arguments = [("alice", 7), ("bob", 8), ("alice", 9)]
+        found = [
+            await world.caller.call(world.server_id, "do", CONTRACT, {"x": x}, owner=owner)
+            for owner, x in arguments
+        ]
+    assert [said(one) for one in found] == ["[]", "[]", "[7]"]

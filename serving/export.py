@@ -4,6 +4,7 @@
       cards/<role>.md        the cards of the release's trained models
       RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
                              files {path: sha256}}
+      RELEASE.sig            optional: who says so (`serving/signing.py`)
 """
 
 import hashlib
@@ -11,15 +12,17 @@ import json
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
-from serving.router import open_router
+from serving.router import Router, open_router
 from warehouse.storage.pointers import write_pointer
 
-MANIFEST = "RELEASE.json"
+_WRITTEN = "outcomes"  # by who serves the folder: part of no release, and read by no router
+MANIFEST, SIGNATURE = "RELEASE.json", "RELEASE.sig"
 
 
 class BadExport(ValueError):
@@ -67,19 +70,54 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
 
 
 def check_export(folder: Path) -> dict[str, Any]:
-    """The manifest of an exported release, all its files held against it. Raises BadExport."""
-    path = folder / MANIFEST
-    if not path.exists():
-        raise BadExport(f"{folder}: no {MANIFEST}; make one with `toolmill release export --out`")
-    told = json.loads(path.read_bytes())
+    """The manifest of an exported release, all its files held against it. Raises BadExport for a
+    file that is other, missing, or not in it: what it does not name would be read all the same."""
+    told, known = _parse_manifest(folder)
     found = _digest_files(folder)
-    wrong = sorted(name for name, known in told["files"].items() if found.get(name) != known)
+    wrong = sorted(name for name in {*known, *found} if found.get(name) != known.get(name))
     if wrong:
         raise BadExport(
-            f"{folder}: {len(wrong)} of {len(told['files'])} files are not as exported, first"
-            f" {wrong[0]}; copy the folder again, or export anew"
+            f"{folder}: {len(wrong)} of {len(known)} files are not as exported, first"
+            f" {wrong[0][:200]}; copy the folder again, or export anew"
         )
     return told
+
+
+def read_manifest(folder: Path) -> bytes:
+    """The bytes of a folder's manifest. Raises BadExport."""
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise BadExport(
+            f"{folder}: {MANIFEST}: {error.strerror}; make one with `toolmill release export --out`"
+        ) from None
+
+
+def open_checked(
+    check: Callable[[Path], Any] | None = None,
+) -> Callable[[Path, str | None], Router]:
+    """How `ServedRouter` opens a place that may be from elsewhere: an exported release is checked
+    before each version is loaded; with `check`, nothing passes that it refuses."""
+
+    def opened(place: Path, version: str | None) -> Router:
+        if check is not None:
+            check(place)
+        elif (place / MANIFEST).exists():
+            check_export(place)
+        return open_router(place, version)
+
+    return opened
+
+
+def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """(all of it, its files)."""
+    held = read_manifest(folder)
+    try:
+        told = json.loads(held)
+        return told, {str(name): str(value) for name, value in told["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"[:200]
+        raise BadExport(f"{folder}: {MANIFEST}: {found}; export anew") from None
 
 
 def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
@@ -100,8 +138,18 @@ def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    return {str(path.relative_to(folder)): _digest_file(path) for path in files}
+    """Digests by relative path of all but manifest, signature and outcomes. Raises BadExport for a
+    link or a device: what it leads to is not of the folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name.partition("/")[0] == _WRITTEN and not folder.joinpath(_WRITTEN).is_symlink():
+            continue
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise BadExport(f"{folder}: {name[:200]} is no plain file; copy the folder again")
+        if path.is_file() and name not in (MANIFEST, SIGNATURE):
+            found[name] = _digest_file(path)
+    return found
 
 
 def _digest_file(path: Path) -> str:

@@ -11,6 +11,7 @@ from assets.servers.deploy.deploy import find_refusal
 from assets.servers.deploy.package import list_given_names
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.binding import check_identity
 from assets.servers.recipes.placeholders import holds_secret
 from assets.servers.recipes.recipe import Recipe, RecipeError, load_recipe, needs_scripts
 from warehouse.storage.digest import digest
@@ -41,6 +42,7 @@ def plan_launch(
         raise CallFailed("unknown_server", f"no recipe of {server_id!r}", sent=False)
     try:
         recipe = load_recipe(facts)
+        check_identity(recipe)
     except RecipeError as error:
         raise CallFailed("no_recipe", "", fix=str(error), sent=False) from None
     if recipe.server_id != server_id:

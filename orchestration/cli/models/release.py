@@ -1,4 +1,4 @@
-"""`release list | show | rollback | export | check`: what is served, and going back."""
+"""`release …`: what is served, going back, and copies of it that are checked and signed."""
 
 import time
 from collections.abc import Callable
@@ -101,6 +101,28 @@ def check(folder: Annotated[Path, typer.Argument(help="an exported release")]) -
     from serving.export import check_export
 
     print_json(_describe_folder(folder, check_export(folder)))
+
+
+@app.command()
+def sign(
+    folder: Annotated[Path, typer.Argument(help="an exported release")],
+    key: Annotated[Path, typer.Option("--key", help="private key: Ed25519, PEM")],
+) -> None:
+    """Sign an exported release: RELEASE.sig, over the digests of all its files."""
+    from serving.signing import sign_export
+
+    print_json(_describe_folder(folder, sign_export(folder, key)))
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="an exported release")],
+    trust: Annotated[list[Path], typer.Option("--trust", help="public key: Ed25519, PEM")],
+) -> None:
+    """Check an exported release and that one of these keys signed it."""
+    from serving.signing import verify_export
+
+    print_json(_describe_folder(folder, verify_export(folder, trust)))
 
 
 def _describe_folder(folder: Path, told: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,10 @@ def serve(
     consent: Annotated[
         str | None, typer.Option(help="ask, never or always, where the client cannot ask its user")
     ] = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(help="public key (PEM); serve only a release signed by one of these"),
+    ] = None,
     calls: Annotated[
         bool | None, typer.Option("--calls/--no-calls", help="whether tools may be called")
     ] = None,
@@ -56,7 +60,7 @@ def serve(
     listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
     where = place or settings.home_path()
     logging.info("home: %s", where)
-    router, outcomes = ServedRouter(where), Outcomes(where)
+    router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where)
     router.current()  # a place without an index is told now, not to the first client
     runs_tools = asked.enabled if calls is None else calls
     tokens_known = len(listening.tokens) if listening else 0
@@ -80,6 +84,17 @@ def serve_token(
 
 def _drop_unset(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _open_place(trusted: list[Path]) -> Any:
+    """How a version of the place is opened: an exported release only as it was exported, and with
+    trusted keys only as one of them signed it."""
+    from functools import partial
+
+    from serving.export import open_checked
+    from serving.signing import verify_export
+
+    return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
 
 
 def _make_http(chosen: "Http", tokens: Path | None, **address: Any) -> "HttpSettings":

@@ -1,0 +1,167 @@
+"""An index from elsewhere: what is checked before it is served, and whose it is."""
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization as pem
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
+from serving.export import BadExport, check_export, export_release, open_checked
+from serving.router import ServedRouter
+from serving.signing import sign_export, verify_export
+from tests.serving.test_adhoc import index, made, run  # noqa: F401
+
+
+def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, Path]:
+    """(private, public) as PEM files."""
+    key = private or Ed25519PrivateKey.generate()
+    plain = pem.PrivateFormat.PKCS8, pem.NoEncryption()
+    held, told = folder / f"{name}.pem", folder / f"{name}.pub"
+    held.write_bytes(key.private_bytes(pem.Encoding.PEM, *plain))  # type: ignore[attr-defined]
+    public = key.public_key()  # type: ignore[attr-defined]
+    form = pem.PublicFormat.SubjectPublicKeyInfo
+    told.write_bytes(public.public_bytes(pem.Encoding.PEM, form))
+    return held, told
+
+
+@pytest.fixture
+def release(index: Path, tmp_path: Path) -> Path:  # noqa: F811
+    export_release(index, tmp_path / "release")
+    return tmp_path / "release"
+
+
+def redirect(folder: Path) -> None:
+    """What who copies a release on would change: how a server is launched."""
+    [recipes] = folder.rglob("recipes.jsonl")
+    recipes.write_text(recipes.read_text() + " ")
+
+
+def forge(folder: Path) -> None:
+    """The same, with a manifest that fits."""
+    redirect(folder)
+    told = json.loads((folder / "RELEASE.json").read_bytes())
+    from serving.export import _digest_files
+
+    (folder / "RELEASE.json").write_text(json.dumps({**told, "files": _digest_files(folder)}))
+
+
+def add_file(folder: Path) -> None:
+    [version] = (folder / "router").glob("*/index.json")
+    (version.parent / "reranker.json").write_text("{}")
+
+
+def add_link(folder: Path) -> None:
+    (folder / "cards").mkdir(exist_ok=True)
+    (folder / "cards" / "caller.md").symlink_to("/etc/hostname")
+
+
+def add_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "router" / "pipe")
+
+
+def remove_file(folder: Path) -> None:
+    next(folder.rglob("twins.npy")).unlink()
+
+
+def break_manifest(folder: Path) -> None:
+    (folder / "RELEASE.json").write_text("[]")
+
+
+CHANGES = [redirect, add_file, add_link, add_pipe, remove_file, break_manifest]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_release_that_is_not_as_exported_is_not_served(
+    release: Path, change: Callable[[Path], None]
+) -> None:
+    change(release)
+    with pytest.raises(BadExport, match=str(release)):
+        ServedRouter(release, open_checked()).current()
+    code, _, err = run("serve", "--place", str(release), "--http", "--port", "0")
+    assert (code, str(release) in err) == (1, True), err
+
+
+def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: Path) -> None:
+    (release / "outcomes").mkdir()
+    (release / "outcomes" / "2026-11-23.jsonl").write_text("{}\n")
+    assert ServedRouter(release, open_checked()).current().index.tools
+
+
+def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Path) -> None:
+    held, told = write_keys(tmp_path, "maker")
+    _, other = write_keys(tmp_path, "other")
+    code, out, err = run("release", "sign", str(release), "--key", str(held))
+    assert (code, json.loads(out)["folder"]) == (0, str(release)), err
+    both = ["--trust", str(other), "--trust", str(told)]
+    assert run("release", "verify", str(release), *both)[0] == 0
+    check = partial(verify_export, trusted=[told])
+    assert ServedRouter(release, open_checked(check)).current().index.tools
+    assert check_export(release)
+    with pytest.raises(BadExport, match=r"none of the keys other\.pub"):
+        verify_export(release, [other])
+
+
+@pytest.mark.parametrize("change", [forge, *CHANGES])
+def test_a_change_after_signing_is_refused(
+    release: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    held, told = write_keys(tmp_path, "maker")
+    sign_export(release, held)
+    change(release)
+    with pytest.raises(BadExport):
+        verify_export(release, [told])
+    code, _, err = run("serve", "--place", str(release), "--trust", str(told))
+    assert (code, err.count("\n") < 4) == (1, True), err
+
+
+def test_with_trusted_keys_nothing_unsigned_is_served(
+    index: Path,  # noqa: F811
+    release: Path,
+    tmp_path: Path,
+) -> None:
+    _, told = write_keys(tmp_path, "maker")
+    for place, match in ((release, "nobody signed it"), (index, "release export")):
+        with pytest.raises(BadExport, match=match):
+            ServedRouter(place, open_checked(partial(verify_export, trusted=[told]))).current()
+
+
+def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:
+    served = ServedRouter(release, open_checked())
+    old = served.current()
+    [version] = [path.parent for path in release.glob("router/*/index.json")]
+    shutil.copytree(version, version.with_name("0" * 64))
+    (release / "router/HEAD.json").write_text(json.dumps({"version": "0" * 64}))
+    assert served.settle(30) is old
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"algorithm": "none", "signature": ""}', '{"algorithm": "ed25519"}',
+     '{"algorithm": "ed25519", "signature": "§"}', '{"algorithm": "ed25519", "signature": 1}',
+     json.dumps({"algorithm": "ed25519", "signature": base64.b64encode(bytes(64)).decode()})],
+)  # fmt: skip
+def test_a_signature_that_is_none_is_one_clear_error(
+    release: Path, tmp_path: Path, text: str
+) -> None:
+    (release / "RELEASE.sig").write_text(text)
+    with pytest.raises(BadExport, match=r"RELEASE\.sig"):
+        verify_export(release, [write_keys(tmp_path, "maker")[1]])
+
+
+def test_a_key_that_cannot_be_used_is_told_without_its_text(release: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path, "maker")
+    rsa, rsa_public = write_keys(tmp_path, "rsa", generate_private_key(65537, 2048))
+    for wrong in (public, rsa, tmp_path / "absent"):
+        with pytest.raises(BadExport, match="Ed25519 private key") as found:
+            sign_export(release, wrong)
+        assert "BEGIN" not in str(found.value)
+    for wrong in (private, rsa_public, tmp_path / "absent"):
+        with pytest.raises(BadExport, match="Ed25519 public key"):
+            verify_export(release, [wrong])

@@ -11,7 +11,7 @@ from assets.catalogue.catalogue import CATALOGUE, Row, build_catalogue, listing_
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import read_row
+from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import (
@@ -60,7 +60,7 @@ COVERAGE_AUDIT = audit_table(
 def catalogue_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [read_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     columns = ["marketplace", "server_id", "tool", "contract_digest"]
     snapshots = warehouse.tables.read(SNAPSHOTS).select(columns).to_dicts()
     previous = warehouse.tables.read(CATALOGUE).to_dicts()
@@ -94,7 +94,7 @@ def catalogue_asset(
 def coverage_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [read_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
     held = [
         {**row, "listing_ids": listing_ids(row)}

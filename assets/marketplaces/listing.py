@@ -1,11 +1,13 @@
 """Listing: what one marketplace says about one server, in one normal form."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from warehouse.item_failure import try_item
 from warehouse.storage.digest import Sha256, canonical_json, digest
 
 Transport = Literal["stdio", "streamable-http", "sse"]
@@ -126,6 +128,18 @@ def make_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, 
         "listing_digest": digest_listing(listing),
         "fetched_at": fetched_at,
     }
+
+
+def read_rows(rows: Iterable[Mapping[str, Any]]) -> list[Listing]:
+    """The listings of rows of the table; a row that cannot be read is one that is not runnable."""
+    return [try_item(partial(read_row, row), partial(_make_unreadable, row)) for row in rows]
+
+
+def _make_unreadable(row: Mapping[str, Any], why: str) -> Listing:
+    names = {name: str(row.get(name) or "?") for name in ("marketplace", "native_id", "name")}
+    return Listing.model_validate(
+        {**names, "reason": f"the row of its listing cannot be read ({why})"}
+    )
 
 
 def read_row(row: Mapping[str, Any]) -> Listing:

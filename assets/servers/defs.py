@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.marketplaces.listing import read_row
+from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
@@ -63,7 +63,7 @@ def deployments(
     name, ledger = context.partition_key, warehouse.ledger
     previous = warehouse.tables.read(DEPLOYMENTS, name)
     run = deploy_listings(
-        [read_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
+        read_rows(warehouse.tables.read(LISTINGS, name).to_dicts()),
         previous.to_dicts(),
         launcher.policy,
         ledger=ledger,

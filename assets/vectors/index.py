@@ -7,6 +7,7 @@ server leaving one marketplace cannot remove what another one still lists.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import polars as pl
 
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
+from warehouse.item_failure import try_item
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
@@ -63,20 +65,26 @@ def build_server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) ->
 def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Membership rows without `embedder`, each with its `text`: one per tool and one per server.
 
-    `rows` are snapshot rows (marketplace, server_id, tool, contract_digest, contract JSON).
+    `rows` are snapshot rows (marketplace, server_id, tool, contract_digest, contract JSON). A tool
+    whose text nobody foresaw to fail is known by its name alone.
     """
     out: list[dict[str, Any]] = []
     servers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        contract = read_contract(row)
-        servers[row["marketplace"], row["server_id"]].append(contract)
-        out.append(
-            _build_member(row, TOOL, row["tool"], row["contract_digest"], tool_text(contract))
+        contract, text = try_item(
+            partial(_read_text, row), lambda _, row=row: ({"name": row["tool"]}, row["tool"])
         )
+        servers[row["marketplace"], row["server_id"]].append(contract)
+        out.append(_build_member(row, TOOL, row["tool"], row["contract_digest"], text))
     for (marketplace, server_id), contracts in servers.items():
         owner = {"marketplace": marketplace, "server_id": server_id}
         out.append(_build_member(owner, SERVER, "", None, build_server_text(server_id, contracts)))
     return out
+
+
+def _read_text(row: Row) -> tuple[dict[str, Any], str]:
+    contract = read_contract(row)
+    return contract, tool_text(contract)
 
 
 def embed_contracts(

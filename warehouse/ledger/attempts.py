@@ -121,7 +121,7 @@ class Attempts:
                 ended = db.execute(
                     "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
                     " WHERE id = ? AND status = 'started'",
-                    (status, time.time(), f"{type(error).__name__}: {error}"[:500], attempt.id),
+                    (status, time.time(), _describe_error(error), attempt.id),
                 )
                 if attempt.reserved_usd > 0 and ended.rowcount:
                     self._database.journal.write(status, id=attempt.id)
@@ -207,3 +207,9 @@ def sum_spent(db: sqlite3.Connection, scope: str) -> float:
         " WHERE scope = ?1 AND status IN ('started', 'unknown')), 0)",
         (scope,),
     ).fetchone()[0]
+
+
+def _describe_error(error: BaseException) -> str:
+    """As SQLite takes it: a third party's text may hold halves of surrogate pairs."""
+    text = f"{type(error).__name__}: {error}"[:500]
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from warehouse.llm.client import LLM
+from warehouse.item_failure import describe_failure
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress, Silent
 
 Record = TypeVar("Record")
@@ -16,15 +18,27 @@ def run_batch(
     work: Callable[[Record], Awaitable[Result]],
     llm: LLM,
     *,
+    fail: Callable[[Record, str], Result],
     workers: int,
     stage: str,
     progress: Progress | None = None,
 ) -> list[Result]:
     """What `work` makes of each record, in their order; `stage` names it in the progress.
 
-    The first error stops all others and is raised as it is. The client is closed in any case.
+    Where `work` raises what nobody foresaw, the result is what `fail` makes of the record and a
+    hint. The first error of the run (LLMError, BudgetExceeded, the ledger's, a full disk) stops all
+    others and is raised as it is. The client is closed in any case.
     """
-    return asyncio.run(_run_workers(records, work, llm, workers, stage, progress or Silent()))
+
+    async def work_or_fail(record: Record) -> Result:
+        try:
+            return await work(record)
+        except Exception as error:
+            return fail(record, describe_failure(error, (LLMError, BudgetExceeded)))
+
+    return asyncio.run(
+        _run_workers(records, work_or_fail, llm, workers, stage, progress or Silent())
+    )
 
 
 async def _run_workers(

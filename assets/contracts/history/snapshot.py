@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
+from warehouse.item_failure import INTERNAL, try_item
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
@@ -47,7 +49,8 @@ def build_snapshot(
 ) -> list[Row]:
     """Rows of SNAPSHOTS of this run for one marketplace.
 
-    A server that ran gives its tools; one that failed keeps its last good contracts; one that no
+    A server that ran gives its tools; one that failed, or whose list nobody foresaw to be
+    unreadable (`list_malformed` says why), keeps its last good contracts; one that no
     longer has a deployment row (its listing is gone) is dropped. Tools without a usable contract
     are left out (`list_malformed` names them); of two tools with one name the first counts.
     now: epoch seconds.
@@ -59,13 +62,13 @@ def build_snapshot(
     rows: list[Row] = []
     for deployment in deployments:
         known = before.get(deployment["server_id"], {})
+        kept = [{**row, "marketplace": deployment["marketplace"]} for row in known.values()]
         if deployment["status"] != "ok":
-            kept = ({**row, "marketplace": deployment["marketplace"]} for row in known.values())
-            rows.extend(kept)
+            rows += kept
             continue
         seen = format_date(deployment["probed_at"] or now)
-        for body in index_contracts(raw_tools(deployment, blobs))[0].values():
-            rows.append(_build_row(deployment, body, known, run_date, seen))
+        build = partial(_build_rows, deployment, blobs, known, run_date, seen)
+        rows += try_item(build, lambda _, kept=kept: kept)
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
@@ -73,18 +76,37 @@ def list_malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> li
     """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
     rows: list[Row] = []
     for deployment in deployments:
-        tools = raw_tools(deployment, blobs)
-        for place, problem in index_contracts(tools)[1].items():
-            tool = tools[place]
-            name = str(tool.get("name")) if isinstance(tool, Mapping) else ""
-            rows.append(
-                {
-                    "server_id": deployment["server_id"],
-                    "tool": escape_text(name[:_SHOWN]),
-                    "problem": escape_text(problem[:_SHOWN]),
-                }
-            )
+        named = try_item(
+            partial(_list_problems, deployment, blobs), lambda hint: [("", f"{INTERNAL}: {hint}")]
+        )
+        rows += [
+            {
+                "server_id": deployment["server_id"],
+                "tool": escape_text(name[:_SHOWN]),
+                "problem": escape_text(problem[:_SHOWN]),
+            }
+            for name, problem in named
+        ]
     return rows
+
+
+def _list_problems(deployment: Mapping[str, Any], blobs: Blobs) -> list[tuple[str, str]]:
+    tools = raw_tools(deployment, blobs)
+    return [
+        (str(tool.get("name")) if isinstance(tool := tools[place], Mapping) else "", problem)
+        for place, problem in index_contracts(tools)[1].items()
+    ]
+
+
+def _build_rows(
+    deployment: Mapping[str, Any],
+    blobs: Blobs,
+    known: Mapping[str, Mapping[str, Any]],
+    run_date: str,
+    seen: str,
+) -> list[Row]:
+    listed = index_contracts(raw_tools(deployment, blobs))[0].values()
+    return [_build_row(deployment, body, known, run_date, seen) for body in listed]
 
 
 def _build_row(

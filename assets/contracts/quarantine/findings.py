@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -27,8 +28,9 @@ from assets.contracts.scan.engine import (
     scan_names,
     scan_tool,
 )
-from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
+from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
 from assets.contracts.scan.rug_pull import find_alarms
+from warehouse.item_failure import try_item
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
@@ -134,19 +136,41 @@ def _scan_server(
     """Rows of SCANS of one server, and how many of its tools had to be read."""
     own, read, out = frozenset(row["tool"] for row in rows), 0, []
     for row in rows:
-        key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
-        past = origins.get(key, {})
-        facts = _digest_facts(row, find_mentioned(tool), own, known, past)
-        last = held.get(key)
-        if last is None or last["scan_key"] != facts:
-            read += 1
-            found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
-            text = json.dumps([one.as_row() for one in limit_findings(found)])
-        else:
-            text = last["found"]
-        out.append({"server_id": key[0], "tool": key[1], "contract_digest": row["contract_digest"],
-                    "scan_key": facts, "found": text})  # fmt: skip
+        scan, fresh = try_item(
+            partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row)
+        )
+        read += fresh
+        out.append(scan)
     return out, read
+
+
+def _scan_row(
+    row: Row, own: frozenset[str], known: frozenset[str], origins: State, held: Mapping[Key, Row]
+) -> tuple[dict[str, Any], int]:
+    """The row of SCANS of one tool, and 1 where it had to be read."""
+    key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
+    past = origins.get(key, {})
+    facts = _digest_facts(row, find_mentioned(tool), own, known, past)
+    last = held.get(key)
+    if last is not None and last["scan_key"] == facts:
+        return _build_scan(row, facts, last["found"]), 0
+    found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
+    return _build_scan(row, facts, _dump_findings(limit_findings(found))), 1
+
+
+def _make_unread(row: Row, hint: str) -> tuple[dict[str, Any], int]:
+    """The row of SCANS of a tool whose scan nobody foresaw to fail: it is held, and read again."""
+    found = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
+    return _build_scan(row, "", _dump_findings([found])), 1
+
+
+def _dump_findings(found: Sequence[Finding]) -> str:
+    return json.dumps([one.as_row() for one in found])
+
+
+def _build_scan(row: Row, facts: str, found: str) -> dict[str, Any]:
+    names = ("server_id", "tool", "contract_digest")
+    return {**{name: row[name] for name in names}, "scan_key": facts, "found": found}
 
 
 def _digest_facts(

@@ -9,6 +9,7 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.policy import Adapter, CrawlError, Ref, RefPage
 from assets.marketplaces.result import Completeness, CrawlResult, make_problem
+from warehouse.item_failure import describe_failure
 from warehouse.ledger.crawl_state import Memo
 from warehouse.progress import Progress
 
@@ -31,8 +32,10 @@ def read_record(adapter: Adapter, ref: Ref, raw: Any) -> list[Listing]:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         first = (str(error).splitlines() or [""])[0]
         reason = f"malformed: {type(error).__name__}: {first}"[:300]
-        name = ref.native_id
-        return [clean(Listing(marketplace=adapter.name, native_id=name, name=name, reason=reason))]
+    except Exception as error:  # nobody foresaw it: the fault is ours, the other records go on
+        reason = f"malformed: {describe_failure(error, (CrawlError,))}"
+    name = ref.native_id
+    return [clean(Listing(marketplace=adapter.name, native_id=name, name=name, reason=reason))]
 
 
 class Flow:

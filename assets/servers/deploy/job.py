@@ -9,6 +9,8 @@ from assets.marketplaces.listing import Listing
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.recipes.names import find_exact_version, identify_server, normalise_address
 from assets.servers.recipes.recipe import RECIPE_VERSION, Recipe, Unlaunchable
+from warehouse.item_failure import try_item
+from warehouse.sanitize.escape import drop_surrogates
 from warehouse.storage.digest import digest
 
 _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}
@@ -85,9 +87,14 @@ def plan_jobs(
     """One job per server: of several listings the first runnable one, by listing id."""
     jobs: dict[str, Job] = {}
     for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
-        key = identify_server(listing) or f"listing:{listing.listing_id}"
+        key = drop_surrogates(_identify(listing))
         jobs.setdefault(key, Job(key, listing, before.get(key), policy))
     return [jobs[key] for key in sorted(jobs)]
+
+
+def _identify(listing: Listing) -> str:
+    unnamed = f"listing:{listing.listing_id}"
+    return try_item(lambda: identify_server(listing) or unnamed, lambda _: unnamed)
 
 
 def launch_digest(listing: Listing) -> str:
@@ -96,7 +103,11 @@ def launch_digest(listing: Listing) -> str:
     facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
     if listing.package and listing.package.type == "mcpb":
         facts["package"]["identifier"] = normalise_address(listing.package.identifier)
-    return digest({**facts, "recipe_version": RECIPE_VERSION})
+    facts["recipe_version"] = RECIPE_VERSION
+    try:
+        return digest(facts)
+    except ValueError:  # halves of surrogate pairs have no canonical form; its row still has a name
+        return digest(ascii(facts))
 
 
 def _is_due(row: Mapping[str, Any], now: float) -> bool:

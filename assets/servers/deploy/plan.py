@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from assets.marketplaces.listing import Listing
@@ -9,16 +10,20 @@ from assets.servers.deploy.deploy import deploy, effect_key, find_refusal
 from assets.servers.deploy.job import Job, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.deploy.table import make_deployment_row
+from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
 from assets.servers.packages.resolve import Resolver
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
+from assets.servers.sandbox.backend import SandboxUnavailable
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.fleet import Fleet, LocalFleet
-from warehouse.ledger.attempts import Outcome
+from warehouse.item_failure import INTERNAL, try_item
+from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import Blobs
+
+_OF_THE_RUN = (SandboxUnavailable, BudgetExceeded)
 
 
 @dataclass
@@ -50,7 +55,8 @@ def deploy_listings(
     """Brings the deployments of one marketplace up to date with its listings.
 
     `previous` are the rows of the last run (of DEPLOYMENTS). Every server of `listings` has a row
-    in the result; whatever fails is a row with `error_kind` and `hint`. Raises SandboxUnavailable,
+    in the result; whatever fails is a row with `error_kind` and `hint`, `internal` where nobody
+    foresaw it. Raises SandboxUnavailable,
     or the ledger's own errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
@@ -60,7 +66,7 @@ def deploy_listings(
     result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
     due = []
     for job in jobs:
-        if job.stands(now):
+        if try_item(partial(job.stands, now), lambda _: False):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
@@ -75,14 +81,25 @@ def deploy_listings(
             ledger.once(stage, key, lambda: Outcome(deploy(recipe, policy, toolchain).to_json()))
         )
 
-    def carry_out(job: Job) -> tuple[dict[str, Any], bool]:
-        """The row of one server, and whether it is the old one because the recipe is the same."""
+    def launch(job: Job) -> tuple[dict[str, Any], bool]:
         recipe = plan_recipe(job.listing, resolve)
         if kept := job.keep_row(recipe, now):
             return kept, True
         attempt = job.count_attempts(recipe) + 1
         deployed = deploy_recipe(recipe, job, attempt) if isinstance(recipe, Recipe) else None
-        return make_deployment_row(recipe, deployed, blobs, job, attempts=attempt, now=now), False
+        row = make_deployment_row(recipe, deployed, blobs, job, attempts=attempt, now=now)
+        DEPLOYMENTS.frame([row])  # what no column takes is found here, not when all are published
+        return row, False
+
+    def carry_out(job: Job) -> tuple[dict[str, Any], bool]:
+        """The row of one server, and whether it is the old one because the recipe is the same."""
+
+        def fail(hint: str) -> tuple[dict[str, Any], bool]:
+            failed = Unlaunchable(job.key, INTERNAL, hint)
+            attempt = job.count_attempts(failed) + 1
+            return make_deployment_row(failed, None, blobs, job, attempts=attempt, now=now), False
+
+        return try_item(partial(launch, job), fail, through=_OF_THE_RUN)
 
     done = (fleet or LocalFleet()).map(
         carry_out, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))

@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "policy_denied": Kind("the settings do not allow this kind of server", None, "us"),
     "remote_auth": Kind("the remote server asks for an account", 7 * _DAY, "us"),
     "remote_down": Kind("the remote server does not answer", _DAY),
+    "internal": Kind("a fault of this program: report it with the digest of its trace", _DAY, "us"),
 }
 
 

@@ -1,7 +1,7 @@
 """Names: of packages, images and addresses, each in the one form that identities are made of."""
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from assets.marketplaces.launch.package_spec import is_exact
 from assets.marketplaces.listing import Listing, Package
@@ -23,10 +23,21 @@ def normalise_name(name: str) -> str:
 def normalise_address(url: str) -> str:
     """A URL without query, fragment and credentials; on loopback also without the port, which is
     another at every start of a local marketplace."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a broken IPv6 address
+        return re.split(r"[?#]", url, maxsplit=1)[0].rstrip("/")
     host = (parts.hostname or "").lower()
-    port = f":{parts.port}" if parts.port and host not in _LOOPBACK else ""
+    port = "" if host in _LOOPBACK else _find_port(parts)
     return urlunsplit((parts.scheme.lower(), host + port, parts.path.rstrip("/"), "", ""))
+
+
+def _find_port(parts: SplitResult) -> str:
+    """`:8443`, or as it stands where it is no number: `http://host:{port}/mcp` is to be filled."""
+    try:
+        return f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return f":{parts.netloc.rpartition('@')[2].rpartition(':')[2]}"
 
 
 def parse_image(package: Package) -> tuple[str, str | None, str | None]:

@@ -14,6 +14,7 @@ from assets.synthesis.judging.judge_prompt import NoContract, View, make_view
 from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
+from warehouse.item_failure import INTERNAL
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
@@ -83,7 +84,13 @@ def judge(
         made = await _judge_row(row, contracts, llm, policy)
         return {**made, "plan_digest": _digest_plan(row, how)}
 
-    return run_batch(due, judge_one, llm, workers=_AT_ONCE, stage="judgements", progress=progress)
+    def fail(row: Mapping[str, Json], hint: str) -> dict[str, Json]:
+        made = {**_make_blank(row, llm, policy), "error_kind": INTERNAL, "hint": hint}
+        return {**made, "plan_digest": _digest_plan(row, how)}
+
+    return run_batch(
+        due, judge_one, llm, fail=fail, workers=_AT_ONCE, stage="judgements", progress=progress
+    )
 
 
 async def _judge_row(
@@ -92,7 +99,20 @@ async def _judge_row(
     llm: LLM,
     policy: SynthesisPolicy,
 ) -> dict[str, Json]:
-    blank: dict[str, Json] = {
+    blank = _make_blank(row, llm, policy)
+    try:
+        replies = await ask_votes(make_view(row, contracts), llm, policy)
+    except NoContract as error:
+        return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
+    except (LLMError, BudgetExceeded, ValueError) as error:
+        kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
+        return {**blank, "error_kind": kind, "hint": str(error)[:300]}
+    return {**blank, **_count_votes(replies, policy.judge_threshold), "status": "ok"}
+
+
+def _make_blank(row: Mapping[str, Json], llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
+    """The row of a judgement that came to nothing so far."""
+    return {
         **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},
         "contract_digest": row["contract_digest"],
         "judge": get_judge_name(llm),
@@ -103,14 +123,6 @@ async def _judge_row(
         "usd": 0.0,
         "status": "failed",
     }
-    try:
-        replies = await ask_votes(make_view(row, contracts), llm, policy)
-    except NoContract as error:
-        return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
-    except (LLMError, BudgetExceeded, ValueError) as error:
-        kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
-        return {**blank, "error_kind": kind, "hint": str(error)[:300]}
-    return {**blank, **_count_votes(replies, policy.judge_threshold), "status": "ok"}
 
 
 async def ask_votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:

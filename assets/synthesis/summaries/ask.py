@@ -12,6 +12,7 @@ from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.summaries.offline import make_readable
 from assets.synthesis.verify.checks.injected_orders import find_order
+from warehouse.item_failure import INTERNAL
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
@@ -65,7 +66,13 @@ def ask_all(
     """The rows of all servers, in their order."""
     workers = llm.role(ROLE).concurrency
     return run_batch(
-        servers, partial(_ask_one, llm), llm, workers=workers, stage="summaries", progress=progress
+        servers,
+        partial(_ask_one, llm),
+        llm,
+        fail=make_failed_row,
+        workers=workers,
+        stage="summaries",
+        progress=progress,
     )
 
 
@@ -116,6 +123,11 @@ def make_row(server: Server, **by: str) -> dict[str, Any]:
         "usd": 0.0,
         **by,
     }
+
+
+def make_failed_row(server: Server, hint: str) -> dict[str, Any]:
+    """The row of a server whose summary nobody foresaw to fail."""
+    return {**make_row(server), "status": "failed", "error_kind": INTERNAL, "hint": hint}
 
 
 def _describe_tool(contract: Mapping[str, Json]) -> str:

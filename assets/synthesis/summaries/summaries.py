@@ -11,6 +11,7 @@ change. One that fails leaves the last text in its row, which says `failed`, and
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -23,11 +24,13 @@ from assets.synthesis.summaries.ask import (
     Server,
     ask_all,
     digest_plan,
+    make_failed_row,
     make_row,
 )
 from assets.synthesis.summaries.offline import get_offline_version, make_readable, write_summary
 from assets.synthesis.verify.checks.injected_orders import find_order
 from assets.vectors.index import read_contract
+from warehouse.item_failure import try_item
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -87,7 +90,14 @@ def make_summaries(
     failed = {name for name, row in held.items() if row["status"] != "ok"}
     due = plan_keys(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
     wanted = [servers[name] for name in due.due]
-    made = ask_all(wanted, llm, progress) if llm else [_summarise_offline(one) for one in wanted]
+    made = (
+        ask_all(wanted, llm, progress)
+        if llm
+        else [
+            try_item(partial(_summarise_offline, one), partial(make_failed_row, one))
+            for one in wanted
+        ]
+    )
     kept = [held[name] for name in due.unchanged]
     fresh = [_keep_text(row, held.get(row["server_id"])) for row in made]
     return SUMMARIES.frame([*kept, *fresh]).to_dicts(), due

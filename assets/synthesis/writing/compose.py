@@ -19,7 +19,8 @@ from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recovery, write_vague
 from assets.synthesis.writing.tasks.several import write_several
 from assets.synthesis.writing.tasks.single import write_single
-from assets.synthesis.writing.units import Unit, plan_units
+from assets.synthesis.writing.units import Unit, count_rows, plan_units
+from warehouse.item_failure import INTERNAL
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
@@ -66,5 +67,15 @@ def compose_rows(
         return [writing.make_row()]
 
     workers = max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
-    written = run_batch(made, write, llm, workers=workers, stage="pairs", progress=progress)
+
+    def fail(unit: Unit, hint: str) -> Rows:
+        lost = StepFailed("write", INTERNAL, hint, "report it with the digest of its trace")
+        return [
+            Writing(unit, plans[unit.key], index, llm, policy).make_row(lost)
+            for index in range(count_rows(unit, policy))
+        ]
+
+    written = run_batch(
+        made, write, llm, fail=fail, workers=workers, stage="pairs", progress=progress
+    )
     return [row for of_unit in written for row in of_unit]

@@ -1,0 +1,59 @@
+"""One item's failure is its row: what nobody foresaw about one item never ends a whole run."""
+
+import errno
+import sqlite3
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from warehouse.home import HomeUnavailable
+from warehouse.ledger.files import LedgerUnavailable
+from warehouse.storage.digest import digest
+
+INTERNAL = "internal"  # the error_kind of such a row
+_ROOT = Path(__file__).resolve().parents[1]
+_OF_THE_RUN = (HomeUnavailable, LedgerUnavailable, sqlite3.Error)
+_OF_THE_MACHINE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
+)
+
+Made = TypeVar("Made")
+Through = tuple[type[Exception], ...]
+
+
+def try_item(
+    make: Callable[[], Made], fail: Callable[[str], Made], *, through: Through = ()
+) -> Made:
+    """What `make` makes of one item or, where it raises what nobody foresaw, what `fail` makes of
+    a one-line hint. Raises what `describe_failure` raises."""
+    try:
+        return make()
+    except Exception as error:
+        return fail(describe_failure(error, through))
+
+
+def describe_failure(error: Exception, through: Through = ()) -> str:
+    """`ValueError at assets/…/names.py:36 find_port, trace 0123456789ab`.
+
+    The digest is of the places in the trace: one fault has one digest, whatever item met it. The
+    error's own words are left out, because they may quote a third party or a secret. Raises the
+    error itself where it concerns the run: a full disk, the ledger, any type of `through`.
+    """
+    if isinstance(error, (*_OF_THE_RUN, *through)):
+        raise error
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        raise error
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(_shorten_path(one.filename), one.lineno or 0, one.name) for one in frames]
+    ours = [one for one in places if not one[0].startswith("…")] or places or [("?", 0, "?")]
+    name, line, function = ours[-1]
+    kind = type(error).__name__
+    return f"{kind} at {name}:{line} {function}, trace {digest([kind, places])[:12]}"
+
+
+def _shorten_path(name: str) -> str:
+    """A path within the repository, else the file's name alone: no path of this machine is told."""
+    path = Path(name)
+    inside = path.is_relative_to(_ROOT) and "site-packages" not in path.parts
+    return str(path.relative_to(_ROOT)) if inside else f"…/{path.name}"

@@ -97,7 +97,7 @@ def resolve_nothing(package):
     raise PackageError("not_found", f"no {package.identifier[:40]}")
 
 
-def check(made, found):
+def check_rows(made, found):
     """Every server has one row that the table takes and that says what happened."""
     frame = DEPLOYMENTS.frame(made.rows)
     assert bool(len(frame)) == bool(found)
@@ -109,7 +109,7 @@ def check(made, found):
 @examples(20)
 @given(st.lists(listings, max_size=3))
 def test_any_listings_have_rows(world, found) -> None:
-    check(run(world, found, resolve=resolve_nothing), found)
+    check_rows(run(world, found, resolve=resolve_nothing), found)
 
 
 @examples(15)
@@ -117,7 +117,7 @@ def test_any_listings_have_rows(world, found) -> None:
 def test_any_listings_that_resolve_have_rows(world, found, said) -> None:
     """Nothing is launched: the toolchain is what the launch stumbles over."""
     made = run(world, found, resolve=lambda _: Resolved(said, said), toolchain=object())
-    check(made, found)
+    check_rows(made, found)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def lists_bundles(host, bodies: dict[str, bytes]) -> list[Listing]:
 def test_any_bundle_has_a_row(world, host) -> None:
     require_sandbox()
     found = lists_bundles(host, BUNDLES)
-    frame = check(run(world, found), found)
+    frame = check_rows(run(world, found), found)
     assert len(frame) == len(found)
     assert set(frame["status"]) == {"failed"}
     internal = frame.filter(frame["error_kind"] == "internal")["hint"].to_list()

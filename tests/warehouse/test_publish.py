@@ -12,10 +12,19 @@ from warehouse.publish import NOT_DUE, Published, audit_table, describe_asset, p
 from warehouse.storage.tables import TableSpec, plan_keys
 from warehouse.store import Warehouse
 
-SPEC = TableSpec("things", ("id",), {"id": pl.String, "colour": pl.String})
+SPEC = TableSpec(
+    "things",
+    ("id",),
+    {"id": pl.String, "colour": pl.String, "shade": pl.String},
+    volatile=("shade",),
+)
 AUDIT = audit_table(
     SPEC,
-    [expect_unique("id"), expect_one_of("colour", ["red", "blue"])],
+    [
+        expect_unique("id"),
+        expect_one_of("colour", ["red", "blue"]),
+        expect_one_of("shade", ["light", "dark"]),
+    ],
     rules=["crawl", "rows_floor"],
 )
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -83,6 +92,25 @@ def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) 
     assert "mauve" in (checks["colour_in_set"].description or "")
 
 
+@pytest.mark.parametrize(
+    ("row", "rules"),
+    [
+        ({"id": "1", "colour": "red", "shade": "none of these"}, ()),
+        ({"id": "1", "colour": "red", "shade": "dark"}, [Verdict("rows_floor", False, "1 rows")]),
+    ],
+)
+def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
+    warehouse: Warehouse, row: dict, rules: list[Verdict]
+) -> None:
+    run(warehouse, [{"id": "1", "colour": "red", "shade": "light"}])
+    folder = warehouse.tables.folder("things", "a")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result, _ = run(warehouse, [row], rules=rules)
+    assert not result.success
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert warehouse.tables.read(SPEC, "a")["shade"].to_list() == ["light"]
+
+
 def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
     floor = Verdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
@@ -90,6 +118,7 @@ def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: War
     assert told == {
         "id_unique": "0 unexpected of 1",
         "colour_in_set": "0 unexpected of 1",
+        "shade_in_set": "0 unexpected of 1",
         "crawl": NOT_DUE,
         "rows_floor": "1 rows",
     }
@@ -114,10 +143,10 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
     monkeypatch.setattr("warehouse.audit._run_great_expectations", validate)
     result, _ = run(warehouse, rows)
     assert result.success
-    assert len(result.get_asset_check_evaluations()) == 4
-    assert validated == []
+    assert len(result.get_asset_check_evaluations()) == 5
+    assert validated == [1], "a volatile column makes no version, so it is validated each time"
     run(warehouse, [*rows, {"id": "2", "colour": "blue"}])
-    assert validated == [2]
+    assert validated == [1, 3]
 
 
 def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> None:
@@ -126,6 +155,7 @@ def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> 
     assert [(column.name, column.type) for column in schema.columns] == [
         ("id", "String"),
         ("colour", "String"),
+        ("shade", "String"),
     ]
     assert not schema.columns[0].constraints.nullable
     assert facts["code_version"] == describe_asset(AUDIT, "warehouse/storage")["code_version"]

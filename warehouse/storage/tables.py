@@ -103,12 +103,13 @@ class Head:
 
 @dataclass(frozen=True)
 class Staged:
-    """A written version that nothing points to yet."""
+    """A written version that nothing points to yet, and its volatile columns, not yet written."""
 
     spec: TableSpec
     partition: str
     digest: str
     rows: int
+    volatile: bytes | None = None  # parquet; the current version may be this one
 
 
 class Tables:
@@ -130,19 +131,21 @@ class Tables:
         stable = [column for column in spec.columns if column not in spec.volatile]
         if not _holds_rows(version, frame.select(stable)):
             write_atomically(version, _encode_parquet(frame.select(stable)))
-        if spec.volatile:
-            beside = frame.select([*spec.key, *spec.volatile])
-            write_atomically(folder / f"{name}.volatile.parquet", _encode_parquet(beside))
-        return Staged(spec, partition or WHOLE, name, len(frame))
+        beside = frame.select([*spec.key, *spec.volatile]) if spec.volatile else None
+        volatile = None if beside is None else _encode_parquet(beside)
+        return Staged(spec, partition or WHOLE, name, len(frame), volatile)
 
     def promote(self, staged: Staged, run_id: str, audit: list[dict[str, Any]]) -> Head:
         """Moves the pointer of the partition to a staged version: the last act of publication.
 
-        The same version again leaves the pointer as it is and returns it.
+        The same version again leaves the pointer as it is and returns it; its volatile columns are
+        the staged ones from here on.
         """
         folder = self.folder(staged.spec.name, staged.partition)
         with hold_lock(folder / ".lock"):
             current = self.head(staged.spec.name, staged.partition)
+            if staged.volatile is not None:  # before the pointer: what it names can be read whole
+                write_atomically(folder / _name_volatile(staged.digest), staged.volatile)
             if current and current.digest == staged.digest:
                 head = current
             else:
@@ -202,7 +205,7 @@ class Tables:
             return spec.frame([])
         folder = self.folder(spec.name, partition)
         frame = pl.read_parquet(folder / f"{head.digest}.parquet")
-        beside = folder / f"{head.digest}.volatile.parquet"
+        beside = folder / _name_volatile(head.digest)
         if spec.volatile and beside.exists():
             frame = frame.join(pl.read_parquet(beside), on=spec.key, how="left")
         added = [pl.lit(None).alias(c) for c in spec.columns if c not in frame.columns]
@@ -254,6 +257,10 @@ def _parse_head(body: Mapping[str, Any]) -> Head | None:
     kinds = ((head.digest, str), (head.rows, int), (head.run_id, str), (head.at, float | int))
     whole = all(isinstance(value, kind) for value, kind in kinds) and isinstance(head.audit, list)
     return head if whole else None
+
+
+def _name_volatile(version: str) -> str:
+    return f"{version}.volatile.parquet"
 
 
 def _holds_rows(version: Path, frame: pl.DataFrame) -> bool:

@@ -52,6 +52,46 @@ def test_volatile_figures_are_kept_but_make_no_version(tmp_path: Path) -> None:
     assert len((tables.folder("things") / "HEADS.jsonl").read_text().splitlines()) == 1
 
 
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def timed(seconds: float, value: int = 1) -> pl.DataFrame:
+    return SPEC.frame([{"id": "a", "value": value, "seconds": seconds}])
+
+
+def test_a_staged_version_changes_no_published_figure(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, timed(0.5))
+    before = read_files(tables.folder("things"))
+    staged = tables.stage(SPEC, timed(9.0))
+    assert read_files(tables.folder("things")) == before
+    tables.promote(staged, "run", [])
+    assert tables.read(SPEC)["seconds"].to_list() == [9.0]
+
+
+@pytest.mark.parametrize("value", [1, 2])
+def test_a_kill_before_the_pointer_moves_leaves_a_readable_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: int
+) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, timed(0.5))
+    staged = tables.stage(SPEC, timed(9.0, value))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("warehouse.storage.tables.write_pointer", stop)
+        patched.setattr("warehouse.storage.tables.add_history", stop)
+        with pytest.raises(KeyboardInterrupt):
+            tables.promote(staged, "run", [])
+    assert tables.read(SPEC)["value"].to_list() == [1]
+    assert tables.read(SPEC)["seconds"].to_list() == [9.0 if value == 1 else 0.5]
+    tables.promote(staged, "run", [])
+    assert tables.read(SPEC).rows() == [("a", value, None, 9.0)]
+
+
 @given(st.permutations(["a", "b", "c", "d"]))
 def test_row_order_does_not_change_the_version(order: list[str]) -> None:
     frame = SPEC.frame([{"id": name, "value": ord(name)} for name in order])

@@ -16,10 +16,12 @@ from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.instance import open_instance, size_pools
-from orchestration.runs.runner import Outcome, Runner
+from orchestration.runs.runner import Outcome, Runner, Task
 from orchestration.runs.side_by_side import run_side_by_side
 from orchestration.sensors import decide_on_drift
 from orchestration.settings.model import Settings
+from orchestration.settings.place import SUBPROCESS
+from training.policies import ROLES
 
 
 class AnotherRun(RuntimeError):
@@ -83,25 +85,36 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
         send_lines(view.show)
         size_pools(instance)
         result = RunResult(cleared=len(clear_dead_runs(instance)))
-        for outcome in _run_marketplaces(instance, only or list_enabled(settings), view):
+        tasks = [Task("nightly", partition=name) for name in only or list_enabled(settings)]
+        for outcome in _run_tasks(instance, tasks, view):
             result.add(outcome)
             if not outcome.success and "listings" not in outcome.failed_steps:
                 # A crawl that failed has decided itself whether its pages are worth keeping.
-                warehouse.ledger.close_run(str(outcome.partition))
+                warehouse.ledger.close_run(str(outcome.task.partition))
         runner = Runner(instance)
-        result.add(runner.execute("fan_in"))
+        result.add(runner.execute(Task("fan_in")))
         decision = decide_on_drift(warehouse, settings.training.drift)
         result.reasons = list(decision.reasons)
         if decision.retrain:
-            result.retrained = result.add(runner.execute("train"))
-        result.add(runner.execute("serve"))
+            outcomes = _run_tasks(instance, list_trainings(settings), view)
+            succeeded = [result.add(outcome) for outcome in outcomes]
+            result.retrained = all(succeeded)
+        result.add(runner.execute(Task("serve")))
         return result
 
 
-def _run_marketplaces(
-    instance: dg.DagsterInstance, names: list[str], view: RunView
-) -> Iterable[Outcome]:
-    if CORES > 1 and len(names) > 1:
-        return run_side_by_side(names, view.show)
+def _run_tasks(instance: dg.DagsterInstance, tasks: list[Task], view: RunView) -> Iterable[Outcome]:
+    if CORES > 1 and len(tasks) > 1:
+        return run_side_by_side(tasks, view.show)
     runner = Runner(instance)
-    return (runner.execute("nightly", partition=name) for name in names)
+    return (runner.execute(task) for task in tasks)
+
+
+def list_trainings(settings: Settings) -> list[Task]:
+    """One task a role where the processors train here; a GPU or another place takes one job."""
+    from training.runtime.device import pick_device
+
+    chosen, place = settings.training.device, settings.training.place
+    if place.runs_on != SUBPROCESS or ("cuda" in (chosen, pick_device("auto")) and chosen != "cpu"):
+        return [Task("train")]
+    return [Task("train", role=role) for role in ROLES]

@@ -14,11 +14,24 @@ _QUIET = {"loggers": {"console": {"config": {}}}}
 
 
 @dataclass(frozen=True)
+class Task:
+    """A job to run: all of it, one partition, or one role's part of the training."""
+
+    job: str
+    partition: str | None = None
+    role: str | None = None
+
+    def list_assets(self) -> list[dg.AssetKey] | None:
+        """The assets to run; None: all that the job has."""
+        parts = ("adapter", "evaluation", "champion")
+        return [dg.AssetKey(f"{self.role}_{part}") for part in parts] if self.role else None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one run of a job came to."""
 
-    job: str
-    partition: str | None
+    task: Task
     run_id: str
     success: bool
     seconds: float
@@ -26,7 +39,8 @@ class Outcome:
     interrupted: bool = False
 
     def as_row(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        return {**fields.pop("task"), **fields}
 
 
 class Runner:
@@ -36,21 +50,21 @@ class Runner:
         self._defs = build_defs(loggers={"console": terminal})
         self._instance = instance
 
-    def execute(self, job: str, partition: str | None = None) -> Outcome:
-        """Runs a job to its end; a failed step is in the outcome, not raised."""
+    def execute(self, task: Task) -> Outcome:
+        """Runs a task to its end; a failed step is in the outcome, not raised."""
         started = time.monotonic()
-        name_partition(partition)
-        result = self._defs.resolve_job_def(job).execute_in_process(
+        name_partition(task.partition)
+        result = self._defs.resolve_job_def(task.job).execute_in_process(
             instance=self._instance,
-            partition_key=partition,
+            partition_key=task.partition,
+            asset_selection=task.list_assets(),
             tags=make_process_tags(),
             run_config=_QUIET,
             raise_on_error=False,
         )
         failures = [event for event in result.all_events if event.is_step_failure]
         return Outcome(
-            job,
-            partition,
+            task,
             result.run_id,
             result.success,
             round(time.monotonic() - started, 1),

@@ -1,4 +1,4 @@
-"""Marketplaces side by side: one process a core, each running whole marketplaces."""
+"""Tasks side by side: one process a core, each running whole tasks."""
 
 import multiprocessing
 import os
@@ -14,34 +14,34 @@ from typing import Any
 from orchestration.runs.console import Line, send_lines
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.instance import open_instance
-from orchestration.runs.runner import Outcome, Runner
+from orchestration.runs.runner import Outcome, Runner, Task
 
 _GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
 _RUNNER: list[Runner] = []  # of a worker process
 
 
 class WorkerDied(RuntimeError):
-    """A worker process ended before its marketplace did."""
+    """A worker process ended before its task did."""
 
 
-def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list[Outcome]:
-    """Runs the nightly job of each marketplace, on as many cores as there are; returns the outcomes
-    in the order of `names`.
+def run_side_by_side(tasks: Sequence[Task], show: Callable[[Line], None]) -> list[Outcome]:
+    """Runs the tasks on as many cores as there are; returns the outcomes in their order.
 
     Effects that two of them ask for are carried out once: the ledger lets the second one wait.
     Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
     """
     context = multiprocessing.get_context("forkserver")
     lines = context.SimpleQueue()
-    pool = ProcessPoolExecutor(
-        min(CORES, len(names)), context, _start_worker, (lines, dict(os.environ))
-    )
+    workers = min(CORES, len(tasks))
+    # Two trainings with as many threads as cores each wait for one another at every product.
+    threads = {"OMP_NUM_THREADS": str(max(1, CORES // workers))}
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (lines, {**threads, **os.environ}))
     with _drain(lines, show):
         try:
-            return _await_results([pool.submit(_run_marketplace, name) for name in names])
+            return _await_results([pool.submit(_run_task, task) for task in tasks])
         except BrokenProcessPool as error:
             raise WorkerDied(
-                "a process that ran marketplaces was killed, most often for want of memory; run"
+                "a process that ran some of this was killed, most often for want of memory; run"
                 " again: what it had done is not done again"
             ) from error
         except KeyboardInterrupt:
@@ -103,9 +103,9 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run_marketplace(name: str) -> Outcome:
+def _run_task(task: Task) -> Outcome:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return _RUNNER[0].execute("nightly", partition=name)
+        return _RUNNER[0].execute(task)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -12,6 +12,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.resources import list_enabled, make_crawl_policy, open_warehouse
+from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings
 from training.releases.champion import UNTRAINED, read_champion
@@ -38,10 +39,10 @@ def summarise_run(settings: Settings, result: RunResult) -> str:
 def _describe_runs(result: RunResult) -> str:
     lines = ["Runs"]
     for run in result.runs:
-        name = run["job"] + (f" {run['partition']}" if run["partition"] else "")
+        name = " ".join(filter(None, (run["job"], run["partition"], run["role"])))
         state = "ok" if run["success"] else "FAILED (the last data stays current; see above)"
         lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
-    lines.append(f"  {'total':<20} {result.seconds:>6.1f} s  marketplaces run side by side")
+    lines.append(f"  {'total':<20} {result.seconds:>6.1f} s  side by side on {CORES} cores")
     if result.cleared:
         lines.append(f"  {result.cleared} runs of killed processes were failed first")
     return "\n".join(lines)

@@ -1,0 +1,27 @@
+"""Which tasks a run splits the training into."""
+
+import pytest
+
+from orchestration.definitions import MEASURED, TRAINED
+from orchestration.runs.nightly import list_trainings
+from orchestration.runs.runner import Task
+from orchestration.settings.model import Settings
+from training.runtime import device
+
+
+def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
+    tasks = list_trainings(Settings())
+    keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
+    assert len(tasks) == 2
+    assert sorted(keys) == sorted([*TRAINED, *MEASURED])
+
+
+def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
+    assert list_trainings(Settings()) == [Task("train")]
+    assert len(list_trainings(Settings.model_validate({"training": {"device": "cpu"}}))) == 2
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
+    elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
+    assert list_trainings(elsewhere) == [Task("train")]
+    assert Task("train").list_assets() is None

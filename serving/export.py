@@ -20,9 +20,11 @@ from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router
 from warehouse.storage.pointers import write_pointer
+from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
 
 _WRITTEN = "outcomes"  # by who serves the folder: part of no release, and read by no router
 MANIFEST, SIGNATURE = "RELEASE.json", "RELEASE.sig"
+_MOST = 16 << 20  # bytes of a manifest: 100 to 150 a file
 
 
 class BadExport(ValueError):
@@ -86,10 +88,10 @@ def check_export(folder: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> bytes:
     """The bytes of a folder's manifest. Raises BadExport."""
     try:
-        return (folder / MANIFEST).read_bytes()
-    except OSError as error:
+        return read_file(folder.resolve(), MANIFEST, _MOST)
+    except UnreadableFile as error:
         raise BadExport(
-            f"{folder}: {MANIFEST}: {error.strerror}; make one with `toolmill release export --out`"
+            f"{folder}: {error}; make one with `toolmill release export --out`"
         ) from None
 
 
@@ -139,19 +141,14 @@ def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
 
 def _digest_files(folder: Path) -> dict[str, str]:
     """Digests by relative path of all but manifest, signature and outcomes. Raises BadExport for a
-    link or a device: what it leads to is not of the folder."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if name.partition("/")[0] == _WRITTEN and not folder.joinpath(_WRITTEN).is_symlink():
-            continue
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise BadExport(f"{folder}: {name[:200]} is no plain file; copy the folder again")
-        if path.is_file() and name not in (MANIFEST, SIGNATURE):
-            found[name] = _digest_file(path)
+    link or a device, outcomes included: what it leads to is not of the folder, and would be written
+    to."""
+    found, root = {}, folder.resolve()
+    try:
+        for path in list_files(root):
+            with open_file(root, path) as file:
+                if path.parts[0] not in (MANIFEST, SIGNATURE, _WRITTEN):
+                    found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    except UnreadableFile as error:
+        raise BadExport(f"{folder}: {error}; copy the folder again") from None
     return found
-
-
-def _digest_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

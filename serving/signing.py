@@ -7,6 +7,7 @@ RELEASE.json, which names the digest of every other file. Keys are PEM files, as
 
 import base64
 import binascii
+import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.export import MANIFEST, SIGNATURE, BadExport, check_export, read_manifest
 from warehouse.storage.files import write_atomically
+from warehouse.storage.untrusted_files import UnreadableFile, read_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _ALGORITHM = "ed25519"
 _ABOUT = b"toolmill release 1\n"  # so that a signature of something else is none of a release
+_MOST = 100_000  # bytes of a signature: about 150
 _MAKE = (
     "make a pair with `openssl genpkey -algorithm ed25519 -out KEY.pem` and `openssl pkey -in"
     " KEY.pem -pubout -out KEY.pub`"
@@ -62,16 +65,18 @@ def verify_export(folder: Path, trusted: Sequence[Path]) -> dict[str, Any]:
 def _read_signature(folder: Path) -> bytes:
     path = folder / SIGNATURE
     try:
-        held = json.loads(path.read_bytes())
+        held = json.loads(read_file(folder.resolve(), SIGNATURE, _MOST))
         if held["algorithm"] != _ALGORITHM:
             raise ValueError(f"algorithm {held['algorithm']!r:.40}")
         return base64.b64decode(held["signature"], validate=True)
-    except FileNotFoundError:
+    except UnreadableFile as error:
+        if error.errno != errno.ENOENT:
+            raise BadExport(f"{folder}: {error}; get the release again from its maker") from None
         raise BadExport(
             f"{folder}: no {SIGNATURE}, so nobody signed it; ask its maker for `toolmill release"
             " sign`, or serve it without --trust"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
         told = f"{type(error).__name__}: {error}"[:200]
         raise BadExport(f"{path}: {told}; expected what `toolmill release sign` writes") from None
 

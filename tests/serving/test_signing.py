@@ -74,7 +74,26 @@ def break_manifest(folder: Path) -> None:
     (folder / "RELEASE.json").write_text("[]")
 
 
-CHANGES = [redirect, add_file, add_link, add_pipe, remove_file, break_manifest]
+def link_manifest(folder: Path) -> None:
+    moved = (folder / "RELEASE.json").rename(folder.with_name("elsewhere.json"))
+    (folder / "RELEASE.json").symlink_to(moved)
+
+
+def pipe_manifest(folder: Path) -> None:
+    (folder / "RELEASE.json").unlink()
+    os.mkfifo(folder / "RELEASE.json")
+
+
+def redirect_outcomes(folder: Path) -> None:
+    """What serving notes down would be appended to a file of the user."""
+    (folder / "outcomes").mkdir()
+    (folder / "outcomes" / "2026-11-23.jsonl").symlink_to(folder.with_name("bashrc"))
+
+
+CHANGES = [
+    *(redirect, add_file, add_link, add_pipe, remove_file, break_manifest),
+    *(link_manifest, pipe_manifest, redirect_outcomes),
+]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -139,6 +158,15 @@ def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:
     shutil.copytree(version, version.with_name("0" * 64))
     (release / "router/HEAD.json").write_text(json.dumps({"version": "0" * 64}))
     assert served.settle(30) is old
+
+
+@pytest.mark.parametrize("trap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+def test_a_signature_is_read_from_the_release_itself(
+    release: Path, tmp_path: Path, trap: Callable[[Path], None]
+) -> None:
+    trap(release / "RELEASE.sig")
+    with pytest.raises(BadExport, match=r"RELEASE\.sig: it is"):
+        verify_export(release, [write_keys(tmp_path, "maker")[1]])
 
 
 @pytest.mark.parametrize(

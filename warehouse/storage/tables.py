@@ -145,7 +145,7 @@ class Tables:
         with hold_lock(folder / ".lock"):
             current = self.head(staged.spec.name, staged.partition)
             if staged.volatile is not None:  # before the pointer: what it names can be read whole
-                write_atomically(folder / _name_volatile(staged.digest), staged.volatile)
+                write_atomically(folder / _make_volatile_name(staged.digest), staged.volatile)
             if current and current.digest == staged.digest:
                 head = current
             else:
@@ -205,7 +205,7 @@ class Tables:
             return spec.frame([])
         folder = self.folder(spec.name, partition)
         frame = pl.read_parquet(folder / f"{head.digest}.parquet")
-        beside = folder / _name_volatile(head.digest)
+        beside = folder / _make_volatile_name(head.digest)
         if spec.volatile and beside.exists():
             frame = frame.join(pl.read_parquet(beside), on=spec.key, how="left")
         added = [pl.lit(None).alias(c) for c in spec.columns if c not in frame.columns]
@@ -259,7 +259,7 @@ def _parse_head(body: Mapping[str, Any]) -> Head | None:
     return head if whole else None
 
 
-def _name_volatile(version: str) -> str:
+def _make_volatile_name(version: str) -> str:
     return f"{version}.volatile.parquet"
 
 

@@ -61,7 +61,7 @@ class PrivateAdapter(Adapter):
             name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
             names.add(name)
             try:
-                refs = _list_records(load(path), name, must=named)
+                refs = _list_records(load(path, named=named), name, must=named)
             except (OSError, ValueError) as error:
                 failed = True
                 hint = (

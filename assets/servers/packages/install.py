@@ -9,20 +9,27 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from assets.servers.packages import unpack
 from assets.servers.packages.download import download
 from assets.servers.packages.mcpb import SERVER, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
-from assets.servers.packages.staging import TREE, Staging, open_folder, open_plain
+from assets.servers.packages.staging import TREE, Staging
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest, read_sha256
+from warehouse.storage.untrusted_files import (
+    UnreadableFile,
+    list_files,
+    match_paths,
+    open_file,
+    open_folder,
+    read_file,
+)
 
 _INSIDE = f"{FETCH}/{TREE}"
 _MAX_JSON = 1 << 26
@@ -138,25 +145,25 @@ def _install_pypi(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[
 
 def _find_site_packages(tree: Path) -> Path:
     """Raises PackageError where a build put a link in place of one of its folders."""
-    found = next((tree / "venv" / "lib").glob("python*/site-packages"), tree / "venv")
+    found = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
     try:
-        os.close(open_folder(tree, found.relative_to(tree)))
-    except OSError as error:
+        os.close(open_folder(tree, found))
+    except UnreadableFile as error:
         raise PackageError("build_failed", f"its environment is no folder: {error}") from error
-    return found
+    return tree / found
 
 
 def _digest_installed(packages: Path) -> str:
     """Digest of every installed file: a release whose files were exchanged keeps its name and
     number. What the installer itself notes down is left out."""
     found: dict[str, str] = {}
-    for folder, folders, names in os.walk(packages):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in names:
-            path = Path(folder, name)
-            if name not in _NOTES and not name.endswith(".pyc") and is_plain(path):
-                with path.open("rb") as file:
-                    found[str(path.relative_to(packages))] = file_digest(file, "sha256").hexdigest()
+    try:
+        for path in list_files(packages, skip=("__pycache__",)):
+            if path.name not in _NOTES and path.suffix != ".pyc":
+                with suppress(UnreadableFile), open_file(packages, path) as file:
+                    found[str(path)] = file_digest(file, "sha256").hexdigest()
+    except UnreadableFile as error:
+        raise PackageError("build_failed", f"a folder of its cannot be read: {error}") from error
     return digest(found)
 
 
@@ -164,12 +171,12 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     """The console script to start: named by the listing, else like the package, else the only one
     or the first about MCP. A package without scripts is started as a module."""
     names: list[str] = []
-    for info in packages.glob("*.dist-info"):
+    for info in match_paths(packages, "*.dist-info"):
         distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
         if normalise_name(distribution) == recipe.name:
             parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
             parser.optionxform = str  # type: ignore[assignment,method-assign]
-            with suppress(OSError), open_plain(packages, f"{info.name}/entry_points.txt") as file:
+            with suppress(UnreadableFile), open_file(packages, info / "entry_points.txt") as file:
                 parser.read_string(file.read(_MAX_JSON).decode("utf-8", "replace"))
             if parser.has_section("console_scripts"):
                 names = list(parser.options("console_scripts"))
@@ -181,7 +188,7 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     if names:
         return names[0]
     module = recipe.name.replace("-", "_")
-    if (packages / module / "__main__.py").exists():
+    with suppress(UnreadableFile), open_file(packages, f"{module}/__main__.py"):
         return f"-m {module}"
     raise PackageError("no_recipe", f"{recipe.name} declares no program (console script)")
 
@@ -246,20 +253,10 @@ def _classify_words(said: str, kinds: dict[str, str]) -> str:
     return next((kind for kind, words in kinds.items() if re.search(words, said)), "fetch_failed")
 
 
-def is_plain(path: Path) -> bool:
-    """A file itself: a pipe or a link that an install script left would hold us up, or show us the
-    host's own files."""
-    try:
-        return S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
 def _read_json(staging: Staging, path: str) -> dict[str, Any]:
     try:
-        with open_plain(staging.tree, path) as file:
-            found = json.loads(file.read(_MAX_JSON)[: _MAX_JSON - 1])
-    except (OSError, ValueError, RecursionError) as error:
+        found = json.loads(read_file(staging.tree, path, _MAX_JSON))
+    except (UnreadableFile, ValueError, RecursionError) as error:
         raise PackageError("build_failed", f"no readable {Path(path).name}: {error}") from error
     return found if isinstance(found, dict) else {}
 

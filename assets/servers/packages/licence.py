@@ -10,9 +10,9 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from assets.servers.packages.staging import open_plain
 from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
+from warehouse.storage.untrusted_files import UnreadableFile, match_paths, open_file
 
 _MAX_BYTES = 1_000_000
 _LONGEST = 120  # characters; a longer one is a licence's text, not its name
@@ -22,11 +22,9 @@ _CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 def read_licence(recipe: Recipe, tree: Path) -> str | None:
     """The licence's name (an SPDX expression where its author wrote one), or None."""
     if recipe.ecosystem == "npm":
-        said = _read_json_file(tree, tree / "node_modules" / recipe.name / "package.json").get(
-            "license"
-        )
+        said = _read_json_file(tree, f"node_modules/{recipe.name}/package.json").get("license")
     elif recipe.ecosystem == "mcpb":
-        said = _read_json_file(tree, tree / "manifest.json").get("license")
+        said = _read_json_file(tree, "manifest.json").get("license")
     elif recipe.ecosystem == "pypi":
         return _find_first(_of_distribution(tree, normalise_name(recipe.name)))
     else:
@@ -35,7 +33,7 @@ def read_licence(recipe: Recipe, tree: Path) -> str | None:
 
 
 def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
-    for folder in sorted(tree.glob("venv/lib/python*/site-packages/*.dist-info")):
+    for folder in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"):
         if normalise_name(folder.name.split("-")[0]) != name:
             continue
         told = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
@@ -54,7 +52,7 @@ def _find_first(said: Iterable[Any]) -> str | None:
     return None
 
 
-def _read_json_file(tree: Path, path: Path) -> dict[str, Any]:
+def _read_json_file(tree: Path, path: str) -> dict[str, Any]:
     try:
         found = json.loads(_read_text_file(tree, path))
     except (ValueError, RecursionError):
@@ -62,9 +60,9 @@ def _read_json_file(tree: Path, path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read_text_file(tree: Path, path: Path) -> str:
+def _read_text_file(tree: Path, path: str | Path) -> str:
     try:
-        with open_plain(tree, path.relative_to(tree)) as file:
+        with open_file(tree, path) as file:
             return file.read(_MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except UnreadableFile:
         return ""

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from warehouse.storage.untrusted_files import open_file
+
 _MAX_MB = 1024
 
 
@@ -62,5 +64,10 @@ def _copy_folder(folder: Path, copy: Path) -> None:
                         f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's"
                         f" user can read neither it nor a copy; open it (chmod -R o+rX {folder})"
                     )
-                shutil.copyfile(path, here / name)
+                _copy_file(folder, Path(path).relative_to(folder), here / name)
                 (here / name).chmod(0o755 if about.st_mode & 0o111 else 0o644)
+
+
+def _copy_file(folder: Path, relative: Path, copy: Path) -> None:
+    with open_file(folder, relative) as source, copy.open("xb") as file:
+        shutil.copyfileobj(source, file)

@@ -7,8 +7,10 @@ from typing import Any
 
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import make_value
+from warehouse.storage.untrusted_files import UnreadableFile, read_file
 
 SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
+_MAX_BYTES = 1 << 20
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
@@ -46,12 +48,9 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
     try:
-        if path.stat().st_size > 1 << 20:
-            raise PackageError("build_failed", "manifest.json is larger than 1 MB")
-        manifest = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = json.loads(read_file(folder, "manifest.json", _MAX_BYTES))
+    except (UnreadableFile, ValueError, RecursionError) as error:
         raise PackageError("build_failed", f"no readable manifest.json: {error}") from error
     if not isinstance(manifest, dict):
         raise PackageError("build_failed", "manifest.json is not an object")

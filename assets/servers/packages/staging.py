@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-from typing import Any, BinaryIO
+from stat import S_ISDIR
+from typing import Any
 
 from assets.servers.probe.failure_kinds import PackageError
 
@@ -18,7 +18,6 @@ TREE = "tree"  # the part that the run phase sees
 MANIFEST = "toolmill.json"
 FETCH_UID = 1_199_999_999
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -78,33 +77,6 @@ def own_path(path: Path) -> None:
     """Gives one file or folder to the user of the fetch phase (only root needs to)."""
     if os.geteuid() == 0:
         os.chown(path, FETCH_UID, FETCH_UID, follow_symlinks=False)
-
-
-def open_plain(root: Path, relative: str | Path) -> BinaryIO:
-    """A file below `root` to read. Raises OSError where it, or a folder on the way, is a link or no
-    plain file: it would show us the host's own files, or hold us up."""
-    path = Path(relative)
-    folder = open_folder(root, path.parent)
-    try:
-        file = os.open(path.name, _READ, dir_fd=folder)
-    finally:
-        os.close(folder)
-    if not S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(f"{path.name}: no plain file")
-    return open(file, "rb")
-
-
-def open_folder(root: Path, relative: Path) -> int:
-    """A descriptor of a folder below `root`. Raises OSError where a link is on the way."""
-    here = os.open(root, _READ | os.O_DIRECTORY)
-    for name in relative.parts:
-        try:
-            below = os.open(name, _READ | os.O_DIRECTORY, dir_fd=here)
-        finally:
-            os.close(here)
-        here = below
-    return here
 
 
 def _write_new(path: Path, text: str) -> None:

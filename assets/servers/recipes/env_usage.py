@@ -1,15 +1,17 @@
 """Reads: which environment variables a server's own source reads."""
 
-import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from assets.servers.recipes.placeholders import holds_secret, split_words
 from assets.servers.recipes.recipe import Recipe
+from warehouse.storage.untrusted_files import UnreadableFile, list_files, match_paths, read_file
 
 _MAX_FILES, _MAX_BYTES = 300, 8 << 20
 _MAX_NAMES = 40
+_SCRIPTS = (".js", ".mjs", ".cjs")
 _NAME = r"([A-Z][A-Z0-9]*_?[A-Z0-9_]*)"
 _READ = re.compile(
     rf"process\.env\.{_NAME}\b|process\.env\[['\"]{_NAME}['\"]\]"
@@ -33,10 +35,7 @@ def find_variables(tree: Path, recipe: Recipe) -> tuple[str, ...]:
     found: set[str] = set()
     size = 0
     for path in _iter_sources(tree, recipe):
-        try:
-            text = path.read_text("utf-8", "replace") if path.stat().st_size < _MAX_BYTES else ""
-        except OSError:
-            continue
+        text = _read_source(tree, path)
         size += len(text)
         for groups in _READ.findall(text):
             name = next(group for group in groups if group)
@@ -49,28 +48,35 @@ def find_variables(tree: Path, recipe: Recipe) -> tuple[str, ...]:
     return tuple(sorted(found)[:_MAX_NAMES])
 
 
+def _read_source(tree: Path, path: Path) -> str:
+    """Its text; none where it is no plain file of the tree, or a very large one."""
+    try:
+        return read_file(tree, path, _MAX_BYTES).decode("utf-8", "replace")
+    except UnreadableFile:
+        return ""
+
+
 def _iter_sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
+    """Files of the package, as paths in the tree."""
     if recipe.ecosystem == "npm":
-        yield from _iter_package_files(tree / "node_modules" / recipe.name, (".js", ".mjs", ".cjs"))
+        yield from _iter_package_files(tree, Path("node_modules", recipe.name))
         return
-    for packages in tree.glob("venv/lib/python*/site-packages"):
+    for packages in match_paths(tree, "venv/lib/python*/site-packages"):
         stem = recipe.name.replace("-", "_").lower()
-        for record in packages.glob("*.dist-info/RECORD"):
+        for record in match_paths(tree, f"{packages}/*.dist-info/RECORD"):
             if record.parent.name.rpartition("-")[0].lower().replace("-", "_") == stem or (
                 record.parent.name.lower().replace("-", "_").startswith(f"{stem}_")
             ):
-                listed = record.read_text("utf-8", "replace").splitlines()
+                listed = _read_source(tree, record).splitlines()
                 names = [line.partition(",")[0] for line in listed]
                 inside = [one for one in names if one.endswith(".py") and ".." not in one]
                 yield from (packages / one for one in inside[:_MAX_FILES])
 
 
-def _iter_package_files(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+def _iter_package_files(tree: Path, folder: Path) -> Iterator[Path]:
     """Files of a package itself, not of what is installed below it."""
-    count = 0
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(one for one in folders if one not in ("node_modules", ".git"))
-        for name in sorted(names):
-            if name.endswith(endings) and count < _MAX_FILES:
-                count += 1
-                yield Path(root, name)
+    files = list_files(tree, folder, skip=("node_modules", ".git"))
+    try:
+        yield from islice((path for path in files if path.suffix in _SCRIPTS), _MAX_FILES)
+    except UnreadableFile:
+        return

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> 
         (b"{}", "no `mcpServers`"),
         (b"[" * 5000, "not JSON"),
         (b" " * (4 * 1024 * 1024 + 1), "larger than"),
-        (None, "no such file"),
+        (None, "it is not there"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
@@ -124,6 +125,31 @@ def test_files_of_one_name_keep_their_servers_apart(tmp_path: Path) -> None:
     assert one.native_id == "mcp.json#quill"
     assert two.native_id.startswith("mcp.json~")
     assert two.native_id.endswith("#quill")
+
+
+def test_a_link_is_followed_only_where_the_user_named_it(tmp_path: Path) -> None:
+    """A folder may be somebody else's checkout; a file that the setting names is the user's."""
+    write(tmp_path / "own.json", CONFIG)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link.json").symlink_to(tmp_path / "own.json")
+    os.mkfifo(folder / "pipe.json")
+    pages, found = crawl(folder)
+    assert found == []
+    rows = {row["native_id"]: row["hint"] for page in pages for row in page.problems}
+    assert sorted(rows) == ["link.json", "pipe.json"]
+    assert "it is a link" in rows["link.json"]
+    assert "no plain file" in rows["pipe.json"]
+    assert not any(page.ended for page in pages)
+    _, (one,) = crawl(folder / "link.json")
+    assert one.native_id == "link.json#quill"
+
+
+def test_a_folder_of_the_setting_may_be_a_link(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "a" / "mcp.json", CONFIG)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    _, (one,) = crawl(tmp_path / "link")
+    assert one.native_id == "a/mcp.json#quill"
 
 
 def test_utf_16_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -45,3 +46,20 @@ def test_a_manifest_without_a_command_is_started_by_its_type(tmp_path):
 def test_an_unusable_manifest_is_refused(tmp_path, server):
     with pytest.raises(PackageError):
         _command(tmp_path, server=server)
+
+
+def test_a_manifest_is_read_from_the_bundle_itself_and_no_pipe_waited_for(tmp_path):
+    host, tree = tmp_path / "host.json", tmp_path / "tree"
+    host.write_text(json.dumps({"server": {"type": "python", "entry_point": "main.py"}}))
+    tree.mkdir()
+    (tree / "manifest.json").symlink_to(host)
+    with pytest.raises(PackageError, match=r"manifest\.json: it is a link"):
+        read_command(tree, "/py", None)
+    (tree / "manifest.json").unlink()
+    os.mkfifo(tree / "manifest.json")
+    with pytest.raises(PackageError, match=r"manifest\.json: it is no plain file"):
+        read_command(tree, "/py", None)
+    (tree / "manifest.json").unlink()
+    (tree / "manifest.json").write_text(" " * (1 << 20) + "{}")
+    with pytest.raises(PackageError, match="larger than 1,048,576 bytes"):
+        read_command(tree, "/py", None)

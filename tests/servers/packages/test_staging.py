@@ -1,10 +1,8 @@
 """What a tool may leave in the folder of a fetch, and what we do with it."""
 
-import os
-
 import pytest
 
-from assets.servers.packages.staging import TREE, open_plain, open_staging
+from assets.servers.packages.staging import TREE, open_staging
 from assets.servers.probe.failure_kinds import PackageError
 
 
@@ -47,18 +45,3 @@ def test_what_another_run_published_first_stays(tmp_path):
             (staging.tree / "a").write_text(text)
             staging.publish({}, tmp_path / "artifacts" / "x")
     assert (tmp_path / "artifacts/x" / TREE / "a").read_text() == "first"
-
-
-def test_only_plain_files_below_plain_folders_are_read(tmp_path):
-    (tmp_path / "tree/a").mkdir(parents=True)
-    (tmp_path / "tree/a/file").write_bytes(b"here")
-    (tmp_path / "tree/a/link").symlink_to("file")
-    (tmp_path / "tree/folder").symlink_to(tmp_path)
-    os.mkfifo(tmp_path / "tree/pipe")
-    with open_plain(tmp_path / "tree", "a/file") as file:
-        assert file.read() == b"here"
-    open_before = len(os.listdir("/proc/self/fd"))
-    for name in ("a/link", "folder/tree/a/file", "pipe", "a", "none", "a/file/more"):
-        with pytest.raises(OSError):
-            open_plain(tmp_path / "tree", name)
-    assert len(os.listdir("/proc/self/fd")) == open_before

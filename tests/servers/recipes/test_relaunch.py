@@ -1,5 +1,8 @@
 """What a server's own words lead to next; the sentences are those of real parsers."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from assets.servers.probe.probe import ProbeResult
@@ -161,3 +164,59 @@ def test_a_python_packages_recorded_files_are_read(tmp_path) -> None:
     (info / "RECORD").write_text("old/server.py,,\n../../../bin/evil.py,,\n")
     assert find_variables(tmp_path, OLD) == ("OLD_HOST", "OLD_TOKEN")
     assert find_variables(tmp_path / "nowhere", OLD) == ()
+
+
+def lay_traps(folder: Path, host: Path) -> None:
+    """What an install script may leave beside the sources: none of it is one."""
+    (host / "sub").mkdir(parents=True)
+    for name in ("a.js", "sub/b.js", "server.py", "RECORD"):
+        (host / name).write_text(
+            "process.env.STOLEN_TOKEN os.getenv('STOLEN_TOKEN')\nserver.py,,\n"
+        )
+    (folder / "link.js").symlink_to(host / "a.js")
+    (folder / "link.py").symlink_to(host / "server.py")
+    (folder / "folder").symlink_to(host)
+    os.mkfifo(folder / "pipe.js")
+    os.mkfifo(folder / "pipe.py")
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for_when_sources_are_read(tmp_path: Path) -> None:
+    own = tmp_path / "tree/node_modules/tavily-mcp"
+    own.mkdir(parents=True)
+    lay_traps(own, tmp_path / "host")
+    (own / "own.js").write_text("process.env.OWN_TOKEN")
+    assert find_variables(tmp_path / "tree", RECIPE) == ("OWN_TOKEN",)
+    own.rename(tmp_path / "moved")
+    own.symlink_to(tmp_path / "host")
+    assert find_variables(tmp_path / "tree", RECIPE) == ()
+
+
+def test_what_a_record_names_is_read_below_its_folder_only(tmp_path: Path) -> None:
+    packages = tmp_path / "tree/venv/lib/python3.11/site-packages"
+    info = packages / "old-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    lay_traps(packages, tmp_path / "host")
+    (packages / "own.py").write_text("os.getenv('OWN_TOKEN')")
+    named = ["link.py", "folder/server.py", "pipe.py", f"{tmp_path}/host/server.py", "own.py"]
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in named))
+    assert find_variables(tmp_path / "tree", OLD) == ("OWN_TOKEN",)
+    (info / "RECORD").unlink()
+    (info / "RECORD").symlink_to(tmp_path / "host" / "RECORD")
+    assert find_variables(tmp_path / "tree", OLD) == ()
+    (info / "RECORD").unlink()
+    os.mkfifo(info / "RECORD")
+    assert find_variables(tmp_path / "tree", OLD) == ()
+
+
+@pytest.mark.parametrize("part", ["venv", "venv/lib/python3.11/site-packages"])
+def test_a_link_in_place_of_the_environment_leads_nowhere(tmp_path: Path, part: str) -> None:
+    host = tmp_path / "host"
+    (host / "venv/lib/python3.11/site-packages/old-0.1.0.dist-info").mkdir(parents=True)
+    record = host / "venv/lib/python3.11/site-packages/old-0.1.0.dist-info/RECORD"
+    record.write_text("server.py,,\n")
+    (record.parent.parent / "server.py").write_text("os.getenv('STOLEN_TOKEN')")
+    assert find_variables(host, OLD) == ("STOLEN_TOKEN",)
+    link = tmp_path / "tree" / part
+    link.parent.mkdir(parents=True)
+    link.symlink_to(host / part)
+    assert find_variables(tmp_path / "tree", OLD) == ()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.marketplaces.markup.js_literal import NotALiteral, read_all
+from warehouse.storage.untrusted_files import read_file
 
 _SUFFIXES = (".json", ".jsonc")
 _MOST_FILES, _DEEPEST, _LARGEST = 1000, 8, 4 * 1024 * 1024
@@ -36,15 +37,12 @@ def find_files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
                     yield Path(folder, file), (below / file).as_posix(), False
 
 
-def load(path: Path) -> Any:
-    """The value of one file. Raises OSError or ValueError."""
-    if not path.is_file():  # a pipe or a device would block for ever
-        raise ValueError("no such file" if not path.exists() else "not a plain file")
-    with path.open("rb") as file:
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError(f"larger than {_LARGEST:,} bytes")
-    return parse_data(data)
+def load(path: Path, *, named: bool) -> Any:
+    """The value of one file; one that the setting names may be a link, one that lies in a folder
+    may not: who filled the folder would choose what is read. Raises OSError or ValueError."""
+    real = Path(os.path.realpath(path if named else path.parent))
+    folder, name = (real.parent, real.name) if named else (real, path.name)
+    return parse_data(read_file(folder, name, _LARGEST))
 
 
 def parse_data(data: bytes) -> Any:

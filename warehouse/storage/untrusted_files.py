@@ -1,0 +1,124 @@
+"""Reading below a folder that somebody else filled: an artefact, a bundle, a release, a checkout.
+
+Each part of a path is opened below the one before it. A link is not followed, so nothing else is
+read; a pipe or a device is not waited for.
+"""
+
+import errno
+import os
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
+from io import BufferedReader
+from pathlib import Path, PurePath
+from stat import S_ISREG
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REASONS = {
+    errno.ELOOP: "it is a link",
+    errno.ENOTDIR: "a part on its way is no folder, or a link to one",
+    errno.ENOENT: "it is not there",
+    errno.ENXIO: "it is no plain file",  # a socket
+    errno.ENAMETOOLONG: "its name is too long",
+}
+
+
+class UnreadableFile(OSError):
+    """What cannot be read below a folder of somebody else: `filename` in it, `strerror` why."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+def read_file(root: Path, relative: str | PurePath, most: int) -> bytes:
+    """The bytes of a plain file below `root`, at most `most`. Raises UnreadableFile."""
+    with open_file(root, relative) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise _make_error(relative, errno.EFBIG, f"larger than {most:,} bytes")
+    return data
+
+
+def open_file(root: Path, relative: str | PurePath) -> BufferedReader:
+    """A plain file below `root` to read. Raises UnreadableFile."""
+    file = _open_below(root, relative)
+    if not S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _make_error(relative, errno.EINVAL, "it is no plain file")
+    return open(file, "rb")
+
+
+def open_folder(root: Path, relative: str | PurePath = "") -> int:
+    """A descriptor of a folder below `root`, or of `root`. Raises UnreadableFile."""
+    return _open_below(root, relative, os.O_DIRECTORY)
+
+
+def list_files(
+    root: Path, relative: str | PurePath = "", skip: Collection[str] = ()
+) -> Iterator[Path]:
+    """What is no folder at and below one, as paths below `root`: the names of each folder in order,
+    then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile."""
+    left = [Path(relative)]
+    while left:
+        here, folders = left.pop(), []
+        for name, is_folder in _scan_folder(root, here):
+            if not is_folder:
+                yield here / name
+            elif name not in skip:
+                folders.append(here / name)
+        left += reversed(folders)
+
+
+def match_paths(root: Path, pattern: str) -> list[Path]:
+    """The paths below `root` that a pattern like `lib/*/x` names, in order; a link leads nowhere,
+    and neither does what cannot be read."""
+    found = [Path()]
+    for part in PurePath(pattern).parts:
+        found = [
+            here / name
+            for here in found
+            for name in _list_names(root, here)
+            if fnmatchcase(name, part)
+        ]
+    return found
+
+
+def _list_names(root: Path, relative: Path) -> list[str]:
+    try:
+        return [name for name, _ in _scan_folder(root, relative)]
+    except UnreadableFile:
+        return []
+
+
+def _scan_folder(root: Path, relative: Path) -> list[tuple[str, bool]]:
+    """(name, whether it is a folder itself) of all that lies in one folder, in order."""
+    folder = open_folder(root, relative)
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((one.name, one.is_dir(follow_symlinks=False)) for one in entries)
+    finally:
+        os.close(folder)
+
+
+def _open_below(root: Path, relative: str | PurePath, kind: int = 0) -> int:
+    parts = PurePath(relative).parts
+    if PurePath(relative).is_absolute() or ".." in parts:
+        raise _make_error(relative, errno.EINVAL, "it leads out of its folder")
+    try:
+        here = os.open(root, _READ | (os.O_DIRECTORY if parts else kind))
+        for left, name in enumerate(parts, 1 - len(parts)):
+            try:
+                below = os.open(name, _READ | (os.O_DIRECTORY if left else kind), dir_fd=here)
+            finally:
+                os.close(here)
+            here = below
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or "it cannot be opened")
+        raise _make_error(relative, error.errno, reason) from error
+    except ValueError as error:  # a NUL, or half a surrogate pair
+        raise _make_error(relative, errno.EINVAL, "it is no name of a file") from error
+    return here
+
+
+def _make_error(relative: str | PurePath, number: int | None, reason: str) -> UnreadableFile:
+    name = str(relative).encode("utf-8", "replace").decode()
+    return UnreadableFile(number, reason, name if len(name) <= 120 else f"{name[:117]}...")

@@ -3,10 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    mark_markdown,
+)
 
 Json = Mapping[str, Any]
-NONE = "–"  # nothing was measured: no zero stands for that
+NONE = Markdown("–")  # nothing was measured: no zero stands for that
 SPLITS = {
     "train": "train",
     "seen_tool": "seen tool",
@@ -16,23 +22,23 @@ SPLITS = {
 }
 
 
-def format_interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
+def format_interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> Markdown:
     """`0.412 [0.330, 0.500]`; a dash where nothing was measured."""
     if not figure or not figure.get("n"):
         return NONE
     sign = "+" if signed else ""
-    value, low, high = (f"{figure[name]:{sign},.{digits}f}" for name in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+    ends = (f"{float(figure[name]):{sign},.{digits}f}" for name in ("value", "low", "high"))
+    return fill_markdown("{} [{}, {}]", *ends)
 
 
-def with_n(figure: Json | None, *, signed: bool = False) -> str:
+def with_n(figure: Json | None, *, signed: bool = False) -> Markdown:
     """An interval with its n."""
     if not figure or not figure.get("n"):
-        return "not measured (n=0)"
-    return f"{format_interval(figure, signed=signed)}, n={figure['n']}"
+        return Markdown("not measured (n=0)")
+    return fill_markdown("{}, n={}", format_interval(figure, signed=signed), figure["n"])
 
 
-def format_points(figure: Json | None) -> str:
+def format_points(figure: Json | None) -> Markdown:
     """A difference of shares in points."""
     if not figure or not figure.get("n"):
         return NONE
@@ -64,11 +70,11 @@ def sort_by_split(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(held.items(), key=lambda item: split_order(item[0]))
 
 
-def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+def format_table(head: Sequence[object], rows: Iterable[Sequence[Any]]) -> list[Markdown]:
     """The lines of a Markdown table; [] without rows. No text breaks a cell."""
-    return make_markdown_table(head, rows, keep_cell, empty="").splitlines()
+    return [mark_markdown(line) for line in make_markdown_table(head, rows, "").splitlines()]
 
 
-def format_counts(counts: Mapping[str, Any]) -> str:
+def format_counts(counts: Mapping[str, Any]) -> Markdown:
     """`a 3, b 1`."""
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
+    return join_markdown(", ", (fill_markdown("{} {}", *item) for item in counts.items()))

@@ -14,6 +14,7 @@ import dagster as dg
 import polars as pl
 
 from warehouse.audit import Audit, Expect, Verdict, audit
+from warehouse.sanitize.markdown import Markdown
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
@@ -137,6 +138,13 @@ def publish(
     yield dg.MaterializeResult(
         asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=figures
     )
+
+
+def make_markdown_metadata(text: Markdown) -> dg.MarkdownMetadataValue:
+    """Markdown for an asset's page: of ours, with whatever a third party wrote escaped."""
+    if not isinstance(text, Markdown):
+        raise TypeError("a page shows Markdown that our code wrote: warehouse/sanitize/markdown.py")
+    return dg.MetadataValue.md(str(text))  # Dagster's serialiser knows no kind of str but str
 
 
 def publish_digest(

@@ -1,12 +1,17 @@
 """Coverage report: the rows of COVERAGE as figures, a table and a plot."""
 
-import base64
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    embed_image,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+)
 
 _INK, _QUIET, _UNDER, _OVER, _EVEN = "#1f2937", "#9ca3af", "#dc2626", "#2563eb", "#4b5563"
 _COLOURS = {"under": _UNDER, "over": _OVER}
@@ -18,6 +23,7 @@ _TITLES = {
     "size": "how many tools it has",
 }
 
+_COUNTED = ("listed", "launched")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -35,22 +41,23 @@ def compute_figures(rows: Rows) -> dict[str, float]:
     return told
 
 
-def render_table(rows: Rows) -> str:
+def render_table(rows: Rows) -> Markdown:
     """Markdown, the widest gaps of each dimension first; empty values are left out."""
-    lines: list[list[str]] = []
+    lines: list[list[object]] = []
     for dimension in DIMENSIONS:
         mine = [r for r in rows if r["dimension"] == dimension and (r["listed"] or r["launched"])]
         if not mine:
             continue
-        lines.append([f"**{dimension}** {_format_distance(mine[0])}", *[""] * 5])
+        title = fill_markdown("**{}** {}", dimension, _format_distance(mine[0]))
+        lines.append([title, *[""] * 5])
         lines += [_format_line(row) for row in sorted(mine, key=lambda row: row["gap"] or 0.0)]
-    notes = (
+    notes = Markdown(
         "Shares of all servers of the catalogue against those that listed their tools."
         " Gap: launched minus listed share, 95% bootstrap interval over servers; launch rate:"
         " Wilson. Distance: total variation, with a permutation p-value."
     )
     header = ["", "listed", "launched", "launch rate", "gap in points", ""]
-    return f"{make_markdown_table(header, lines, keep_cell)}\n\n{notes}"
+    return join_markdown("\n\n", [make_markdown_table(header, lines), notes])
 
 
 def _format_distance(row: Mapping[str, Any]) -> str:
@@ -59,16 +66,25 @@ def _format_distance(row: Mapping[str, Any]) -> str:
     return f"distance {row['distance']:.2f}, p = {row['distance_p']:.3f}"
 
 
-def _format_line(row: Mapping[str, Any]) -> list[str]:
+def _format_line(row: Mapping[str, Any]) -> list[object]:
     mark = {"under": "▼ under", "over": "▲ over"}.get(row["standing"], "")
-    listed = "" if row["listed"] is None else f"{row['listed']:,} ({row['listed_share']:.0%})"
-    share = "" if row["launched_share"] is None else f" ({row['launched_share']:.0%})"
-    rate = gap = ""
+    listed, launched = (_format_share(row[name], row[f"{name}_share"]) for name in _COUNTED)
+    rate = gap = Markdown("")
     if row["rate"] is not None:
-        rate = f"{row['rate']:.0%} [{row['rate_low']:.0%}, {row['rate_high']:.0%}]"
+        ends = (row[name] for name in ("rate", "rate_low", "rate_high"))
+        rate = fill_markdown("{:.0%} [{:.0%}, {:.0%}]", *ends)
     if row["gap_low"] is not None:
-        gap = f"{100 * row['gap']:+.1f} [{100 * row['gap_low']:+.1f}, {100 * row['gap_high']:+.1f}]"
-    return [str(row["value"]), listed, f"{row['launched']:,}{share}", rate, gap, mark]
+        ends = (100 * row[name] for name in ("gap", "gap_low", "gap_high"))
+        gap = fill_markdown("{:+.1f} [{:+.1f}, {:+.1f}]", *ends)
+    return [row["value"], listed, launched, rate, gap, mark]
+
+
+def _format_share(count: int | None, share: float | None) -> Markdown:
+    if count is None:
+        return Markdown("")
+    if share is None:
+        return fill_markdown("{:,}", count)
+    return fill_markdown("{:,} ({:.0%})", count, share)
 
 
 def draw_plot(rows: Rows) -> bytes:
@@ -136,7 +152,6 @@ def _draw_legend(axis: Any) -> None:
     axis.legend([ring, *dots], labels, frameon=False, fontsize=8, loc="lower right")
 
 
-def inline_image(png: bytes) -> str:
+def inline_image(png: bytes) -> Markdown:
     """The plot as Markdown that holds it."""
-    data = base64.b64encode(png).decode()
-    return f"![launched against listed servers](data:image/png;base64,{data})"
+    return embed_image("launched against listed servers", png)

@@ -22,7 +22,13 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
-from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+)
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
@@ -78,7 +84,7 @@ def catalogue_asset(
         metadata={
             **compute_figures(rows),
             **{
-                f"table_{name}": dg.MetadataValue.md(text)
+                f"table_{name}": make_markdown_metadata(text)
                 for name, text in render_tables(rows).items()
             },
         },
@@ -111,8 +117,8 @@ def coverage_asset(
         rules=[check_sums(rows, len(found), sum(one.launched for one in found))],
         metadata={
             **coverage_report.compute_figures(rows),
-            "table": dg.MetadataValue.md(coverage_report.render_table(rows)),
-            "plot": dg.MetadataValue.md(
+            "table": make_markdown_metadata(coverage_report.render_table(rows)),
+            "plot": make_markdown_metadata(
                 coverage_report.inline_image(coverage_report.draw_plot(rows))
             ),
         },

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.identity_keys import LEVELS
-from warehouse.sanitize.escape import make_markdown_table
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 
 _SHOWN = 15  # rows of an example table
 
@@ -28,7 +28,7 @@ def compute_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def render_tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def render_tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, Markdown]:
     """Markdown tables by what they show."""
     rows = list(rows)
     listed, gone = _split_rows(rows)
@@ -53,14 +53,14 @@ def _split_rows(
     return listed, [row for row in rows if row["gone"] is not None]
 
 
-def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> str:
+def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> Markdown:
     # Counts first: the UI cuts a wide cell at its right.
     return make_markdown_table(
         ["servers", what], [[f"{count:,}", name] for name, count in counts if count]
     )
 
 
-def _render_most_listed(listed: list[Mapping[str, Any]]) -> str:
+def _render_most_listed(listed: list[Mapping[str, Any]]) -> Markdown:
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
     said = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
@@ -79,7 +79,7 @@ def _render_most_listed(listed: list[Mapping[str, Any]]) -> str:
     )
 
 
-def _render_likely_same(listed: list[Mapping[str, Any]]) -> str:
+def _render_likely_same(listed: list[Mapping[str, Any]]) -> Markdown:
     names = {row["catalogue_id"]: row["name"] for row in listed}
     groups = {
         tuple(sorted((row["catalogue_id"], *row["likely_same"])))
@@ -90,7 +90,7 @@ def _render_likely_same(listed: list[Mapping[str, Any]]) -> str:
     return make_markdown_table(["servers with equal contracts"], lines[:_SHOWN])
 
 
-def _render_gone(gone: list[Mapping[str, Any]]) -> str:
+def _render_gone(gone: list[Mapping[str, Any]]) -> Markdown:
     latest = sorted(gone, key=lambda row: (row["gone"], row["catalogue_id"]), reverse=True)
     lines = [
         [row["name"], row["gone"], ", ".join(o["listing_id"] for o in json.loads(row["gone_from"]))]

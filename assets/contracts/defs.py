@@ -23,8 +23,15 @@ from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+)
 from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.markdown import Markdown
 from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
@@ -198,9 +205,9 @@ def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
 
 
-def _render_metadata(report: tuple[dict[str, Any], dict[str, str]]) -> dict[str, Any]:
+def _render_metadata(report: tuple[dict[str, Any], dict[str, Markdown]]) -> dict[str, Any]:
     figures, tables = report
-    return {**figures, **{name: dg.MetadataValue.md(text) for name, text in tables.items()}}
+    return {**figures, **{name: make_markdown_metadata(text) for name, text in tables.items()}}
 
 
 def _key_severities(rows: list[dict]) -> dict[str, str]:

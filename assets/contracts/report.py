@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
-from warehouse.sanitize.escape import make_markdown_table
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
 SHOWN = 50  # rows of a table in the UI
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 def report_findings(
     rows: Sequence[Row], tools: int, read: int
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, Markdown]]:
     """(figures, tables) of FINDINGS. tools: how many there are; read: scanned in this run."""
     high = [row for row in rows if row["severity"] == HIGH]
     flagged = len({(row["server_id"], row["tool"]) for row in high})
@@ -36,7 +36,7 @@ def report_findings(
     return figures, tables
 
 
-def report_changes(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, str]]:
+def report_changes(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, Markdown]]:
     """(figures, tables) of CHANGES, the latest first."""
     latest = sorted(rows, key=lambda row: row["run_date"], reverse=True)
     figures = {"new": new, **Counter(str(row["cls"]) for row in rows)}
@@ -44,7 +44,7 @@ def report_changes(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[
     return figures, {"latest": _table(columns, latest)}
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> Markdown:
     return make_markdown_table(
         columns, [[row[name] or "" for name in columns] for row in rows[:SHOWN]]
     )

@@ -15,8 +15,14 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audit_table, describe_asset, publish
-from warehouse.sanitize.escape import make_markdown_table
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+)
+from warehouse.sanitize.markdown import make_markdown_table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 
@@ -119,5 +125,5 @@ def _count_findings(rows: list[Row]) -> Row:
         "with_placeholders": sum(row["placeholders"] not in (None, "[]") for row in ran),
         "uncertified": sum(row["certified"] is False for row in rows),
         "differs_by_asker": sum(row["behaviour"] not in (None, "[]") for row in ran),
-        "failures": dg.MetadataValue.md(make_markdown_table(["server", "kind", "hint"], lines)),
+        "failures": make_markdown_metadata(make_markdown_table(["server", "kind", "hint"], lines)),
     }

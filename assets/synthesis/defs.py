@@ -23,7 +23,15 @@ from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+    refuse,
+)
+from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -126,7 +134,7 @@ def judgements(
         metadata={
             **figures,
             **_render_tables(tables),
-            "trial": dg.MetadataValue.md(report.tabulate_trials(made.trials)),
+            "trial": make_markdown_metadata(report.tabulate_trials(made.trials)),
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
@@ -179,5 +187,5 @@ def _check_current(rows: Sequence[Row], offer: Offer) -> Verdict:
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
 
 
-def _render_tables(tables: Mapping[str, str]) -> dict[str, Any]:
-    return {name: dg.MetadataValue.md(text) for name, text in tables.items()}
+def _render_tables(tables: Mapping[str, Markdown]) -> dict[str, Any]:
+    return {name: make_markdown_metadata(text) for name, text in tables.items()}

@@ -21,7 +21,13 @@ from assets.vectors.index import (
 )
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+)
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
@@ -116,7 +122,7 @@ def confusables(
         plan=plan_keys(_key_pairs(previous), _key_pairs(frame)),
         metadata={
             **report.compute_figures(rows, tools),
-            "table": dg.MetadataValue.md(report.render_markdown(rows, tools)),
+            "table": make_markdown_metadata(report.render_markdown(rows, tools)),
         },
     )
 

@@ -30,7 +30,7 @@ from orchestration.cli.data import (
 from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
-from orchestration.cli.terminal import fail
+from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -103,7 +103,7 @@ def _prepare(settings: Settings) -> Path:
 
     home, state = settings.home_path(), settings.state_path()
     Warehouse(home, state).check_writable()
-    typer.echo(f"home: {home}", err=True)
+    print_line(f"home: {home}", err=True)
     instance = Path(os.environ.setdefault("DAGSTER_HOME", str(state / "dagster")))
     if instance == state / "dagster":
         write_atomically(instance / "dagster.yaml", (ROOT / "dagster.yaml").read_bytes())
@@ -117,7 +117,7 @@ def _prepare(settings: Settings) -> Path:
 @app.command()
 def settings() -> None:
     """Print every setting in force as JSON; secrets are masked."""
-    typer.echo(json.dumps(load_settings().public(), indent=2))
+    print_page(json.dumps(load_settings().public(), indent=2))
 
 
 @app.command()
@@ -144,7 +144,7 @@ def run(
 
     with open_replicas(chosen):
         result = run_once(chosen, only=marketplace)
-    typer.echo(summarise_run(chosen, result), err=True)
+    print_page(summarise_run(chosen, result), err=True)
     if result.failed:
         sys.exit(1)
 
@@ -172,7 +172,7 @@ def dev(
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
     address = ["-h", "127.0.0.1", "-p", str(port)]
     with open_replicas(chosen):
-        typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
+        print_line(f"Dagster UI: http://127.0.0.1:{port}", err=True)
         status = run_until_signalled(
             [*command, *address], cwd=Path(os.environ["DAGSTER_HOME"]), env=env
         )

@@ -1,29 +1,40 @@
-"""Terminal: JSON on stdout, one line of error on stderr, and the exit code."""
+"""Terminal: JSON on stdout, one line of error on stderr, and the exit code.
+
+What a third party wrote can be in any of it: nothing is printed that moves the cursor, hides, or
+reorders what stands there.
+"""
 
 import json
+import logging
 import sys
 from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 import typer
 
+from warehouse.sanitize.escape import escape_json, escape_lines, escape_text
+
+
+def print_line(text: str, *, err: bool = False) -> None:
+    """One line, whatever stands in it."""
+    typer.echo(escape_text(text), err=err)
+
+
+def print_page(text: str, *, err: bool = False) -> None:
+    """Lines that our code wrote."""
+    typer.echo(escape_lines(text), err=err)
+
 
 def print_json(obj: Any) -> None:
-    """One JSON value on one line of stdout; escaped where third-party text is no Unicode (half of
-    a surrogate pair), which no terminal or file could take."""
-    text = json.dumps(obj, ensure_ascii=False, default=str)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(obj, default=str)
-    typer.echo(text)
+    """One JSON value on one line of stdout."""
+    typer.echo(escape_json(json.dumps(obj, ensure_ascii=False, default=str)))
 
 
 def report_lines() -> Any:
     """Progress as lines on stderr."""
     from warehouse.progress import Lines
 
-    return Lines(lambda line: typer.echo(line, err=True))
+    return Lines(lambda line: print_line(line, err=True))
 
 
 def require_known(option: str, given: Iterable[str] | None, known: Collection[str]) -> None:
@@ -33,7 +44,14 @@ def require_known(option: str, given: Iterable[str] | None, known: Collection[st
             fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
 
 
+class EscapedLines(logging.Formatter):
+    """A log for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_lines(super().format(record))
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Ends the command: 1 found or failed, 2 usage."""
-    typer.echo(message, err=True)
+    typer.echo(escape_lines(message), err=True)
     sys.exit(code)

@@ -12,6 +12,8 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from warehouse.sanitize.escape import escape_lines, escape_text
+
 START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
     "start",
     "progress",
@@ -95,7 +97,7 @@ class RunView:
             self._tasks[line.stage] = self._live.add_task(line.stage, total=None, text="")
         elif line.kind in (PROGRESS, NOTE):
             if (task := self._tasks.get(line.stage)) is not None:
-                self._live.update(task, text=line.text[:100])
+                self._live.update(task, text=escape_text(line.text[:100]))
         else:
             if line.kind in (MADE, FAILED) and line.stage in self._tasks:
                 self._live.remove_task(self._tasks.pop(line.stage))
@@ -111,7 +113,7 @@ class RunView:
 
     def _print(self, line: Line) -> None:
         seconds = self._clock() - self._started
-        text = f"{seconds:6.1f}s  {line.stage:<28} {line.text}"
+        text = escape_lines(f"{seconds:6.1f}s  {line.stage:<28} {line.text}")
         self._console.print(text, style=_STYLES.get(line.kind), markup=False)
 
 

@@ -10,7 +10,7 @@ from assets.vectors.index import digest_text, embed_texts
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Index, Source
 from warehouse.progress import Progress, Silent
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
@@ -72,7 +72,7 @@ def embed_views(
     return np.concatenate(parts)[[place[text] for text in texts]]
 
 
-def view_table(index: Index) -> str:
+def view_table(index: Index) -> Markdown:
     """The views of an index as a Markdown table."""
     rows = [(name, view.level, len(view.vectors)) for name, view in index.views.items()]
-    return make_markdown_table(["view", "of each", "vectors"], rows, keep_cell)
+    return make_markdown_table(["view", "of each", "vectors"], rows)

@@ -40,6 +40,7 @@ from warehouse.publish import (
     Published,
     audit_table,
     describe_asset,
+    make_markdown_metadata,
     publish,
     publish_digest,
     refuse,
@@ -176,7 +177,7 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
             model=now,
             promoted=made.promoted,
             why=made.why,
-            gates=dg.MetadataValue.md(render_gates_table(made.gates)),
+            gates=make_markdown_metadata(render_gates_table(made.gates)),
             serves=standing.told or "the champion",
         )
 

@@ -23,7 +23,13 @@ from training.releases.retention import prune_releases
 from training.runtime.adapter_table import make_adapter_table
 from warehouse.audit import Verdict
 from warehouse.progress import Lines
-from warehouse.publish import AssetAudit, Published, describe_asset, publish_digest
+from warehouse.publish import (
+    AssetAudit,
+    Published,
+    describe_asset,
+    make_markdown_metadata,
+    publish_digest,
+)
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -106,5 +112,5 @@ def router_index(
         requests=sum(map(len, source.instructions.values())),
         recipes=len(index.recipes),
         embedder=index.embedder,
-        views=dg.MetadataValue.md(view_table(index)),
+        views=make_markdown_metadata(view_table(index)),
     )

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.sanitize.escape import make_markdown_table
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 
 Json = Mapping[str, Any]
+_CELL = 400  # characters: what a library says of a broken file is long
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,11 @@ def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
     return [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
 
 
-def render_gates_table(gates: Iterable[Gate | Json]) -> str:
+def render_gates_table(gates: Iterable[Gate | Json]) -> Markdown:
     """The gates as a Markdown table, for Dagster, the report and the card."""
     rows = [
-        (row["name"], "yes" if row["passed"] else "**no**", row["found"], row["needed"])
+        (row["name"], "yes" if row["passed"] else Markdown("**no**"), row["found"], row["needed"])
         for row in as_rows(gates)
     ]
     header = ["gate", "passed", "found", "needed"]
-    return make_markdown_table(header, rows, _to_table_cell, empty="No gate was asked.")
-
-
-def _to_table_cell(text: object) -> str:
-    """One line of plain text: what a library says of a broken file may hold anything."""
-    plain = " ".join(str(text).split())[:400]
-    for mark, shown in (("|", "/"), ("<", "&lt;"), ("`", "'"), ("](", "] ("), ("://", ": //")):
-        plain = plain.replace(mark, shown)
-    return plain
+    return make_markdown_table(header, rows, "No gate was asked.", _CELL)

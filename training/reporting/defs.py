@@ -15,7 +15,13 @@ from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
 from training.sets.audit.manifest import load_manifest
 from warehouse.audit import Verdict
-from warehouse.publish import AssetAudit, Published, describe_asset, publish_digest
+from warehouse.publish import (
+    AssetAudit,
+    Published,
+    describe_asset,
+    make_markdown_metadata,
+    publish_digest,
+)
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -48,7 +54,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
     path = write_report(home, f"{day}-{name[:8]}", facts)
     verdict = Verdict("written", path.exists(), str(path))
-    text = dg.MetadataValue.md(inline_plots(path))
+    text = make_markdown_metadata(inline_plots(path))
     yield from publish_digest(
         REPORT_AUDIT, name, [verdict], path=dg.MetadataValue.path(str(path)), report=text
     )

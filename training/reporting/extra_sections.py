@@ -16,30 +16,39 @@ from training.figures import (
     split_name,
     with_n,
 )
+from warehouse.sanitize.markdown import (
+    Markdown,
+    escape_markdown,
+    fill_markdown,
+    join_markdown,
+    mark_markdown,
+    quote_text,
+)
 
 T = TypeVar("T")
 _KINDS = ("exact", "contained", "overlap", "near", "any")
 
 
-def render_ablation_part(ablations: str | None) -> str:
+def render_ablation_part(ablations: Markdown | None) -> Markdown:
     """`ablations`: Markdown of `ablations/table.py`, or None; its headings a level down."""
-    text = (ablations or "").strip()
+    text = escape_markdown(ablations or "").strip()
     if not text:
-        return ""
-    lower = re.sub(r"(?m)^(#+ )", r"#\1", text)
-    return lower if lower.startswith("## Ablations") else f"## Ablations\n{lower}"
+        return Markdown("")
+    lower = mark_markdown(re.sub(r"(?m)^(#+ )", r"#\1", text))
+    return lower if lower.startswith("## Ablations") else fill_markdown("## Ablations\n{}", lower)
 
 
-def render_contamination_part(kept: Sequence[Json]) -> str:
+def render_contamination_part(kept: Sequence[Json]) -> Markdown:
     """How much of each outside set repeats our training pairs."""
     rows, lost = _render_each_result(kept, _make_contamination_row)
-    head = ["set", "items", "training texts", *_KINDS[:-1], "**any**"]
-    rules = [f"Rules: {rule}." for rule in dict.fromkeys(rule for rule, _ in rows)]
-    lines = [*format_table(head, [row for _, row in rows]), "", *rules, *lost]
-    return "\n".join(["## Contamination of outside sets by our pairs", *lines]) if kept else ""
+    head = ["set", "items", "training texts", *_KINDS[:-1], Markdown("**any**")]
+    named = dict.fromkeys(rule for rule, _ in rows)
+    rules = [fill_markdown("Rules: {}.", rule) for rule in named]
+    lines = [*format_table(head, [row for _, row in rows]), Markdown(""), *rules, *lost]
+    return _join_part(Markdown("## Contamination of outside sets by our pairs"), lines, kept)
 
 
-def render_outside_part(kept: Sequence[Json]) -> str:
+def render_outside_part(kept: Sequence[Json]) -> Markdown:
     """Callers on BFCL-format data, by its rules and by ours."""
     found, lost = _render_each_result(
         kept, lambda held: (_make_outside_table_row(held), _render_categories(held))
@@ -47,37 +56,44 @@ def render_outside_part(kept: Sequence[Json]) -> str:
     head = ["set", "model", "n", "BFCL's rules", "… clean part", "our rules", "… clean part"]
     lines = format_table([*head, "paired, BFCL's rules"], [row for row, _ in found])
     for _, categories in found:
-        lines += ["", *categories]
+        lines += [Markdown(""), *categories]
     lines += [*_list_rules(kept), *lost]
-    return "\n".join(["## Outside data (BFCL format)", *lines]) if kept else ""
+    return _join_part(Markdown("## Outside data (BFCL format)"), lines, kept)
 
 
-def render_agent_part(kept: Sequence[Json]) -> str:
+def render_agent_part(kept: Sequence[Json]) -> Markdown:
     """The small model's first call before a larger model, against the larger one alone."""
     found, lost = _render_each_result(kept, _render_agent_result)
     lines = [line for lines in found for line in lines]
-    return "\n".join(["## Initial-call agent", *lines, *_list_rules(kept), *lost]) if kept else ""
+    lines += [*_list_rules(kept), *lost]
+    return _join_part(Markdown("## Initial-call agent"), lines, kept)
+
+
+def _join_part(title: Markdown, lines: Sequence[Markdown], kept: Sequence[Json]) -> Markdown:
+    return join_markdown("\n", [title, *lines]) if kept else Markdown("")
 
 
 def _render_each_result(
     kept: Sequence[Json], words: Callable[[Json], T]
-) -> tuple[list[T], list[str]]:
+) -> tuple[list[T], list[Markdown]]:
     """(what `words` makes of each result, a line for each that it can make nothing of): what
     another version kept costs its own lines, never the report."""
-    found, lost = [], []
+    found: list[T] = []
+    lost: list[Markdown] = []
     for each in kept:
         try:
             found.append(words(each["result"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            told = f"`{each.get('name')}` was kept by another version ({type(error).__name__})"
-            lost += ["", f"{told} and is not shown: run it again."]
+            told = "{} was kept by another version ({}) and is not shown: run it again."
+            name = quote_text(each.get("name"))
+            lost += [Markdown(""), fill_markdown(told, name, type(error).__name__)]
     return found, lost
 
 
-def _list_rules(kept: Sequence[Json]) -> list[str]:
+def _list_rules(kept: Sequence[Json]) -> list[Markdown]:
     rules = kept[-1]["result"].get("rules") if kept else None
     named = rules if isinstance(rules, Mapping) else {}
-    return ["", *(f"- {name}: {told}" for name, told in named.items())]
+    return [Markdown(""), *(fill_markdown("- {}: {}", *rule) for rule in named.items())]
 
 
 def _make_contamination_row(held: Json) -> tuple[str, list[Any]]:
@@ -92,21 +108,20 @@ def _make_outside_table_row(held: Json) -> list[Any]:
 
 
 _ON_REQUEST = {
-    "agent": "the initial-call agent against a larger model (`toolmill agent-eval`)",
-    "outside": "data of others in BFCL's format (`--bfcl-data`)",
-    "contamination": "contamination of an outside set (`toolmill contamination`)",
-    "ablations": "ablations",
+    "agent": Markdown("the initial-call agent against a larger model (`toolmill agent-eval`)"),
+    "outside": Markdown("data of others in BFCL's format (`--bfcl-data`)"),
+    "contamination": Markdown("contamination of an outside set (`toolmill contamination`)"),
+    "ablations": Markdown("ablations"),
 }
 
 
-def render_not_run_part(facts: Mapping[str, Any]) -> str:
+def render_not_run_part(facts: Mapping[str, Any]) -> Markdown:
     """What nobody should take for measured. `facts`: those of `write_report`."""
     told = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
     told += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
-    lines = [f"- {one}: not run." for one in told]
-    return "\n".join(
-        ["## What was not run", *(lines or ["Nothing that this report has a place for."])]
-    )
+    lines = [fill_markdown("- {}: not run.", one) for one in told]
+    none = Markdown("Nothing that this report has a place for.")
+    return join_markdown("\n", [Markdown("## What was not run"), *(lines or [none])])
 
 
 def _list_models_not_run(facts: Mapping[str, Any]) -> list[str]:
@@ -143,14 +158,14 @@ def _list_sets_not_run(facts: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _format_difference(held: Json) -> str:
+def _format_difference(held: Json) -> Markdown:
     if held.get("against") in (None, held["model"]):
         return NONE
     told = format_interval(held["difference"], signed=True)
-    return f"{told} against {shorten_model(held['against'])}"
+    return fill_markdown("{} against {}", told, shorten_model(held["against"]))
 
 
-def _render_categories(held: Json) -> list[str]:
+def _render_categories(held: Json) -> list[Markdown]:
     rows = [
         [
             name,
@@ -165,7 +180,8 @@ def _render_categories(held: Json) -> list[str]:
     head = [f"{shorten_model(held['model'])} by category", "n", "BFCL's rules", "clean n"]
     lines = format_table([*head, "… clean part", "our rules"], rows)
     if held.get("failures"):
-        lines += ["", f"No answer came, in no figure: {format_counts(held['failures'])}."]
+        told = fill_markdown("No answer came, in no figure: {}.", format_counts(held["failures"]))
+        lines += [Markdown(""), told]
     return lines
 
 
@@ -180,26 +196,34 @@ _AGENT = (
 )
 
 
-def _render_agent_result(held: Json) -> list[str]:
+def _render_agent_result(held: Json) -> list[Markdown]:
     rows = []
     for name, key, digits in _AGENT:
         both = [format_interval(held[key][arm], digits=digits) for arm in _ARMS]
         gain = format_interval(held[key]["difference"], signed=True, digits=digits)
         rows.append([name, *both, gain])
     first = held["first_call"]
-    used = f"{first['prompt_tokens']:,} + {first['completion_tokens']:,}"
+    empty, ended = Markdown(""), held["ended"]
     return [
-        f"`{shorten_model(held['small'])}` makes the first call,"
-        f" `{shorten_model(held['larger'])}` goes on:"
-        f" {held['n']} tasks of {held['tools']} tools of {held['servers']} servers that run here.",
-        "",
+        fill_markdown(
+            "{} makes the first call, {} goes on: {} tasks of {} tools of {} servers that run"
+            " here.",
+            *(quote_text(shorten_model(held[who])) for who in ("small", "larger")),
+            *(held[name] for name in ("n", "tools", "servers")),
+        ),
+        empty,
         *format_table(["", "larger alone", "small first", "paired difference"], rows),
-        "",
-        f"The small model's own call is right: {with_n(first['right'])};"
-        f" it used {used} tokens in all.",
-        f"Ended, larger alone: {format_counts(held['ended']['large_alone'])};"
-        f" small first: {format_counts(held['ended']['small_first'])}.",
-        f"Left out: {format_counts(held.get('left_out') or {}) or 'nothing'}.",
-        *([f"Stopped early: {held['stopped']}."] if held.get("stopped") else []),
-        "",
+        empty,
+        fill_markdown(
+            "The small model's own call is right: {}; it used {:,} + {:,} tokens in all.",
+            with_n(first["right"]),
+            first["prompt_tokens"],
+            first["completion_tokens"],
+        ),
+        fill_markdown(
+            "Ended, larger alone: {}; small first: {}.", *(format_counts(ended[a]) for a in _ARMS)
+        ),
+        fill_markdown("Left out: {}.", format_counts(held.get("left_out") or {}) or "nothing"),
+        *([fill_markdown("Stopped early: {}.", held["stopped"])] if held.get("stopped") else []),
+        empty,
     ]

@@ -6,6 +6,7 @@ from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations
+from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 
 Json = dict[str, Any]
@@ -39,7 +40,7 @@ def compare_with_champion(warehouse: Warehouse, candidate: str) -> Json | None:
         return None
 
 
-def render_ablations(warehouse: Warehouse) -> str | None:
+def render_ablations(warehouse: Warehouse) -> Markdown | None:
     """The ablations as Markdown; None where none were run."""
     from training.evaluation.ablations.run import ABLATIONS
     from training.evaluation.ablations.table import render_ablation_table, summarise_ablations

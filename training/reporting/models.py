@@ -1,7 +1,7 @@
 """What a report says of models: how each was trained, its figures; champions and gates."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 from training.evaluation.caller.markdown import render_comparison
 from training.figures import (
@@ -13,48 +13,59 @@ from training.figures import (
     split_name,
 )
 from training.releases.gate import render_gates_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    quote_text,
+)
 
-OFFLINE_NOTE = (
+OFFLINE_NOTE = Markdown(
     "The instructions were written by the offline provider (grammar and schemas), not by a"
     " language model or by people, on both sides of the split: these figures say how well the"
     " retriever serves requests of that kind."
 )
-TINY_NOTE = (
+TINY_NOTE = Markdown(
     "The tiny causal model is shipped with Toolmill, trained on invented contracts. It proves that"
     " training, saving, loading, generating and scoring work; it is no evidence of what a"
     " pretrained base model would learn."
 )
+_NOT_TRAINED = Markdown("Not trained in this run.")
+_NOT_EVALUATED = Markdown("Not evaluated in this run.")
 _RECALL = (
-    ("Recall@1", "recall_at_1", "gain_at_1"),
-    ("Recall@5", "recall_at_5", "gain_at_5"),
-    ("Recall@10", "recall_at_10", "gain_at_10"),
-    ("NDCG@10", "ndcg_at_10", "gain_ndcg_at_10"),
+    (Markdown("Recall@1"), "recall_at_1", "gain_at_1"),
+    (Markdown("Recall@5"), "recall_at_5", "gain_at_5"),
+    (Markdown("Recall@10"), "recall_at_10", "gain_at_10"),
+    (Markdown("NDCG@10"), "ndcg_at_10", "gain_ndcg_at_10"),
     ("MRR", "mrr", "gain_mrr"),
 )
 
 
-def describe_training(card: Json) -> str:
+def describe_training(card: Json) -> Markdown:
     """One sentence of how a model was trained."""
-    return (
-        f"`{card['name'][:16]}` on {card['pairs']} pairs: loss {card['loss_first']} to"
-        f" {card['loss_last']} in {card['steps']} steps, {card['seconds']} s on {card['device']}"
-        f" ({card['tokens_per_s']} tokens/s, {card['step_ms']} ms a step, peak {card['peak_mb']}"
-        " MB)."
+    return fill_markdown(
+        "{short} on {c[pairs]} pairs: loss {c[loss_first]} to {c[loss_last]} in {c[steps]} steps,"
+        " {c[seconds]} s on {c[device]} ({c[tokens_per_s]} tokens/s, {c[step_ms]} ms a step, peak"
+        " {c[peak_mb]} MB).",
+        short=quote_text(card["name"][:16]),
+        c=card,
     )
 
 
-def render_retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> str:
-    lines = ["## Retriever (LoRA of MiniLM)"]
-    lines.append(describe_training(card) if card else "Not trained in this run.")
+def render_retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> Markdown:
+    lines = [Markdown("## Retriever (LoRA of MiniLM)")]
+    lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:
-        return "\n".join([*lines, "", "Not evaluated in this run."])
+        return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
     both = [shorten_model(summary[who]) for who in ("incumbent", "candidate")]
     lines += [
-        "",
-        f"{summary['n']} instructions for {summary['tools']} tools of {summary['servers']} servers"
-        f" that were not trained on, ranked among {summary['pool']} tools."
-        " 95% intervals by bootstrap over tools.",
-        "",
+        Markdown(""),
+        fill_markdown(
+            "{n} instructions for {tools} tools of {servers} servers that were not trained on,"
+            " ranked among {pool} tools. 95% intervals by bootstrap over tools.",
+            **{name: summary[name] for name in ("n", "tools", "servers", "pool")},
+        ),
+        Markdown(""),
         *format_table(
             ["", *both, "paired gain"],
             [
@@ -65,63 +76,71 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
         ),
         *_render_split_table(summary, both),
     ]
-    lines += ["", *make_plot_places("recall", "recall_splits")]
+    lines += [Markdown(""), *make_plot_places("recall", "recall_splits")]
     if "offline" in manifest.get("providers", {}):
-        lines += ["", OFFLINE_NOTE]
-    return "\n".join(lines)
+        lines += [Markdown(""), OFFLINE_NOTE]
+    return join_markdown("\n", lines)
 
 
 def render_caller_part(
     card: Json | None, summary: Json | None, champion: Json | None = None
-) -> str:
+) -> Markdown:
     """summary: candidate beside the baseline; champion: the candidate beside the champion that it
     would replace, where that is a third model."""
-    lines = ["## Caller (LoRA of a causal model)"]
-    lines.append(describe_training(card) if card else "Not trained in this run.")
+    lines = [Markdown("## Caller (LoRA of a causal model)")]
+    lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:
-        return "\n".join([*lines, "", "Not evaluated in this run."])
-    lines += ["", *render_comparison(summary, champion)]
-    lines += ["", *make_plot_places("caller", "caller_splits", "invariance")]
+        return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
+    lines += [Markdown(""), *render_comparison(summary, champion)]
+    lines += [Markdown(""), *make_plot_places("caller", "caller_splits", "invariance")]
     if card and card.get("base") == "tiny":
-        lines += ["", TINY_NOTE]
-    return "\n".join(lines)
+        lines += [Markdown(""), TINY_NOTE]
+    return join_markdown("\n", lines)
 
 
 def render_champion_part(
     champions: Sequence[Json], release: Json | None, drift: Json | None
-) -> str:
-    lines = ["## Champions and release"]
+) -> Markdown:
+    lines = [Markdown("## Champions and release")]
     for each in champions:
         attempt = each.get("last_candidate") or {}
-        told = f"- {each['role']}: `{shorten_model(each['model'])}`"
+        told = fill_markdown("- {}: {}", each["role"], quote_text(shorten_model(each["model"])))
         if attempt:
-            verdict = "promoted" if attempt["promoted"] else "not promoted"
-            told += (
-                f"; last candidate `{shorten_model(attempt['model'])}` {verdict} ({attempt['why']})"
+            told = fill_markdown(
+                "{}; last candidate {} {} ({})",
+                told,
+                quote_text(shorten_model(attempt["model"])),
+                "promoted" if attempt["promoted"] else "not promoted",
+                attempt["why"],
             )
         lines.append(told)
     if release:
-        lines.append(f"- release: `{release['release'][:16]}`")
+        lines.append(fill_markdown("- release: {}", quote_text(release["release"][:16])))
     if drift:
         lines.append(
-            f"- drift since the last training: {drift['changed']} changed, {drift['new']} new,"
-            f" {drift['gone']} gone of {drift['known']} contracts"
+            fill_markdown(
+                "- drift since the last training: {changed} changed, {new} new, {gone} gone of"
+                " {known} contracts",
+                **{name: drift[name] for name in ("changed", "new", "gone", "known")},
+            )
         )
     for each in champions:
         gates = (each.get("last_candidate") or {}).get("gates") or []
         if gates:
             passed = sum(bool(gate["passed"]) for gate in gates)
-            head = f"Gates of the last {each['role']}: {passed} of {len(gates)} passed."
-            lines += ["", head, "", render_gates_table(gates)]
-    return "\n".join(lines)
+            head = fill_markdown(
+                "Gates of the last {}: {} of {} passed.", each["role"], passed, len(gates)
+            )
+            lines += [Markdown(""), head, Markdown(""), render_gates_table(gates)]
+    return join_markdown("\n", lines)
 
 
-def make_plot_places(*names: str) -> list[str]:
+def make_plot_places(*names: LiteralString) -> list[Markdown]:
     """Places for plots; `report.py` takes out those that were not drawn."""
-    return [f"![{name.replace('_', ' ')}]({name}.png)" for name in names]
+    return [Markdown(f"![{name.replace('_', ' ')}]({name}.png)") for name in names]
 
 
-def _render_split_table(summary: Json, both: list[str]) -> list[str]:
+def _render_split_table(summary: Json, both: list[str]) -> list[Markdown]:
     splits: dict[str, Any] = summary.get("splits") or {}
     if len(splits) < 2:
         return []
@@ -129,9 +148,10 @@ def _render_split_table(summary: Json, both: list[str]) -> list[str]:
     for split, held in sort_by_split(splits):
         name, *cells = _list_gain_cells(split_name(split), held["recall_at_1"], held["gain_at_1"])
         rows.append([name, held["n"], *cells])
-    return ["", *format_table(["Recall@1 by split", "n", *both, "paired gain"], rows)]
+    head = [Markdown("Recall@1 by split"), "n", *both, "paired gain"]
+    return [Markdown(""), *format_table(head, rows)]
 
 
-def _list_gain_cells(name: str, figures: Json, gain: Json) -> list[str]:
+def _list_gain_cells(name: str, figures: Json, gain: Json) -> list[object]:
     both = [format_interval(figures[who]) for who in ("incumbent", "candidate")]
     return [name, *both, format_interval(gain, signed=True)]

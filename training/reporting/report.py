@@ -3,7 +3,6 @@
 <home>/reports/<run>/report.md, *.png, figures.json
 """
 
-import base64
 import json
 import re
 from collections.abc import Mapping
@@ -25,9 +24,16 @@ from training.reporting.models import (
 )
 from training.reporting.plots import choose_plots
 from training.reporting.training_set import set_part
+from warehouse.sanitize.markdown import (
+    Markdown,
+    embed_image,
+    fill_markdown,
+    join_markdown,
+    mark_markdown,
+)
 from warehouse.storage.files import write_atomically
 
-_PLACE = re.compile(r"!\[[^\]]*\]\((\w+)\.png\)\n?")
+_PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
 
 
 def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
@@ -43,7 +49,7 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     drawn = choose_plots(facts)
     for name, draw in drawn.items():
         draw(folder / f"{name}.png")
-    text = "\n\n".join(part for part in _render_report_parts(run, facts) if part)
+    text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
     path = folder / "report.md"
     write_atomically(path, _drop_missing_plots(text, drawn).encode() + b"\n")
     told = ("manifest", "retriever_card", "caller_card")
@@ -52,25 +58,26 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     return path
 
 
-def inline_plots(path: Path) -> str:
+def inline_plots(path: Path) -> Markdown:
     """A report with its plots as data URLs, so that a page which has no files shows them."""
-    text = path.read_text()
-    for plot in sorted(path.parent.glob("*.png")):
-        data = base64.b64encode(plot.read_bytes()).decode()
-        text = text.replace(f"({plot.name})", f"(data:image/png;base64,{data})")
-    return text
+
+    def embed_plot(place: re.Match[str]) -> str:
+        png = (path.parent / f"{place[2]}.png").read_bytes()
+        return fill_markdown("{}\n", embed_image(place[1], png))
+
+    return mark_markdown(_PLACE.sub(embed_plot, path.read_text()))
 
 
-def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[str]:
+def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
     manifest = facts["manifest"]
     return [
-        f"# Training report, {run}",
+        fill_markdown("# Training report, {}", run),
         set_part(manifest),
         render_retriever_part(facts.get("retriever_card"), facts.get("retriever"), manifest),
         render_caller_part(
             facts.get("caller_card"), facts.get("caller"), facts.get("caller_champion")
         ),
-        "\n".join(make_plot_places("loss")),
+        join_markdown("\n", make_plot_places("loss")),
         render_champion_part(
             facts.get("champions") or (), facts.get("release"), facts.get("drift")
         ),
@@ -82,7 +89,7 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _drop_missing_plots(text: str, drawn: Mapping[str, Any]) -> str:
+def _drop_missing_plots(text: Markdown, drawn: Mapping[str, Any]) -> str:
     """The text without places for plots that show nothing."""
-    kept = _PLACE.sub(lambda place: place[0] if place[1] in drawn else "", text)
+    kept = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
     return re.sub(r"\n{3,}", "\n\n", kept).strip()

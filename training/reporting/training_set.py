@@ -1,18 +1,23 @@
 """What a report says of the training set: splits and tasks, leaks, lengths."""
 
 from training.figures import Json, format_counts, format_table, split_name
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, quote_text
 
 
-def set_part(manifest: Json) -> str:
+def set_part(manifest: Json) -> Markdown:
     if not manifest:
-        return "## Training set\nNone yet: it needs accepted pairs of servers on both sides."
+        return Markdown(
+            "## Training set\nNone yet: it needs accepted pairs of servers on both sides."
+        )
     rows, tools, servers = manifest["rows"], manifest["tools"], manifest["servers"]
     tasks = manifest.get("tasks") or {}
     names = sorted({task for held in tasks.values() for task in held})
     lines = [
-        "## Training set",
-        f"`{manifest['training_set'][:16]}`, split by server first: no server that is tested as"
-        " unseen was trained on.",
+        Markdown("## Training set"),
+        fill_markdown(
+            "{}, split by server first: no server that is tested as unseen was trained on.",
+            quote_text(manifest["training_set"][:16]),
+        ),
         "",
         *format_table(
             ["split", "servers", "tools", "pairs", *names],
@@ -24,26 +29,26 @@ def set_part(manifest: Json) -> str:
         ),
     ]
     if manifest.get("empty"):
-        empty = ", ".join(split_name(split) for split in manifest["empty"])
-        lines += ["", f"No pairs, so nothing is measured there: {empty}."]
+        empty = join_markdown(", ", map(split_name, manifest["empty"]))
+        lines += ["", fill_markdown("No pairs, so nothing is measured there: {}.", empty)]
     if manifest.get("dropped"):
-        lines += ["", f"Left out: {format_counts(manifest['dropped'])}."]
-    return "\n".join(
-        [*lines, *_render_leaks(manifest), *_render_tokens(manifest.get("tokens") or {})]
-    )
+        lines += ["", fill_markdown("Left out: {}.", format_counts(manifest["dropped"]))]
+    more = [*_render_leaks(manifest), *_render_tokens(manifest.get("tokens") or {})]
+    return join_markdown("\n", [*lines, *more])
 
 
-def _render_leaks(manifest: Json) -> list[str]:
+def _render_leaks(manifest: Json) -> list[object]:
     leaks = manifest.get("leaks")
     if leaks is None:
         return []
     if not leaks:
-        return ["", "Leaks between splits (twins, near-duplicates): none found."]
+        return ["", Markdown("Leaks between splits (twins, near-duplicates): none found.")]
     told = format_counts({name: held["found"] for name, held in leaks.items()})
-    return ["", f"Leaks between splits, found and taken out of training: {told}."]
+    found = fill_markdown("Leaks between splits, found and taken out of training: {}.", told)
+    return ["", found]
 
 
-def _render_tokens(tokens: Json) -> list[str]:
+def _render_tokens(tokens: Json) -> list[object]:
     splits = tokens.get("splits") or {}
     sizes = sorted(
         {name for held in splits.values() for name in held if name.startswith("prompt_")},
@@ -56,13 +61,16 @@ def _render_tokens(tokens: Json) -> list[str]:
         row = [split_name(split), held["n"]]
         for size in sizes:
             one = held.get(size) or {}
-            row.append(f"{one.get('p50')} / {one.get('p95')} / {one.get('max')}")
+            row.append(_format_lengths(one))
             row.append(one.get("over_limit"))
-        own = held["completion"]
-        rows.append([*row, f"{own['p50']} / {own['p95']} / {own['max']}"])
+        rows.append([*row, _format_lengths(held["completion"])])
     head = ["split", "n"]
     for size in sizes:
         told = f"prompt at {size.removeprefix('prompt_')}"
         head += [told, f"over {tokens.get('limit', 8192):,}"]
-    told = f"Tokens by {tokens.get('tokenizer', '?')}, median / 95% / most:"
+    told = fill_markdown("Tokens by {}, median / 95% / most:", tokens.get("tokenizer", "?"))
     return ["", told, "", *format_table([*head, "call"], rows)]
+
+
+def _format_lengths(of: Json) -> Markdown:
+    return join_markdown(" / ", (of.get(name) for name in ("p50", "p95", "max")))

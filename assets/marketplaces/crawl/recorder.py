@@ -4,10 +4,17 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    quote_text,
+)
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.files import write_atomically
 
+_URL = 2000  # characters
 _EACH = 3  # pages of one kind are enough to see a shape
 _ENDINGS = {"json": "json", "html": "html", "xml": "xml", "yaml": "yaml", "javascript": "js"}
 
@@ -35,11 +42,17 @@ class Recorder:
 
     def finish(self) -> None:
         """Writes where each file came from."""
-        lines = [f"# Pages of {self.marketplace}, recorded {self.today}", ""]
-        lines += ["Secrets are redacted; everything else is as served.", ""]
-        rows = [(f"`{name}`", url, kind) for name, url, kind in self.saved]
-        lines.append(make_markdown_table(["file", "from", "content type"], rows, keep_cell))
-        write_atomically(self.folder / "PROVENANCE.md", ("\n".join(lines) + "\n").encode())
+        rows = [
+            (quote_text(name), quote_text(url, _URL), quote_text(kind))
+            for name, url, kind in self.saved
+        ]
+        parts = [
+            fill_markdown("# Pages of {}, recorded {}", self.marketplace, self.today),
+            Markdown("Secrets are redacted; everything else is as served."),
+            make_markdown_table(["file", "from", "content type"], rows),
+        ]
+        text = join_markdown("\n\n", parts)
+        write_atomically(self.folder / "PROVENANCE.md", f"{text}\n".encode())
 
 
 def _redact_body(body: bytes, ending: str) -> bytes:

@@ -17,7 +17,15 @@ from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normalise_licence
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    escape_markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    mark_markdown,
+    quote_text,
+)
 from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"
@@ -82,11 +90,10 @@ def read_sources(tables: Tables, as_of: float) -> dict[str, Any]:
 
 def write_card(
     form: Format, figures: Figures, facts: dict[str, Any], choice: Choice, label: str
-) -> str:
+) -> Markdown:
     """The text of README.md, out of the template `card.md`."""
-    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     by_rules = sum(n for name, n in figures.by["judge"].items() if not name.startswith("model:"))
-    filled = Template(text).substitute(
+    filled = _fill_template(
         label=label,
         pairs=figures.pairs,
         tools=len(figures.tools),
@@ -94,30 +101,35 @@ def write_card(
         format=form.name,
         lines=figures.lines,
         commercial=_COMMERCIAL if choice.commercial_only else "",
-        writers="; ".join(_list_writers(figures.by["provider"])),
+        writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
         migrated=figures.migrated,
         trials=_tabulate_trials(facts["trials"]),
-        counts="\n".join(_list_counts(figures)),
+        counts=join_markdown("\n", _list_counts(figures)),
         wording=_WORDING if figures.by["provider"].keys() <= {OFFLINE} else "",
         by_rules=by_rules,
         unknown=figures.by["license"].get(_UNKNOWN, 0),
         versions=make_markdown_table(
             ["table", "partition", "version"],
-            [(table, market, f"`{digest}`") for table, market, digest in facts["versions"]],
-            keep_cell,
+            [(table, market, quote_text(digest)) for table, market, digest in facts["versions"]],
         ),
     )
-    return "\n".join([_write_front_matter(form, figures), filled])
+    return join_markdown("\n", [_write_front_matter(form, figures), filled])
 
 
-_COMMERCIAL = (
+def _fill_template(**values: object) -> Markdown:
+    text = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    escaped = {name: escape_markdown(value) for name, value in values.items()}
+    return mark_markdown(Template(text).substitute(escaped))
+
+
+_COMMERCIAL = Markdown(
     "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
 )
-_WORDING = "- The wording is that of a grammar: plain, and less varied than people's.\n"
+_WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 
 
-def _write_front_matter(form: Format, figures: Figures) -> str:
+def _write_front_matter(form: Format, figures: Figures) -> Markdown:
     """YAML for `datasets.load_dataset` on this folder: its files and exact column types."""
     files = [
         f"  - split: {split}\n    path: data/{split}.{form.suffix}" for split in figures.splits
@@ -131,39 +143,50 @@ def _write_front_matter(form: Format, figures: Figures) -> str:
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", "- config_name: default", "  data_files:", *sorted(files),
              "dataset_info:", "  features:", *columns, "---", ""]  # fmt: skip
-    return "\n".join(lines)
+    return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
 
 
-def _list_sides(figures: Figures) -> str:
+def _list_sides(figures: Figures) -> Markdown:
     """How many servers and pairs each side of the split has."""
     servers = {split: len(found) for split, found in sorted(figures.servers.items())}
-    return ", ".join(
-        f"{n} server{'' if n == 1 else 's'} ({figures.splits[side]} pairs) in `{side}`"
+    sides = (
+        fill_markdown(
+            "{} server{} ({} pairs) in {}",
+            *(n, "" if n == 1 else "s", figures.splits[side], quote_text(side)),
+        )
         for side, n in servers.items()
     )
+    return join_markdown(", ", sides)
 
 
-def _list_writers(providers: Counter[str]) -> Iterator[str]:
+def _list_writers(providers: Counter[str]) -> Iterator[Markdown]:
     for name, count in sorted(providers.items()):
         if name != OFFLINE:
-            yield f"{count} by the models at `{name}`"
+            yield fill_markdown("{} by the models at {}", count, quote_text(name))
     if count := providers.get(OFFLINE, 0):
-        yield f"{count} by rules alone (`{OFFLINE}`: no language model wrote them)"
+        told = "{} by rules alone ({}: no language model wrote them)"
+        yield fill_markdown(told, count, quote_text(OFFLINE))
 
 
-def _tabulate_trials(trials: list[dict[str, Any]]) -> str:
+def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
     if not trials:
-        return "No trial of the judge was published as of then."
+        return Markdown("No trial of the judge was published as of then.")
     columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
-    rows = [[*(t[name] for name in columns), f"{t['low']:.2f} to {t['high']:.2f}"] for t in trials]
-    table = make_markdown_table([*columns, "95% interval"], rows, keep_cell)
-    return f"Known-good pairs and mutants with one flaw each, refused by:\n\n{table}"
+    rows = [[*(t[name] for name in columns), _format_ends(t)] for t in trials]
+    table = make_markdown_table([*columns, "95% interval"], rows)
+    said = "Known-good pairs and mutants with one flaw each, refused by:\n\n{}"
+    return fill_markdown(said, table)
 
 
-def _list_counts(figures: Figures) -> Iterator[str]:
+def _format_ends(trial: dict[str, Any]) -> Markdown:
+    return fill_markdown("{:.2f} to {:.2f}", trial["low"], trial["high"])
+
+
+def _list_counts(figures: Figures) -> Iterator[Markdown]:
     for name, counts in {**figures.by, "left out": figures.left_out}.items():
         told = counts.items() if name == "left out" else sorted(counts.items())
-        yield f"- {name}: {', '.join(f'{value}: {count}' for value, count in told) or 'none'}"
+        listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in told))
+        yield fill_markdown("- {}: {}", name, listed or "none")
 
 
 def _read_sorted_rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:

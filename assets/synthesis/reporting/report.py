@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.tables import TASKS, reaches_judge, read_goldens
-from warehouse.sanitize.escape import make_markdown_table
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
 Row = Mapping[str, Any]
 _SHOWN = 24  # pairs of a table in the UI
 
 
-def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
+def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Markdown]]:
     """(figures, tables) of rows of PAIRS."""
     verdicts = Counter(_name_outcome(row) for row in rows)
     figures: dict[str, Any] = {
@@ -68,7 +68,7 @@ def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
 
 def report_judgements(
     rows: Sequence[Row], pairs: Sequence[Row]
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, Markdown]]:
     """(figures, tables) of rows of JUDGEMENTS, over the pairs that they judge."""
     accepted = sum(row["verdict"] == "accept" for row in rows)
     whole = sum(row["status"] == "ok" for row in pairs)
@@ -97,7 +97,7 @@ def report_judgements(
     return figures, {"rejected_pairs": make_markdown_table(head, lines)}
 
 
-def tabulate_trials(rows: Sequence[Row]) -> str:
+def tabulate_trials(rows: Sequence[Row]) -> Markdown:
     """The judge's own trial as a table: refused of n per kind of flaw, with 95% intervals."""
     lines = [
         [row["stage"], row["kind"], f"{row['refused']} of {row['n']}",
@@ -107,7 +107,7 @@ def tabulate_trials(rows: Sequence[Row]) -> str:
     return make_markdown_table(["stage", "pairs that are", "refused", "95% interval"], lines)
 
 
-def tabulate_costs(rows: Sequence[Row]) -> str:
+def tabulate_costs(rows: Sequence[Row]) -> Markdown:
     """What each stage cost per marketplace, as a table of rows of SPEND."""
     lines = [
         [row["marketplace"], row["stage"], row["model"], str(row["tokens"]), f"{row['usd']:.4f}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
-from warehouse.sanitize.escape import escape_cell, make_markdown_table
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
 
 _WORST = 15
 _SENTENCE = 420
@@ -17,6 +17,7 @@ _HEAD = (
     "twin / confusable pairs",
     "what tells the nearest pair apart",
 )
+_LED = ("clusters", "with_a_twin", "tools", "with_a_confusable", "names_shared_across_servers")
 
 Row = Mapping[str, Any]
 Tool = tuple[str, str]
@@ -59,21 +60,24 @@ def compute_shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, 
     return sorted(made, key=lambda one: (-one["tools"], one["marketplace"]))
 
 
-def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
+def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
     """The report: what was found, per marketplace, by which differences, and the worst clusters."""
     told = compute_figures(rows, tools)
     total = told["tools"] or 1
-    lead = (
-        f"{told['clusters']:,} clusters of look-alike tools across servers;"
-        f" {told['with_a_twin']:,} of {told['tools']:,} tools ({told['with_a_twin'] / total:.0%})"
-        " have a twin on another server,"
-        f" {told['with_a_confusable']:,} ({told['with_a_confusable'] / total:.0%}) a tool that"
-        " looks like them and is another,"
-        f" {told['names_shared_across_servers']:,}"
-        f" ({told['names_shared_across_servers'] / total:.0%}) a name that another server uses too."
+    lead = fill_markdown(
+        "{clusters:,} clusters of look-alike tools across servers; {with_a_twin:,} of {tools:,}"
+        " tools ({twin_share:.0%}) have a twin on another server, {with_a_confusable:,}"
+        " ({confusable_share:.0%}) a tool that looks like them and is another,"
+        " {names_shared_across_servers:,} ({name_share:.0%}) a name that another server uses too.",
+        **{name: told[name] for name in _LED},
+        twin_share=told["with_a_twin"] / total,
+        confusable_share=told["with_a_confusable"] / total,
+        name_share=told["names_shared_across_servers"] / total,
     )
     if not rows:
-        return f"No tool of one server looks like a tool of another, of {told['tools']:,}."
+        return fill_markdown(
+            "No tool of one server looks like a tool of another, of {:,}.", told["tools"]
+        )
     by_market = make_markdown_table(
         ["marketplace", "tools", "with a twin", "else with a confusable"],
         ([one["marketplace"], f"{one['tools']:,}", _compute_share(one["twin"], one["tools"]),
@@ -88,10 +92,9 @@ def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
         ["told apart by", "confusable pairs"],
         ([kind, _compute_share(count, pairs)] for kind, count in kinds.most_common()),
     )
-    worst = make_markdown_table(
-        _HEAD, map(_describe_worst, _list_largest(rows)), lambda text: escape_cell(text, _SENTENCE)
-    )
-    return "\n\n".join([lead, by_market, by_kind, "### Largest clusters", worst])
+    worst = make_markdown_table(_HEAD, map(_describe_worst, _list_largest(rows)), cap=_SENTENCE)
+    parts = [lead, by_market, by_kind, Markdown("### Largest clusters"), worst]
+    return join_markdown("\n\n", parts)
 
 
 def _select_kind(rows: Sequence[Row], kind: str) -> set[Tool]:
@@ -133,5 +136,5 @@ def _describe_worst(members: Sequence[Row]) -> list[str]:
     ]
 
 
-def _compute_share(part: int, whole: int) -> str:
-    return f"{part:,} ({part / whole:.0%})" if whole else "0"
+def _compute_share(part: int, whole: int) -> Markdown:
+    return fill_markdown("{:,} ({:.0%})", part, part / whole) if whole else Markdown("0")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import print_json
+from orchestration.cli.terminal import print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(
@@ -34,7 +34,7 @@ def diff(
 
     told = diff_files(old, new)
     for line in told.left_out:
-        typer.echo(line, err=True)
+        print_line(line, err=True)
     print_json(told.answer) if as_json else _print_table(told.answer)
     if told.alarming:
         sys.exit(1)
@@ -55,18 +55,18 @@ def history(
 
 def _print_history(told: dict[str, Any]) -> None:
     for tool in told["tools"]:
-        typer.echo(tool["tool"])
+        print_line(tool["tool"])
         for one in tool["contracts"]:
             now = "now" if one["current"] else "   "
-            typer.echo(
+            print_line(
                 f"  {now} {one['first_seen']} to {one['last_seen']} {one['contract_digest']}"
             )
     for change in told["changes"]:
-        typer.echo(f"{change['run_date']} {change['class']:<10} {change['tool']}: {change['why']}")
+        print_line(f"{change['run_date']} {change['class']:<10} {change['tool']}: {change['why']}")
 
 
 def _print_table(answer: dict[str, Any]) -> None:
     for change in answer["changes"]:
         renamed = f" (was {change['renamed_from']})" if change["renamed_from"] else ""
-        typer.echo(f"{change['class']:<10} {change['tool']}{renamed}: {change['why']}")
-    typer.echo(f"{len(answer['changes'])} changed, {answer['same']} the same")
+        print_line(f"{change['class']:<10} {change['tool']}{renamed}: {change['why']}")
+    print_line(f"{len(answer['changes'])} changed, {answer['same']} the same")

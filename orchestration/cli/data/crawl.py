@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, report_lines
+from orchestration.cli.terminal import fail, print_json, print_line, report_lines
 from orchestration.settings.load import SettingsError, load_settings
 from orchestration.settings.model import Settings
 
@@ -148,7 +148,7 @@ def open_replicas(chosen: Settings) -> Any:
     ports = chosen.demo.ports()
     up = find_running(ports)
     if up:
-        typer.echo(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
+        print_line(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
         return nullcontext()
     return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)
 
@@ -172,10 +172,10 @@ def _require_known(marketplace: str) -> None:
 def _print_table(told: dict[str, Any]) -> None:
     listings = told["listings"]
     runnable = sum(one["runnable"] for one in listings)
-    typer.echo(f"{told['marketplace']}: {told['completeness']}, {len(listings)} listings")
-    typer.echo(f"  {runnable} runnable, {len(told['problems'])} problems")
+    print_line(f"{told['marketplace']}: {told['completeness']}, {len(listings)} listings")
+    print_line(f"  {runnable} runnable, {len(told['problems'])} problems")
     for one in listings[:20]:
         what = one["url"] or " ".join([one["command"] or "", *one["args"]]).strip()
-        typer.echo(f"  {one['native_id'][:44]:<44} {(what or one['reason'] or '')[:80]}")
+        print_line(f"  {one['native_id'][:44]:<44} {(what or one['reason'] or '')[:80]}")
     if len(listings) > 20:
-        typer.echo(f"  … {len(listings) - 20} more: --json shows all")
+        print_line(f"  … {len(listings) - 20} more: --json shows all")

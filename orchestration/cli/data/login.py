@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
@@ -42,7 +42,8 @@ def login(
     from assets.servers.credentials.secrets import OAuthChoice
 
     def show(address: str) -> None:
-        typer.echo(f"open in a browser to log in:\n{address}", err=True)
+        print_line("open in a browser to log in:", err=True)
+        print_line(address, err=True)
         if not no_browser:
             webbrowser.open(address)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 
 if TYPE_CHECKING:
     from assets.contracts.match.result import MatchResult, ParallelResult
@@ -85,28 +85,28 @@ def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
         for one in told.calls:
             where = "called too much" if one.expected is None else f"expected {one.expected}"
             by = "nobody" if one.called is None else f"call {one.called}"
-            typer.echo(f"{_escape_line(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
+            print_line(f"{_escape_line(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
             _print_parameters(one.per_parameter, "  ")
     word = "match" if told.match else f"no match: {told.error_kind}"
-    typer.echo(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
+    print_line(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
 
 
 def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
     width = min(40, max((len(_escape_line(name)) for name in verdicts), default=0))
     for name, verdict in verdicts.items():
-        typer.echo(f"{indent}{_escape_line(name):<{width}}  {verdict}")
+        print_line(f"{indent}{_escape_line(name):<{width}}  {verdict}")
 
 
 def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -> None:
     for line in skipped:
-        typer.echo(f"left out: {line}", err=True)
+        print_line(f"left out: {line}", err=True)
     for row in rows:
         if as_json:
             print_json(row)
         else:
-            typer.echo(f"{_escape_line(row['id'])}  {row['error_kind'] or 'match'}")
+            print_line(f"{_escape_line(row['id'])}  {row['error_kind'] or 'match'}")
     matching = sum(row["match"] for row in rows)
-    typer.echo(f"{matching} of {len(rows)} rows match", err=True)
+    print_line(f"{matching} of {len(rows)} rows match", err=True)
 
 
 def _escape_line(text: str) -> str:

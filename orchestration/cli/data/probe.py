@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
@@ -63,24 +63,20 @@ def probe(
 
 
 def _print_probe(found: dict[str, Any]) -> None:
-    from warehouse.sanitize.escape import escape_text
-
-    typer.echo(
-        escape_text(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())
-    )
+    print_line(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())
     for tool in found["tools"]:
-        typer.echo(escape_text(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}"))
+        print_line(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}")
     for one in found["findings"]:
         if one["severity"] != "low":
-            typer.echo(f"  {one['severity']}: {one['tool']} {one['field']}: {one['excerpt']}")
+            print_line(f"  {one['severity']}: {one['tool']} {one['field']}: {one['excerpt']}")
     for one in found["behaviour"] or ():
-        typer.echo(escape_text(f"  {one['tool']} {one['change']} with another {one['varied']}"))
+        print_line(f"  {one['tool']} {one['change']} with another {one['varied']}")
     if found["placeholders"]:
-        typer.echo(f"  made up: {', '.join(found['placeholders'])}")
+        print_line(f"  made up: {', '.join(found['placeholders'])}")
     certificate = found["certificate"]
     if certificate:
         told = "held" if certificate["passed"] else f"LET OUT {', '.join(certificate['escaped'])}"
-        typer.echo(f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {told}")
+        print_line(f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {told}")
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def list_held(as_json: Annotated[bool, JSON] = False) -> None:
         return
     for row in rows:
         who = f"  by {row['by']}" if row["by"] else ""
-        typer.echo(f"{row['server_id']}  {row['tool']}  {row['rule']} ({row['severity']}){who}")
-        typer.echo(f"    {row['contract_digest']}")
-        typer.echo(f"    {row['excerpt'] or row['why']}")
-    typer.echo(f"{tools} tools are held")
+        print_line(f"{row['server_id']}  {row['tool']}  {row['rule']} ({row['severity']}){who}")
+        print_line(f"    {row['contract_digest']}")
+        print_line(f"    {row['excerpt'] or row['why']}")
+    print_line(f"{tools} tools are held")
 
 
 @app.command()
@@ -88,7 +88,7 @@ def _block_tools(warehouse: "Warehouse") -> None:
     try:
         held = find_held_rows(warehouse)
     except DecisionError as error:  # the decision itself is kept
-        typer.echo(f"searches go on as before: {error}", err=True)
+        print_line(f"searches go on as before: {error}", err=True)
         return
     write_blocklist(warehouse.home, (row["contract_digest"] for row in held))
 
@@ -104,5 +104,5 @@ def _fail_usage(digest: str, by: str, why: str) -> None:
 
 def _print_held(told: dict[str, Any]) -> None:
     for tool in told["tools"]:
-        typer.echo(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
-    typer.echo("searches leave held tools out from now on; all else follows with the next run")
+        print_line(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
+    print_line("searches leave held tools out from now on; all else follows with the next run")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
@@ -57,7 +57,7 @@ def review(
         site = Site(
             found, contracts, lambda: report_review(found, judgements), listening.getsockname()[1]
         )
-        typer.echo(f"open {site.url}", err=True)
+        print_line(f"open {site.url}", err=True)
         if browser:
             typer.launch(site.url)
         serve_review(site, listening)

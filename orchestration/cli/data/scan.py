@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from warehouse.user_files import parse_json, read_text
 
 app = typer.Typer(add_completion=False)
@@ -36,9 +36,9 @@ def scan(
         print_json({"findings": rows, "tools": len(listed), "high": high})
     else:
         for found in findings:
-            typer.echo(f"{found.severity:<6} {found.rule}  {found.tool}  {found.field[:80]}")
-            typer.echo(f"       {found.excerpt}")
-        typer.echo(f"{len(listed)} tools, {len(findings)} findings, {high} high")
+            print_line(f"{found.severity:<6} {found.rule}  {found.tool}  {found.field[:80]}")
+            print_line(f"       {found.excerpt}")
+        print_line(f"{len(listed)} tools, {len(findings)} findings, {high} high")
     if high:
         raise typer.Exit(1)
 

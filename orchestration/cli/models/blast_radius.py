@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import print_json
+from orchestration.cli.terminal import print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -97,10 +97,9 @@ def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
 
 def _print_radius(told: dict[str, Any]) -> None:
     from assets.contracts.tool_id import ToolId
-    from warehouse.sanitize.escape import escape_text
 
-    name = f"{escape_text(str(ToolId.of_row(told)))}  " if told["tool"] else ""
-    typer.echo(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
+    name = f"{ToolId.of_row(told)}  " if told["tool"] else ""
+    print_line(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
     for kind, found in told.items():
         if not isinstance(found, dict):
             continue
@@ -109,4 +108,4 @@ def _print_radius(told: dict[str, Any]) -> None:
             for by, counts in found.items()
             if by.startswith("by_") and counts
         ]
-        typer.echo(f"{found['count']:>7}  {kind:<14} {'; '.join(parts)}".rstrip())
+        print_line(f"{found['count']:>7}  {kind:<14} {'; '.join(parts)}".rstrip())

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The best model of each role.")
@@ -31,15 +31,15 @@ def list_champions(
         )
         return
     for role, (now, used) in found.items():
-        typer.echo(f"{role:<10} {now.model[:20]}")
+        print_line(f"{role:<10} {now.model[:20]}")
         if used.told:
-            typer.echo(f"{'':<10} {used.told}")
+            print_line(f"{'':<10} {used.told}")
         for gate in now.gates:
             mark = "passed" if gate["passed"] else "FAILED"
-            typer.echo(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
+            print_line(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
         if now.last_candidate:
             told = now.last_candidate
-            typer.echo(f"{'':<10} last candidate {told['model'][:12]}: {told['why']}")
+            print_line(f"{'':<10} last candidate {told['model'][:12]}: {told['why']}")
 
 
 @app.command()

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.models.predictors import load_predictors
-from orchestration.cli.terminal import fail, print_json, report_lines, require_known
+from orchestration.cli.terminal import (
+    fail,
+    print_json,
+    print_line,
+    print_page,
+    report_lines,
+    require_known,
+)
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
@@ -74,8 +81,8 @@ def evaluate(
     )
     if out is not None:
         for path in write_out(out, made):
-            typer.echo(f"wrote {path}", err=True)
-    print_json(made.as_dict()) if as_json else typer.echo(as_markdown(made.summaries))
+            print_line(f"wrote {path}", err=True)
+    print_json(made.as_dict()) if as_json else print_page(as_markdown(made.summaries))
     _fail_unanswered(made.rows)
 
 

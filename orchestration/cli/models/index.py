@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, report_lines, require_known
+from orchestration.cli.terminal import fail, print_json, print_line, report_lines, require_known
 from orchestration.settings.load import load_settings
 from warehouse.errors import UnusableInput
 
@@ -104,7 +104,7 @@ def _read_instructions(path: Path) -> list[str]:
 
 def _print_hits(found: dict[str, Any]) -> None:
     if found["no_tool"]:
-        typer.echo(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
+        print_line(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
     for hit in found["hits"]:
         said = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
-        typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {said}")
+        print_line(f"{hit['score']:.3f}  {hit['tool_id']}  {said}")

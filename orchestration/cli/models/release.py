@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
         models = ", ".join(
             f"{role} {_shorten(name)}" for role, name in sorted(told["models"].items())
         )
-        typer.echo(f"{told['release'][:12]}  {day}  {_name_state(told):<12}  {models}")
+        print_line(f"{told['release'][:12]}  {day}  {_name_state(told):<12}  {models}")
         for flaw in told["missing"]:
-            typer.echo(f"{'':<14}{flaw}")
-    typer.echo(f"{len(made)} releases")
+            print_line(f"{'':<14}{flaw}")
+    print_line(f"{len(made)} releases")
 
 
 @app.command()

@@ -1,13 +1,12 @@
 """The command `serve`: the meta-server over stdio or HTTP."""
 
 import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import print_json
+from orchestration.cli.terminal import EscapedLines, print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
@@ -55,7 +54,9 @@ def serve(
 
     settings = load_settings()
     asked = settings.serve.calls
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    log = logging.StreamHandler()
+    log.setFormatter(EscapedLines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
     policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
     listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
     where = place or settings.home_path()

@@ -175,9 +175,9 @@ def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
     assert verdicts == ["accept", "reject"]
 
 
-def test_halves_of_surrogate_pairs_are_escaped_and_all_else_is_not(capsys) -> None:
+def test_halves_of_surrogate_pairs_are_escaped_and_plain_letters_are_not(capsys) -> None:
     print_json({"a": "\ud800é"})
     print_json({"a": "é"})
     first, second = capsys.readouterr().out.splitlines()
-    assert (json.loads(first), first.isascii()) == ({"a": "\ud800é"}, True)
+    assert first == '{"a": "\\ud800é"}'
     assert second == '{"a": "é"}'

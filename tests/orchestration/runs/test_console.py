@@ -104,3 +104,13 @@ def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None
     progress.update("deployments", 1, 2)
     progress.update("deployments", 2, 2)
     assert lines[1:] == ["deployments 1/2", "deployments 2/2"]
+
+
+def test_what_a_stage_says_cannot_steer_the_terminal() -> None:
+    run, console = view()
+    run.show(Line(FAILED, "pairs", "\x1b[2J\x9b1m\u202enpm said\nso"))
+    assert isinstance(console.file, io.StringIO)
+    first, second = console.file.getvalue().splitlines()
+    assert first.isprintable()
+    assert "\\u{1b}[2J" in first
+    assert second.strip() == "so"

@@ -20,6 +20,7 @@ from training.releases.gate_rules import check_gates
 from training.reporting.extra_sections import render_not_run_part
 from training.reporting.models import render_caller_part
 from training.reporting.report import inline_plots, write_report
+from warehouse.sanitize.markdown import Markdown
 
 NOTHING: dict[str, Any] = {
     "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,
@@ -52,7 +53,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
             "champions": [{"role": "caller", "model": OTHER, "last_candidate": attempt}],
             "release": {"release": "r" * 64},
             "drift": {"changed": 1, "new": 2, "gone": 3, "known": 300},
-            "ablations": "| arm | AST |\n| --- | --- |\n| raw | 0.2 |",
+            "ablations": Markdown("| arm | AST |\n| --- | --- |\n| raw | 0.2 |"),
         },
     )
     text = path.read_text()
@@ -188,7 +189,11 @@ def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) 
 
 
 def test_third_party_text_breaks_no_table() -> None:
-    assert format_table(["a"], [["x|y\nz"]]) == ["| a |", "| --- |", "| x\\|y z |"]
+    assert format_table(["a"], [["x|y\nz"]]) == [
+        "| a |",
+        "| --- |",
+        "| x&#124;y&#92;u&#123;a&#125;z |",
+    ]
     assert format_table(["a"], []) == []
     assert [name for name, _ in sort_by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [
         "train", "seen_tool", "odd",

@@ -12,7 +12,14 @@ from training.policies import Trainer
 from training.runtime.model_store import TrainingFailed
 from training.runtime.script_frame import LossLines
 from warehouse.progress import Lines
-from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+    refuse,
+)
 from warehouse.store import Warehouse
 
 ABLATIONS_AUDIT = audit_table(ABLATIONS, rules=["arms"])
@@ -50,7 +57,7 @@ def ablations(
         ABLATIONS_AUDIT,
         ABLATIONS.frame(rows),
         metadata={
-            "table": dg.MetadataValue.md(
+            "table": make_markdown_metadata(
                 render_ablation_table(summarise_ablations(rows), tiny=trainer.caller_base == TINY)
             )
         },

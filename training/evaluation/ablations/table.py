@@ -12,7 +12,12 @@ from training.evaluation.metrics import Figure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.figures import format_interval
 from training.sets.split import UNSEEN_SERVER
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+)
 
 Row = Mapping[str, Any]
 Worth = Callable[[Row], float]
@@ -24,10 +29,11 @@ MEASURES: dict[str, dict[str, Worth]] = {
     "caller": {name: lambda row, of=name: float(row[of]) for name in ("tool_ok", "ast_ok")},
 }
 _TOLD = {
-    "recall_at_1": "Recall@1", "recall_at_5": "Recall@5", "ndcg_at_10": "NDCG@10", "mrr": "MRR",
+    "recall_at_1": Markdown("Recall@1"), "recall_at_5": Markdown("Recall@5"),
+    "ndcg_at_10": Markdown("NDCG@10"), "mrr": "MRR",
     "tool_ok": "Tool", "ast_ok": "AST",
 }  # fmt: skip
-_TINY_NOTE = (
+_TINY_NOTE = Markdown(
     "The tiny causal model proves that the arms train and are scored; it is no evidence of what a"
     " pretrained model would learn."
 )
@@ -48,14 +54,14 @@ def summarise_ablations(rows: Sequence[Row]) -> dict[str, Any]:
     return out
 
 
-def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> str:
+def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> Markdown:
     """The summary in Markdown; a role that was not measured is said to be `not run`."""
-    parts = ["# Ablations"]
+    parts = [Markdown("# Ablations")]
     for role in MEASURES:
         held = summary.get(role)
-        not_run = f"## {role.capitalize()}\n`not run`"
+        not_run = fill_markdown("## {}\n`not run`", role.capitalize())
         parts.append(_render_role(role, held, tiny) if held else not_run)
-    return "\n\n".join(parts) + "\n"
+    return fill_markdown("{}\n", join_markdown("\n\n", parts))
 
 
 def _summarise_role(role: str, rows: Sequence[Row]) -> dict[str, Any]:
@@ -126,7 +132,7 @@ def _group_by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return out
 
 
-def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> str:
+def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
     measures = list(MEASURES[role])
     head = [_TOLD[name] for name in measures]
     arms = [
@@ -138,34 +144,45 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> str:
          *(format_interval(one[name], signed=True) for name in measures), one["verdict"]]
         for one in of["contrasts"]
     ]  # fmt: skip
+    deciding = fill_markdown("by {}", head[0])
     lines = [
-        f"## {role.capitalize()}",
-        f"{of['n']} items, {of['tools']} tools of {of['servers']} servers that no arm was trained"
-        f" on; seeds {', '.join(map(str, of['seeds']))}. 95% intervals by bootstrap over tools; a"
-        " difference is paired by item, the mean of its seeds.",
+        fill_markdown("## {}", role.capitalize()),
+        fill_markdown(
+            "{n} items, {tools} tools of {servers} servers that no arm was trained on; seeds"
+            " {listed}. 95% intervals by bootstrap over tools; a difference is paired by item, the"
+            " mean of its seeds.",
+            **{name: of[name] for name in ("n", "tools", "servers")},
+            listed=join_markdown(", ", of["seeds"]),
+        ),
         "",
-        make_markdown_table(["arm", "pairs", "minutes", *head], arms, keep_cell),
+        make_markdown_table(["arm", "pairs", "minutes", *head], arms),
         "",
-        make_markdown_table(["contrast", "pairs", *head, f"by {head[0]}"], contrasts, keep_cell),
+        make_markdown_table(["contrast", "pairs", *head, deciding], contrasts),
     ]
     lines += ["", *(_render_contrast(one, measures[0]) for one in of["contrasts"])]
-    note = (
+    note = fill_markdown(
         "The held-out items are themselves filtered and partly evolved. Of contrasts without any"
-        f" difference one in twenty shows one by chance; here are {len(of['contrasts'])}."
+        " difference one in twenty shows one by chance; here are {}.",
+        len(of["contrasts"]),
     )
     lines += ["", note]
     if role == "caller" and tiny:
         lines += ["", _TINY_NOTE]
-    return "\n".join(lines)
+    return join_markdown("\n", lines)
 
 
-def _render_contrast(contrast: Mapping[str, Any], measure: str) -> str:
+def _render_contrast(contrast: Mapping[str, Any], measure: str) -> Markdown:
     figure = contrast[measure]
-    size = "" if contrast["same_n"] else " (the arms differ in size too)"
+    size = Markdown("" if contrast["same_n"] else " (the arms differ in size too)")
     said = {BETTER: "significantly better", WORSE: "significantly worse", OPEN: "not significant"}
-    return (
-        f"- {contrast['question'].capitalize()} {said[contrast['verdict']].capitalize()}:"
-        f" {_TOLD[measure]} {format_interval(figure, signed=True)}, n={figure['n']}{size}."
+    return fill_markdown(
+        "- {} {}: {} {}, n={}{}.",
+        contrast["question"].capitalize(),
+        said[contrast["verdict"]].capitalize(),
+        _TOLD[measure],
+        format_interval(figure, signed=True),
+        figure["n"],
+        size,
     )
 
 

@@ -15,7 +15,15 @@ from training.figures import (
     split_order,
     with_n,
 )
+from warehouse.sanitize.markdown import (
+    Markdown,
+    escape_markdown,
+    fill_markdown,
+    join_markdown,
+    quote_text,
+)
 
+_EMPTY = Markdown("")
 MEASURES = (
     ("Parsed as a call", "parsed"),
     ("Valid call", "valid"),
@@ -33,12 +41,12 @@ CHANGES = {
 }
 
 
-def as_markdown(summaries: Sequence[Json]) -> str:
+def as_markdown(summaries: Sequence[Json]) -> Markdown:
     """All comparisons, one after another."""
-    return "\n\n".join(_render_summary(each) for each in summaries) + "\n"
+    return fill_markdown("{}\n", join_markdown("\n\n", map(_render_summary, summaries)))
 
 
-def render_comparison(summary: Json, champion: Json | None = None) -> list[str]:
+def render_comparison(summary: Json, champion: Json | None = None) -> list[Markdown]:
     """The lines of a summary. champion: the same candidate beside the champion that it would
     replace, where that is a third model."""
     both = [shorten_model(summary["incumbent"]), shorten_model(summary["candidate"])]
@@ -47,17 +55,20 @@ def render_comparison(summary: Json, champion: Json | None = None) -> list[str]:
         for name, key in MEASURES
     ]
     lines = [
-        f"{summary['n']} instructions for {summary['tools']} tools of {summary['servers']} servers"
-        f" that were not trained on; choosing at random scores Tool {summary['chance']:.3f}."
-        " 95% intervals by bootstrap over tools.",
-        "",
+        fill_markdown(
+            "{n} instructions for {tools} tools of {servers} servers that were not trained on;"
+            " choosing at random scores Tool {chance:.3f}. 95% intervals by bootstrap over tools.",
+            **{name: summary[name] for name in ("n", "tools", "servers", "chance")},
+        ),
+        _EMPTY,
         *format_table(["", *both], head),
-        "",
-        f"Paired gain in AST: {with_n(summary['gain'], signed=True)}.",
+        _EMPTY,
+        fill_markdown("Paired gain in AST: {}.", with_n(summary["gain"], signed=True)),
     ]
     if champion:
         told = with_n(champion.get("gain"), signed=True)
-        lines.append(f"Against the champion `{shorten_model(champion['incumbent'])}`: {told}.")
+        name = quote_text(shorten_model(champion["incumbent"]))
+        lines.append(fill_markdown("Against the champion {}: {}.", name, told))
     return [
         *lines,
         *_render_cells(summary, champion),
@@ -68,19 +79,22 @@ def render_comparison(summary: Json, champion: Json | None = None) -> list[str]:
     ]
 
 
-def _render_summary(told: Json) -> str:
+def _render_summary(told: Json) -> Markdown:
     names = [shorten_model(told[who]) for who in ("candidate", "incumbent")]
     lines = [
-        f"## {names[0]} against {names[1]}",
-        f"{told['items']} items of training set `{str(told['training_set'])[:12]}` that both"
-        " answered.",
-        "",
+        fill_markdown("## {} against {}", *names),
+        fill_markdown(
+            "{} items of training set {} that both answered.",
+            told["items"],
+            quote_text(str(told["training_set"])[:12]),
+        ),
+        _EMPTY,
         *render_comparison(told),
     ]
-    return "\n".join(lines)
+    return join_markdown("\n", lines)
 
 
-def _render_cells(summary: Json, champion: Json | None) -> list[str]:
+def _render_cells(summary: Json, champion: Json | None) -> list[Markdown]:
     """A row per cell and model."""
     places = {_make_cell_key(cell): cell for cell in (champion or {}).get("cells") or ()}
     rows = []
@@ -98,23 +112,25 @@ def _render_cells(summary: Json, champion: Json | None) -> list[str]:
             figures = [format_interval(held[key][who]) for _, key in _CELL]
             rows.append([*(told if at == 0 else [""] * 4), shorten_model(model), *figures])
     head = ["split", "candidates", "distractors", "n", "model", *(name for name, _ in _CELL)]
-    title = "Every split, number of candidates and kind of distractors:"
-    return ["", title, "", *format_table(head, rows)] if rows else []
+    title = Markdown("Every split, number of candidates and kind of distractors:")
+    return [_EMPTY, title, _EMPTY, *format_table(head, rows)] if rows else []
 
 
 def _make_cell_key(cell: Json) -> tuple[Any, ...]:
     return cell["split"], cell["candidates"], cell["distractors"]
 
 
-def _describe_offered(cell: Json) -> str:
+def _describe_offered(cell: Json) -> Markdown:
     """How many tools the prompt was to hold, how many there were, how many it held."""
-    told = str(cell["candidates"])
+    told = escape_markdown(cell["candidates"])
     if cell["offered"] < cell["candidates"]:
-        told += f" ({cell['offered']:.0f} exist)"
-    return told if cell["shown"] >= cell["offered"] else f"{told} ({cell['shown']:.1f} fitted)"
+        told = fill_markdown("{} ({:.0f} exist)", told, cell["offered"])
+    if cell["shown"] >= cell["offered"]:
+        return told
+    return fill_markdown("{} ({:.1f} fitted)", told, cell["shown"])
 
 
-def _render_other_rates(summary: Json) -> list[str]:
+def _render_other_rates(summary: Json) -> list[Markdown]:
     """Irrelevance, phantom calls and MCP-Bench's rates."""
     without, gone = summary["irrelevance"], summary["phantom"]
     named: list[tuple[str, Any]] = [
@@ -135,10 +151,10 @@ def _render_other_rates(summary: Json) -> list[str]:
             both = [format_interval(held[who]) for who in ("incumbent", "candidate")]
             gain = format_interval(held["gain"], signed=True)
             rows.append([name, held["candidate"]["n"], *both, gain])
-    return ["", *format_table(["", "n", *_list_names(summary), "paired difference"], rows)]
+    return [_EMPTY, *format_table(["", "n", *_list_names(summary), "paired difference"], rows)]
 
 
-def _render_invariance(summary: Json) -> list[str]:
+def _render_invariance(summary: Json) -> list[Markdown]:
     rows = [
         [
             CHANGES.get(each["perturbation"], each["perturbation"]),
@@ -151,10 +167,10 @@ def _render_invariance(summary: Json) -> list[str]:
         if each["drop_candidate"]["n"]
     ]
     head = ["Drop in points when", "measure", "n", *_list_names(summary)]
-    return ["", *format_table(head, rows)] if rows else []
+    return [_EMPTY, *format_table(head, rows)] if rows else []
 
 
-def _render_cost(summary: Json) -> list[str]:
+def _render_cost(summary: Json) -> list[Markdown]:
     rows = []
     for who in ("incumbent", "candidate"):
         cost = summary["cost"][who]
@@ -166,19 +182,20 @@ def _render_cost(summary: Json) -> list[str]:
             ]
         )
     head = ["Mean per item", "n", "prompt tokens", "completion tokens", "seconds", "USD"]
-    return ["", *format_table(head, rows)]
+    return [_EMPTY, *format_table(head, rows)]
 
 
-def _render_errors(summary: Json) -> list[str]:
+def _render_errors(summary: Json) -> list[Markdown]:
     """Errors, questions without an answer, the failure signature."""
-    lines = []
+    lines: list[Markdown] = []
     if summary["errors"]:
         candidate = shorten_model(summary["candidate"])
-        lines += ["", f"Errors of {candidate}: {format_counts(summary['errors'])}."]
+        told = fill_markdown("Errors of {}: {}.", candidate, format_counts(summary["errors"]))
+        lines += [_EMPTY, told]
     for who, counts in summary["failures"].items():
-        told = f"{shorten_model(summary[who])}: {format_counts(counts)}"
-        lines += ["", f"Without an answer, in no figure: {told}."]
-    return [*lines, "", f"Check: {summary['signature']['told']}."]
+        told = (shorten_model(summary[who]), format_counts(counts))
+        lines += [_EMPTY, fill_markdown("Without an answer, in no figure: {}: {}.", *told)]
+    return [*lines, _EMPTY, fill_markdown("Check: {}.", summary["signature"]["told"])]
 
 
 def _list_names(summary: Json) -> list[str]:

@@ -27,20 +27,31 @@ from training.releases.cards.sections import (
     render_training,
     shorten_name,
 )
-from training.releases.cards.text import quote_text
 from training.releases.gate import render_gates_table
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.audit.manifest import load_manifest
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    mark_markdown,
+    quote_text,
+)
 from warehouse.storage.files import write_atomically
 
 README, EVALUATION = "README.md", "evaluation.json"
 Json = Mapping[str, Any]
 
+_NOT_CONSIDERED = Markdown("Not considered yet.")
 _TASKS = {"retriever": "sentence-similarity", "caller": "text-generation"}
 _WHAT = {
-    "retriever": "Finds the MCP tool that a request needs: requests and tools become vectors whose"
-    " cosine says how well they fit.",
-    "caller": "Writes the tool call that answers a request, given the tools it may choose from.",
+    "retriever": Markdown(
+        "Finds the MCP tool that a request needs: requests and tools become vectors whose"
+        " cosine says how well they fit."
+    ),
+    "caller": Markdown(
+        "Writes the tool call that answers a request, given the tools it may choose from."
+    ),
 }
 
 
@@ -73,25 +84,27 @@ def write_card(
     return folder / README
 
 
-def render_card(facts: Facts) -> str:
+def render_card(facts: Facts) -> Markdown:
     """The whole card."""
     role = str(facts.model.get("role"))
     parts = [
         _render_front_matter(facts),
-        f"# Toolmill {role} {quote_text(shorten_name(facts.model.get('name')))}",
-        _WHAT.get(role, f"A model of role {role}."),
+        fill_markdown("# Toolmill {} {}", role, quote_text(shorten_name(facts.model.get("name")))),
+        _WHAT.get(role) or fill_markdown("A model of role {}.", role),
         render_training(facts),
         render_data(facts),
         render_figures(facts),
-        "## Gates\n\n"
-        + (render_gates_table(facts.gates) if facts.gates else "Not considered yet."),
+        fill_markdown(
+            "## Gates\n\n{}",
+            render_gates_table(facts.gates) if facts.gates else _NOT_CONSIDERED,
+        ),
         render_limits(facts),
         render_loading(facts),
     ]
-    return "\n\n".join(parts) + "\n"
+    return fill_markdown("{}\n", join_markdown("\n\n", parts))
 
 
-def _render_front_matter(facts: Facts) -> str:
+def _render_front_matter(facts: Facts) -> Markdown:
     import yaml
 
     base, base_licence = get_base_and_licence(facts.model)
@@ -109,7 +122,8 @@ def _render_front_matter(facts: Facts) -> str:
     if facts.model.get("training_set"):
         body["datasets"] = [make_dataset_name(facts.model)]
     text = yaml.safe_dump(body, sort_keys=False, allow_unicode=False)
-    return f"---\n{text}---"
+    # As YAML writes it: a document of strings in which no line can begin with a sign of its own.
+    return mark_markdown(f"---\n{text}---")
 
 
 def _read_evaluation(path: Path) -> dict[str, Any]:

@@ -7,35 +7,45 @@ from training.releases.cards.facts import (
     get_base_and_licence,
     make_dataset_name,
 )
-from training.releases.cards.text import format_counts_inline, list_figure_rows, quote_text
-from warehouse.sanitize.escape import keep_cell, make_markdown_table
+from training.releases.cards.text import format_counts_inline, list_figure_rows
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    quote_text,
+)
 from warehouse.storage.digest import digest
 
-_TINY = (
+_TINY = Markdown(
     "The base is a tiny causal model that Toolmill ships, trained on invented tool contracts."
     " It proves that training, saving, loading, generating and scoring work; it is no evidence of"
     " what a pretrained base would learn, and of no use for work."
 )
 
 
-_OFFLINE = (
+_OFFLINE = Markdown(
     "pairs were written by the offline provider (a grammar over the contracts), not by a language"
     " model or by people, on both sides of the split: the figures say how well requests of"
     " that kind are served."
 )
 
 
-def render_training(facts: Facts) -> str:
+def render_training(facts: Facts) -> Markdown:
     model = facts.model
     base, licence = get_base_and_licence(model)
-    shown = f"`{base}`" if base else quote_text(model.get("base"))
     lines = [
-        "## Training",
+        Markdown("## Training"),
         "",
-        f"LoRA of {shown} (licence of the base: {licence or 'not known here'}):"
-        f" {model.get('pairs', 0)} pairs, {model.get('steps', 0)} steps, loss"
-        f" {model.get('loss_first', '-')} to {model.get('loss_last', '-')},"
-        f" {model.get('seconds')} s on {quote_text(model.get('device'))}.",
+        fill_markdown(
+            "LoRA of {} (licence of the base: {}): {} pairs, {} steps, loss {} to {}, {} s on {}.",
+            quote_text(base or model.get("base")),
+            licence or "not known here",
+            *(model.get(name, 0) for name in ("pairs", "steps")),
+            *(model.get(name, "-") for name in ("loss_first", "loss_last")),
+            model.get("seconds"),
+            quote_text(model.get("device")),
+        ),
         "",
         make_markdown_table(
             ["setting", "value"],
@@ -43,26 +53,31 @@ def render_training(facts: Facts) -> str:
                 (name, quote_text(json.dumps(value)))
                 for name, value in sorted((model.get("settings") or {}).items())
             ],
-            keep_cell,
         ),
     ]
-    return "\n".join(lines)
+    return join_markdown("\n", lines)
 
 
-def render_data(facts: Facts) -> str:
-    lines = ["## Data and licences", ""]
+def render_data(facts: Facts) -> Markdown:
+    lines: list[object] = [Markdown("## Data and licences"), ""]
     held = facts.manifest
     if not held:
-        told = f"Training set `{facts.model.get('training_set')}`; its manifest is not kept here."
-        return "\n".join([*lines, told])
+        name = quote_text(facts.model.get("training_set"))
+        told = fill_markdown("Training set {}; its manifest is not kept here.", name)
+        return join_markdown("\n", [*lines, told])
     contracts = held.get("contracts") or {}
     lines += [
-        f"Training set `{held['training_set']}` (the name `{make_dataset_name(facts.model)}`"
-        f" above is"
-        " local: the set is in no hub), of accepted synthetic pairs. Its rows, each named by its"
-        f" digest: `{digest(held.get('row_digests') or {})}`; the {len(contracts)} contracts known"
-        f" then: `{digest(contracts)}`; LanceDB"
-        f" version {held.get('lance_version')}.",
+        fill_markdown(
+            "Training set {} (the name {} above is local: the set is in no hub), of accepted"
+            " synthetic pairs. Its rows, each named by its digest: {}; the {} contracts known"
+            " then: {}; LanceDB version {}.",
+            quote_text(held["training_set"]),
+            quote_text(make_dataset_name(facts.model)),
+            quote_text(digest(held.get("row_digests") or {})),
+            len(contracts),
+            quote_text(digest(contracts)),
+            held.get("lance_version"),
+        ),
         "",
         make_markdown_table(
             ["split", "servers", "tools", "pairs"],
@@ -70,68 +85,83 @@ def render_data(facts: Facts) -> str:
                 (split, len(held["servers"].get(split, ())), held["tools"].get(split, 0), rows)
                 for split, rows in held["rows"].items()
             ],
-            keep_cell,
         ),
         "",
-        "What it learnt from, pairs by licence of the server and by who wrote them:",
+        Markdown("What it learnt from, pairs by licence of the server and by who wrote them:"),
         "",
-        f"- licences: {format_counts_inline(facts.count_pairs('license', 'licences'))}",
-        f"- providers: {format_counts_inline(facts.count_pairs('provider', 'providers'))}",
-        f"- servers: {format_counts_inline(facts.learnt.get('server_id') or {}, 40)}",
+        fill_markdown("- licences: {}", _count_pairs(facts, "license", "licences")),
+        fill_markdown("- providers: {}", _count_pairs(facts, "provider", "providers")),
+        fill_markdown(
+            "- servers: {}", format_counts_inline(facts.learnt.get("server_id") or {}, 40)
+        ),
     ]
-    return "\n".join(lines)
+    return join_markdown("\n", lines)
 
 
-def render_figures(facts: Facts) -> str:
+def _count_pairs(facts: Facts, column: str, in_manifest: str) -> Markdown:
+    return format_counts_inline(facts.count_pairs(column, in_manifest))
+
+
+def render_figures(facts: Facts) -> Markdown:
     summary = facts.summary
     rows = list(list_figure_rows(summary))
     if not rows:
-        return "## Figures\n\nNot evaluated yet."
+        return Markdown("## Figures\n\nNot evaluated yet.")
     head = ["split", "offered", "distractors", "n", "measure", "this model",
             quote_text(shorten_name(summary.get("incumbent"))), "paired gain"]  # fmt: skip
     lines = [
-        "## Figures",
+        Markdown("## Figures"),
         "",
-        "Means with 95% intervals (bootstrap over tools), both models on the same items."
-        f" Champions are chosen on servers never trained on: {summary.get('n', 0)} items for"
-        f" {summary.get('tools', 0)} tools of {summary.get('servers', 0)} servers.",
+        fill_markdown(
+            "Means with 95% intervals (bootstrap over tools), both models on the same items."
+            " Champions are chosen on servers never trained on: {} items for {} tools of {}"
+            " servers.",
+            *(summary.get(name, 0) for name in ("n", "tools", "servers")),
+        ),
         "",
-        make_markdown_table(head, rows, keep_cell),
+        make_markdown_table(head, rows),
     ]
     told = (summary.get("signature") or {}).get("told")
-    return "\n".join([*lines, "", quote_text(told)] if told else lines)
+    return join_markdown("\n", [*lines, "", quote_text(told)] if told else lines)
 
 
-def render_limits(facts: Facts) -> str:
-    lines = []
+def render_limits(facts: Facts) -> Markdown:
+    lines: list[Markdown] = []
     if facts.model.get("base") == "tiny":
         lines.append(_TINY)
     providers = facts.manifest.get("providers") or {}
     if providers.get("offline"):
-        lines.append(f"{providers['offline']} of {sum(providers.values())} {_OFFLINE}")
-    lines += [
-        "No request is of a user. A server's tools are as its contracts said when the set was made;"
-        " a tool that changed since is not known.",
-    ]
-    return "\n".join(["## Limits", "", *(f"- {line}" for line in lines)])
+        offline = (providers["offline"], sum(providers.values()), _OFFLINE)
+        lines.append(fill_markdown("{} of {} {}", *offline))
+    lines.append(
+        Markdown(
+            "No request is of a user. A server's tools are as its contracts said when the set was"
+            " made; a tool that changed since is not known."
+        )
+    )
+    listed = (fill_markdown("- {}", line) for line in lines)
+    return join_markdown("\n", [Markdown("## Limits"), "", *listed])
 
 
-def render_loading(facts: Facts) -> str:
+def render_loading(facts: Facts) -> Markdown:
     name, role = str(facts.model.get("name")), facts.model.get("role")
     if role == "retriever":
-        code = (
+        code = fill_markdown(
             "from pathlib import Path\n"
             "from assets.vectors.embed import MiniLM\n\n"
-            f'encoder = MiniLM(Path("var/models/{name}"))\n'
-            'vectors = encoder.embed(["which hour is it in Paris?"])'
+            'encoder = MiniLM(Path("var/models/{}"))\n'
+            'vectors = encoder.embed(["which hour is it in Paris?"])',
+            name,
         )
     else:
-        code = (
+        code = fill_markdown(
             "from pathlib import Path\n"
             "from training.caller.bases import load_caller\n\n"
-            f'model, tokenizer, card = load_caller(Path("var"), "{name}")'
+            'model, tokenizer, card = load_caller(Path("var"), "{}")',
+            name,
         )
-    return f"## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{code}\n```"
+    said = "## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{}\n```"
+    return fill_markdown(said, code)
 
 
 def shorten_name(name: object) -> str:

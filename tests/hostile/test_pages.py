@@ -1,0 +1,149 @@
+"""Names, descriptions and errors of others in every page that is written: text alone."""
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from assets.catalogue import coverage_report, report
+from assets.catalogue.coverage import COVERAGE
+from assets.contracts import report as contracts_report
+from assets.marketplaces.crawl.recorder import Recorder
+from assets.synthesis.export.card import Figures, write_card
+from assets.synthesis.export.formats import FORMATS
+from assets.synthesis.export.select import Choice
+from assets.synthesis.reporting import report as synthesis_report
+from tests.support.pages import list_tokens
+from tests.training.report_world import CARD, MANIFEST, calls, figure
+from training.evaluation.ablations.table import render_ablation_table
+from training.evaluation.caller.markdown import as_markdown
+from training.releases.cards.facts import Facts
+from training.releases.cards.model_card import render_card
+from training.reporting.report import inline_plots, write_report
+
+EVIL = (
+    "a|b\n\n![x](http://127.0.0.1:9/beacon) <img src=x> [l](http://127.0.0.1:9) `|`"
+    " ![p](recall.png)"
+)
+
+
+def write_coverage(home: Path) -> str:
+    row: dict[str, Any] = dict.fromkeys(COVERAGE.columns)
+    row |= {"dimension": "category", "value": EVIL, "standing": EVIL}
+    row |= {"listed": 3, "listed_share": 0.5, "launched": 1}
+    return coverage_report.render_table([row])
+
+
+def write_catalogue(home: Path) -> str:
+    row = {"gone": None, "name": EVIL, "joined_by": EVIL, "confirmed": None, "catalogue_id": EVIL,
+           "disagreements": "{}", "marketplaces": [EVIL, "b"], "likely_same": [EVIL]}  # fmt: skip
+    return "\n\n".join(report.render_tables([row]).values())
+
+
+def write_findings(home: Path) -> str:
+    names = ("severity", "rule", "tool", "excerpt", "server_id")
+    row = dict.fromkeys(names, EVIL) | {"severity": "high"}
+    return "\n\n".join(contracts_report.report_findings([row], 1, 1)[1].values())
+
+
+def write_provenance(home: Path) -> str:
+    recorder = Recorder(home, EVIL, "2026-01-02")
+    recorder.save("page", f"http://127.0.0.1:9/a/{EVIL}", EVIL, b"x")
+    recorder.finish()
+    return (home / "PROVENANCE.md").read_text()
+
+
+def write_export(home: Path) -> str:
+    figures = Figures(pairs=1, lines=1, splits=Counter({EVIL: 1}), servers={EVIL: {EVIL}})
+    names = ("task", "kind", "provider", "marketplace", "judge")
+    figures.by = {name: Counter({EVIL: 1}) for name in names} | {"license": Counter({"MIT": 1})}
+    figures.left_out = Counter({EVIL: 1})
+    trial = dict.fromkeys(("marketplace", "judge", "stage", "kind"), EVIL)
+    facts = {
+        "versions": [(EVIL, EVIL, EVIL)],
+        "trials": [{**trial, "refused": 1, "n": 2, "low": 0.1, "high": 0.9}],
+    }
+    choice = cast(Choice, SimpleNamespace(commercial_only=False))
+    return write_card(FORMATS["trl"], figures, facts, choice, EVIL)
+
+
+def write_costs(home: Path) -> str:
+    names = ("marketplace", "stage", "model")
+    row = dict.fromkeys(names, EVIL) | {"tokens": 1, "usd": 0.1, "usd_per_accepted_pair": None}
+    return synthesis_report.tabulate_costs([row])
+
+
+def write_model_card(home: Path) -> str:
+    model = {"name": EVIL, "role": EVIL, "base": EVIL, "device": EVIL, "settings": {EVIL: EVIL}}
+    learnt = {name: {EVIL: 1} for name in ("license", "provider", "server_id")}
+    gate = {"name": EVIL, "passed": False, "found": EVIL, "needed": EVIL}
+    held = {**MANIFEST, "rows": {EVIL: 1}, "servers": {}, "tools": {}}
+    summary = {"incumbent": EVIL, "signature": {"told": EVIL}, "split": EVIL,
+               "n": 1, EVIL: {"candidate": figure(0.5), "incumbent": figure(0.4)}}  # fmt: skip
+    return render_card(Facts({**CARD, **model}, held, learnt, summary, [gate]))
+
+
+def write_training_report(home: Path) -> str:
+    gate = {"name": EVIL, "passed": True, "found": EVIL, "needed": EVIL}
+    attempt = {"model": EVIL, "promoted": False, "why": EVIL, "gates": [gate]}
+    outside = {"set": EVIL, "model": EVIL, "n": 1, "rules": {EVIL: EVIL}, "failures": {EVIL: 1}}
+    rates = {part: figure(0.5) for part in ("all", "clean")}
+    facts = {
+        "manifest": {**MANIFEST, "dropped": {EVIL: 1}, "empty": [EVIL], "providers": {EVIL: 1}},
+        "retriever_card": {**CARD, "device": EVIL}, "retriever": None,
+        "caller_card": CARD, "caller": {**calls(), "errors": {EVIL: 1}},
+        "champions": [{"role": EVIL, "model": EVIL, "last_candidate": attempt}],
+        "release": {"release": EVIL}, "ablations": EVIL,
+        "outside": [{"name": EVIL, "result": {**outside, "bfcl": rates, "ours": rates}},
+                    {"name": EVIL, "result": {}}],
+        "contamination": [{"name": EVIL, "result": {"rules": EVIL}}],
+    }  # fmt: skip
+    return inline_plots(write_report(home, "n", facts))
+
+
+def write_evaluation(home: Path) -> str:
+    told = {**calls(), "training_set": EVIL, "items": 3, "errors": {EVIL: 3}}
+    return as_markdown([told | {"signature": {"told": EVIL}}])
+
+
+def write_ablations(home: Path) -> str:
+    measures = dict.fromkeys(("recall_at_1", "recall_at_5", "ndcg_at_10", "mrr"), figure(0.5))
+    arm = {"pairs": 1, "minutes": 1.0, **measures}
+    contrast = {"name": EVIL, "question": EVIL, "same_n": False, "pairs": [1, 1],
+                "verdict": "better", **measures}  # fmt: skip
+    held = {
+        "n": 1,
+        "tools": 1,
+        "servers": 1,
+        "seeds": [1],
+        "arms": {EVIL: arm},
+        "contrasts": [contrast],
+    }
+    return render_ablation_table({"retriever": held})
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_coverage, write_catalogue, write_findings, write_provenance, write_export,
+        write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
+    ],
+)  # fmt: skip
+def test_a_page_shows_what_a_third_party_wrote_as_text(write: Any, tmp_path: Path) -> None:
+    page = write(tmp_path)
+    page = page.split("\n---\n", 1)[1] if page.startswith("---") else page  # front matter: YAML
+    tokens = list_tokens(page)
+    assert "127" in page
+    images = {str(token.attrs["src"])[:22] for token in tokens if token.type == "image"}
+    assert images <= {"data:image/png;base64,"}
+    assert not {"link_open", "html_inline", "html_block"} & {token.type for token in tokens}
+    for table in split_tables([token.type for token in tokens]):
+        assert table.count("td_open") % table.count("th_open") == 0
+        assert table.count("td_open") // table.count("th_open") == table.count("tr_open") - 1
+
+
+def split_tables(kinds: list[str]) -> list[list[str]]:
+    starts = [at for at, kind in enumerate(kinds) if kind == "table_open"]
+    return [kinds[at : kinds.index("table_close", at)] for at in starts]

@@ -1,0 +1,54 @@
+"""Nothing that a third party wrote moves the cursor, hides, or makes a line of its own."""
+
+import io
+import json
+import logging
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestration.cli.terminal import EscapedLines, fail, print_json, print_line, print_page
+from tests.support.paths import ROOT
+
+CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\u2066\u200b\x7f\u2028\x85\x00\b"
+
+
+def capture(print_it: object, value: object) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        print_it(value)  # type: ignore[operator]
+    return out.getvalue()
+
+
+@given(st.text() | st.text(alphabet=CONTROLS + "a\n"))
+def test_any_text_is_one_line_of_visible_signs(text: str) -> None:
+    printed = capture(print_line, CONTROLS + text)
+    assert printed.endswith("\n")
+    assert printed[:-1].isprintable()
+
+
+@given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=5))
+def test_any_json_is_one_line_that_reads_back_as_it_was(value: object) -> None:
+    printed = capture(print_json, {CONTROLS: value})
+    assert printed[:-1].isprintable()
+    assert json.loads(printed) == {CONTROLS: value}
+
+
+def test_pages_errors_and_logs_keep_their_own_lines_alone() -> None:
+    record = logging.LogRecord("x", logging.INFO, __file__, 1, "a%s\nb", (CONTROLS,), None)
+    with pytest.raises(SystemExit):
+        fail(CONTROLS, 1)
+    for text in (capture(print_page, f"a{CONTROLS}\nb")[:-1], EscapedLines().format(record)):
+        assert [line.isprintable() for line in text.split("\n")] == [True, True]
+
+
+def test_commands_print_through_the_terminal_alone() -> None:
+    others = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "orchestration" / "cli").rglob("*.py"))
+        if path.name != "terminal.py"
+        and any(word in path.read_text() for word in ("typer.echo", "typer.secho", " print("))
+    ]
+    assert not others

@@ -1,0 +1,12 @@
+"""Markdown as a reader takes it: what an image, a link or a cell is, a parser decides."""
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def list_tokens(page: str) -> list[Token]:
+    """Every token of a page, those inside lines too."""
+    blocks = READER.parse(page)
+    return [one for block in blocks for one in (block, *(block.children or ()))]

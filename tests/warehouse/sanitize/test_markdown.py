@@ -1,0 +1,141 @@
+"""Whatever a third party writes, a page holds no image, link, tag or further cell of it."""
+
+import ast
+import html
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support.pages import READER, list_tokens
+from tests.support.paths import ROOT
+from warehouse.publish import make_markdown_metadata
+from warehouse.sanitize.markdown import (
+    Markdown,
+    escape_markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    quote_text,
+)
+
+# What a reader that makes links of bare addresses would take for one.
+_ADDRESS = re.compile(r"https?:/|www\.|//\w|[\w.+-]@[\w-]+\.", re.IGNORECASE)
+HOSTILE = (
+    "![](http://127.0.0.1:9/beacon)",
+    "[click](javascript:alert(1))",
+    "![a][b]\n\n[b]: http://127.0.0.1:9/x",
+    '<img src="http://127.0.0.1:9/beacon">',
+    "<http://127.0.0.1:9>",
+    "http://127.0.0.1:9/x www.example.com a@example.com",
+    "a | b | c\n--- | --- | ---\n1 | 2 | 3",
+    "`` ` ``` `![](x)`",
+    "\\![](x) \\| \\` \\",
+    "&#33;&#91;&#93;(x) &lt;b&gt; &#x21;[](x)",
+    "x\r\n\n# heading\n\n```html\n<script>",
+    "\u2028![](x)\u2029<b>\x85|\x0b|\x0c|",
+    "[1]: 2",
+)
+_SIGNS = "![]()<>|`\\&#;:/@.-+_*~=\"' \n\r\t1ahwx\u2028\u200b"
+TEXTS = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(alphabet=st.sampled_from(_SIGNS), max_size=60),
+    st.text(max_size=60),
+)
+
+
+def assert_harmless(page: str) -> None:
+    kinds = {token.type for token in list_tokens(page)}
+    assert not kinds & {"image", "link_open", "html_block", "html_inline", "fence", "code_block"}
+    bare = re.sub(r"<code>.*?</code>", "", READER.render(page), flags=re.DOTALL)
+    assert not _ADDRESS.search(html.unescape(re.sub(r"<[^>]*>", " ", bare)))
+
+
+@given(st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=3), TEXTS)
+def test_a_cell_of_any_text_is_one_cell_that_shows_text(rows: list[list[str]], head: str) -> None:
+    page = make_markdown_table(["a", head, "c"], rows)
+    assert_harmless(page)
+    kinds = [token.type for token in list_tokens(page)]
+    assert kinds.count("table_open") == 1
+    assert kinds.count("th_open") == 3
+    assert kinds.count("td_open") == 3 * len(rows)
+
+
+@given(TEXTS, TEXTS)
+@example(*HOSTILE[:2])
+def test_a_line_of_ours_keeps_its_form_whatever_fills_it(one: str, other: str) -> None:
+    parts = [fill_markdown("## {}", one), fill_markdown("- {}: {}", quote_text(one), other), other]
+    page = join_markdown("\n\n", parts)
+    assert_harmless(page)
+    kinds = [token.type for token in list_tokens(page)]
+    assert (kinds.count("heading_open"), kinds.count("list_item_open")) == (1, 1)
+
+
+@given(TEXTS)
+def test_a_quoted_text_is_one_code_span_in_a_line_and_in_a_cell(text: str) -> None:
+    for page in (quote_text(text), make_markdown_table(["a"], [[quote_text(text)]])):
+        assert_harmless(page)
+        assert [token.type for token in list_tokens(page)].count("code_inline") == 1
+
+
+def test_numbers_and_names_stay_readable_in_the_file() -> None:
+    told = fill_markdown("{:,} of {:.0%}, {}", 1234, 0.5, "recall_at_1")
+    assert told == "1,234 of 50%, recall_at_1"
+    assert escape_markdown("0.412, time-server 2.0.1, +3") == "0.412, time-server 2.0.1, +3"
+    assert make_markdown_table(["n"], [[Markdown("**a|b**")]]).endswith("| **a\\|b** |")
+
+
+def test_a_value_that_the_template_forgot_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no place for"):
+        fill_markdown("{}", 1, 2)
+
+
+def test_only_markdown_of_ours_reaches_a_page() -> None:
+    assert make_markdown_metadata(Markdown("**a**")).md_str == "**a**"
+    with pytest.raises(TypeError, match="Markdown that our code wrote"):
+        make_markdown_metadata("![](http://127.0.0.1:9/beacon)")  # pyright: ignore[reportArgumentType]
+
+
+def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
+    """(file, call) of every call in the source whose function is one of these."""
+    found = []
+    for folder in ("assets", "training", "serving", "warehouse", "orchestration", "demo"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text if any(name in text for name in names) else "")
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(names):
+                    found.append((str(path.relative_to(ROOT)), node))
+    return found
+
+
+def test_no_page_is_made_around_the_escaping() -> None:
+    """Dagster's Markdown comes from one place, and who marks a text as ours is listed here."""
+    pages = {file for file, _ in find_calls("MetadataValue.md", "MarkdownMetadataValue")}
+    assert pages == {"warehouse/publish.py"}
+    assert not find_calls("MetadataValue.url", "UrlMetadataValue")
+    trusting = {file for file, _ in find_calls("mark_markdown")}
+    assert trusting == {
+        "assets/synthesis/export/card.py",  # front matter of its own words; the template's text
+        "training/figures.py",  # lines of a table
+        "training/releases/cards/model_card.py",  # front matter, as YAML writes it
+        "training/reporting/extra_sections.py",  # headings a level down
+        "training/reporting/report.py",  # a report from its file, with its plots
+        "warehouse/sanitize/markdown.py",
+    }
+
+
+_PLACES = "training/reporting/models.py"  # the places of plots, named by literals
+
+
+def test_templates_of_pages_are_literals() -> None:
+    """The type checker refuses others too; an f-string here would let a text in as it is."""
+    calls = find_calls("fill_markdown", "join_markdown", "Markdown")
+    filled = {
+        f"{file}:{call.lineno}"
+        for file, call in calls
+        if file != _PLACES and call.args and isinstance(call.args[0], ast.JoinedStr)
+    }
+    assert len(calls) > 50
+    assert not filled

@@ -1,0 +1,126 @@
+"""Markdown of ours with texts of others in it: Dagster's pages, cards, reports.
+
+`Markdown` is what our code wrote. Everything else that comes into a page is escaped, so that no
+image, link, tag or further cell can be made of it; the type checker refuses a template that is no
+literal.
+"""
+
+import base64
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
+from string import Formatter
+from typing import Any, LiteralString
+
+from warehouse.sanitize.escape import escape_text
+
+_CELL, _PROSE, _NAME = 160, 1000, 100  # characters of a text: in a table, in a line, as a name
+_JOINER = "&#8288;"
+_ADDRESS = frozenset("/@.")
+# Without the others these mean nothing where they stand: a card can be read as a file.
+_HARMLESS = (
+    r"(?<=[A-Za-z0-9])[_\-](?=[A-Za-z0-9])|(?<=[0-9])\.(?=[0-9])|-(?=[0-9])|[+=](?=[A-Za-z0-9])"
+    r"|[,;:'\"%?(]|(?<![0-9])\)"
+)
+_SIGN = re.compile(rf"{_HARMLESS}|([!-/:-@\[-`{{-~])")
+
+
+class Markdown(str):
+    """Markdown that our code wrote, as a literal or by the functions below."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: LiteralString) -> "Markdown":
+        return super().__new__(cls, text)
+
+
+def mark_markdown(text: str) -> Markdown:
+    """Marks what was made of Markdown alone; a test lists who may."""
+    return str.__new__(Markdown, text)
+
+
+def escape_markdown(value: object, cap: int = _PROSE) -> Markdown:
+    """A value as Markdown that shows it: Markdown and numbers as they are, any other text cut to
+    `cap` characters.
+
+    An ASCII sign that could mean something becomes a numeric entity: no tag, link, image or table
+    cell can be written with what is left. The UI makes links of bare addresses after it has read
+    the entities, so an invisible joiner stands before the signs that make an address.
+    """
+    if isinstance(value, Markdown):
+        return value
+    if isinstance(value, Number):
+        return mark_markdown(str(value))
+    return mark_markdown(_SIGN.sub(_escape_sign, escape_text(str(value))[:cap]))
+
+
+def quote_text(text: object, cap: int = _NAME) -> Markdown:
+    """A text of others as a code span, in which Markdown, HTML and links mean nothing.
+
+    Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
+    that neither the span nor a table's cell can be left.
+    """
+    kept = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
+    shown = " ".join(kept.split()).replace("`", "ˋ").replace("|", "¦")
+    return mark_markdown(f"`{shown[: cap - 1]}…`" if len(shown) > cap else f"`{shown or '-'}`")
+
+
+def fill_markdown(template: LiteralString, /, *values: object, **named: object) -> Markdown:
+    """`template.format(…)` with every value escaped; numbers take a format."""
+    return mark_markdown(_FORMATTER.vformat(template, values, named))
+
+
+def join_markdown(separator: LiteralString, parts: Iterable[object]) -> Markdown:
+    """The parts, each escaped that is no Markdown, with a separator of ours between them."""
+    return mark_markdown(separator.join(map(escape_markdown, parts)))
+
+
+def embed_image(label: object, png: bytes) -> Markdown:
+    """A picture that our code drew, as Markdown that holds it: a page loads nothing."""
+    data = base64.b64encode(png).decode()
+    return mark_markdown(f"![{escape_markdown(label)}](data:image/png;base64,{data})")
+
+
+def make_markdown_table(
+    header: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    empty: LiteralString = "none",
+    cap: int = _CELL,
+) -> Markdown:
+    """A Markdown table, or `empty` without rows. Each cell is one line, whoever wrote it."""
+    lines = [_make_line(row, cap) for row in rows]
+    if not lines:
+        return mark_markdown(empty)
+    head = [_make_line(header, cap), f"|{' --- |' * len(header)}"]
+    return mark_markdown("\n".join([*head, *lines]))
+
+
+def _make_line(cells: Iterable[object], cap: int) -> str:
+    return f"| {' | '.join(_make_cell(cell, cap) for cell in cells)} |"
+
+
+def _make_cell(value: object, cap: int) -> str:
+    """Bars and line breaks of our own Markdown would end the cell."""
+    return " ".join(escape_markdown(value, cap).splitlines()).replace("|", "\\|")
+
+
+def _escape_sign(found: re.Match[str]) -> str:
+    char = found[1]
+    if char is None:
+        return found[0]
+    return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
+
+
+class _Escaping(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return format(value, format_spec) if isinstance(value, Number) else escape_markdown(value)
+
+    def check_unused_args(
+        self, used_args: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        if missed := {*range(len(args)), *kwargs} - set(used_args):
+            raise ValueError(f"the template has no place for {sorted(map(str, missed))}")
+
+
+_FORMATTER = _Escaping()

@@ -18,6 +18,7 @@ from assets.contracts.history.snapshot import (
     raw_tools,
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
+from assets.contracts.quarantine.results import read_result_findings
 from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
@@ -117,6 +118,7 @@ def findings(
         past.state,
         scans=tables.read(SCANS, name).to_dicts(),
         previous=previous,
+        results=read_result_findings(warehouse.home),
         run_date=datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d"),
     )
     scans = tables.stage(SCANS, SCANS.frame(found.scans), name)
@@ -184,8 +186,16 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
         tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
         problems = index_contracts(tools)[1]
-        out[row["server_id"]] = Launch(row["marketplace"], tools, problems, row.get("behaviour"))
+        extras = _read_extras(warehouse, row) if row["status"] == "ok" else None
+        out[row["server_id"]] = Launch(
+            row["marketplace"], tools, problems, row.get("behaviour"), extras
+        )
     return out
+
+
+def _read_extras(warehouse: Warehouse, row: dict) -> dict[str, Any]:
+    """What a server that ran says besides its tools; {} where that is nothing."""
+    return warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
 
 
 def _check_escaped(rows: list[dict]) -> Verdict:

@@ -13,6 +13,7 @@ Span = tuple[int, int]
 
 _JUDGED = 400  # characters of a run by which a form is judged
 _RUN = re.compile(r"[A-Za-z0-9_\-.:~=]{16,}+")
+_DRAWN = re.compile(r"[A-Za-z0-9]{10,}+")
 # What may stand before a short prefix: no letter or digit, or the end of an escape.
 _EDGE = (
     r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrtbf])|(?<=%5[Cc][nrt])"
@@ -118,7 +119,24 @@ def find_credentials(text: str) -> Iterator[Span]:
             done = gateway.end() + _JUDGED
 
 
-def _find_in_run(text: str, start: int, end: int) -> Iterator[Span]:
+def find_issued_keys(text: str) -> Iterator[Span]:
+    """Where keys stand that are one for certain: an issuer's prefix and digits behind it, or a
+    private key. For texts that are handed on to who asked for them, as what a tool answered."""
+    for run in _RUN.finditer(text):
+        for start, end in _find_prefixed(text, *run.span()):
+            if _is_drawn(text[start : min(end, start + _JUDGED)]):
+                yield start, end
+    if "BEGIN" in text:
+        yield from (found.span() for found in _PEM.finditer(text) if _is_private(found[0]))
+
+
+def _is_drawn(key: str) -> bool:
+    """Whether letters and digits stand mixed in it: 97 of 100 random texts of 20 hold a digit,
+    words behind a prefix (`phx_glr_auto_examples`) do not."""
+    return any(not (run.isalpha() or run.isdigit()) for run in _DRAWN.findall(key))
+
+
+def _find_prefixed(text: str, start: int, end: int) -> Iterator[Span]:
     at = start
     while hint := _PREFIX.search(text, at, end):
         at = hint.end()
@@ -129,6 +147,10 @@ def _find_in_run(text: str, start: int, end: int) -> Iterator[Span]:
                 at = found.end() if found.end() < hint.start() + _JUDGED else end
                 yield hint.start(), at
                 break
+
+
+def _find_in_run(text: str, start: int, end: int) -> Iterator[Span]:
+    yield from _find_prefixed(text, start, end)
     run = text[start:end]
     for sign, shape in _SHAPES:
         if sign in run:

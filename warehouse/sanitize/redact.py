@@ -9,7 +9,7 @@ Linear time: repeats are bounded or possessive, and a value that was taken is no
 from itertools import pairwise
 from typing import Any
 
-from warehouse.sanitize.credential_patterns import Span, find_credentials
+from warehouse.sanitize.credential_patterns import Span, find_credentials, find_issued_keys
 from warehouse.sanitize.labelled_secrets import (
     ONLY_IN_QUERIES,
     SCHEME,
@@ -26,7 +26,14 @@ from warehouse.sanitize.secret_names import (
     split_words,
 )
 
-__all__ = ["MARK", "REDACT_VERSION", "is_secret_name", "redact", "redact_json"]
+__all__ = [
+    "MARK",
+    "REDACT_VERSION",
+    "is_secret_name",
+    "redact",
+    "redact_issued_keys",
+    "redact_json",
+]
 
 REDACT_VERSION = 2  # part of every page's key: a page stored by an older redaction is read anew
 
@@ -47,6 +54,20 @@ def redact(text: str) -> str:
             break
         text = cleaned
     return text
+
+
+def redact_issued_keys(value: Any) -> Any:
+    """A copy of a JSON value without keys that are one for certain (`find_issued_keys`): what is
+    only named a token or password stays, since a caller may have asked a tool for it."""
+
+    def copy(item: Any, _under: str) -> Any:
+        if isinstance(item, str):
+            return _cut_spans(item, list(find_issued_keys(item)))
+        if isinstance(item, dict):
+            return {_cut_spans(key, list(find_issued_keys(key))): one for key, one in item.items()}
+        return list(item) if isinstance(item, list) else item
+
+    return rebuild(value, copy)
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

@@ -28,6 +28,7 @@ from assets.contracts.scan.engine import (
     scan_names,
     scan_tool,
 )
+from assets.contracts.scan.extras import scan_extras
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
 from assets.contracts.scan.rug_pull import find_alarms
 from warehouse.item_failure import try_item
@@ -36,6 +37,7 @@ from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]  # (server_id, tool)
+Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
 
 FINDINGS = TableSpec(
     name="findings",
@@ -80,12 +82,14 @@ class Scanned:
 @dataclass(frozen=True)
 class Launch:
     """What a launch left besides contracts. tools: the raw list; problems: entry -> why it has no
-    contract of its own; behaviour: null when the server was not probed again."""
+    contract of its own; behaviour: null when the server was not probed again; extras: what it says
+    of itself besides its tools (`scan_extras`), null when it did not run."""
 
     marketplace: str
     tools: Sequence[Any] = ()
     problems: Mapping[int, str] | None = None
     behaviour: str | None = None
+    extras: Mapping[str, Any] | None = None
 
 
 def scan_snapshot(
@@ -95,12 +99,14 @@ def scan_snapshot(
     *,
     scans: Iterable[Row] = (),
     previous: Iterable[Row] = (),
+    results: Mapping[Contract, Sequence[Finding]] | None = None,
     run_date: str,
 ) -> Scanned:
     """All findings of one marketplace.
 
     snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
-    previous: rows of SCANS and FINDINGS of the last run; run_date: the date of new findings.
+    previous: rows of SCANS and FINDINGS of the last run; results: what results of calls showed, by
+    contract; run_date: the date of new findings.
     """
     held = {(row["server_id"], row["tool"]): row for row in scans}
     before: dict[str, list[Row]] = defaultdict(list)
@@ -113,14 +119,17 @@ def scan_snapshot(
     kept, out, read = [], [], 0
     for server in sorted(servers.keys() | launches.keys()):
         rows, launch = servers.get(server, []), launches.get(server)
+        launch = launch or Launch(rows[0]["marketplace"])
         scanned, fresh = _scan_server(rows, known, origins, held)
-        kept += scanned
+        besides = _scan_besides(server, launch, rows, held)
+        kept += scanned + besides
         read += fresh
-        owner = {"marketplace": launch.marketplace if launch else rows[0]["marketplace"],
-                 "server_id": server}  # fmt: skip
-        out += _build_rows(
-            owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server]
-        )
+        owner = {"marketplace": launch.marketplace, "server_id": server}
+        out += _build_rows(owner, rows, scanned, launch, before[server])
+        out += _assign_findings(owner, rows, besides)
+        for row in rows:
+            of = (server, row["tool"], row["contract_digest"])
+            out += (_build_row(owner, row, row["tool"], one) for one in (results or {}).get(of, ()))
     known_before = (row for rows in before.values() for row in rows)
     return Scanned(_date_findings(out, known_before, run_date), kept, read)
 
@@ -142,6 +151,40 @@ def _scan_server(
         read += fresh
         out.append(scan)
     return out, read
+
+
+def _scan_besides(
+    server: str, launch: Launch, tools: Sequence[Row], held: Mapping[Key, Row]
+) -> list[dict[str, Any]]:
+    """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
+    says nothing. A server that did not run has said what it said when it last did."""
+    last = held.get((server, ""))
+    if launch.extras is None:
+        return [dict(last)] if last is not None else []
+    if not any(launch.extras.values()):
+        return []
+    row = {"server_id": server, "tool": "", "contract_digest": ""}
+    own = frozenset(one["tool"] for one in tools)
+
+    def scan(extras: Mapping[str, Any] = launch.extras) -> dict[str, Any]:
+        facts = digest([digest_rules(), sorted(own), json.dumps(extras)])
+        if last is not None and last["scan_key"] == facts:
+            return dict(last)
+        return _build_scan(row, facts, _dump_findings(limit_findings(scan_extras(extras, own))))
+
+    return [try_item(scan, lambda hint: _make_unread(row, hint)[0])]
+
+
+def _assign_findings(
+    owner: Row, rows: Sequence[Row], besides: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: it
+    stands beside each of them before a model."""
+    found = [one for row in besides for one in read_findings(row)]
+    high = [one for one in found if one.severity == HIGH][:_OF_A_RULE]
+    for one in found:
+        for row in rows if one in high else [None]:
+            yield _build_row(owner, row, row["tool"] if row else "", one)
 
 
 def _scan_row(

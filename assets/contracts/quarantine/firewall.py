@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.contracts.quarantine.decisions import Decision, is_clear, read_decisions
-from assets.contracts.quarantine.findings import FINDINGS, SCANS
+from assets.contracts.quarantine.findings import FINDINGS, SCANS, Contract
 from assets.contracts.scan import HIGH, scan_list
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]
-Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
 
 
 def split_rows(

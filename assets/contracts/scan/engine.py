@@ -76,7 +76,7 @@ def scan_contents(
     for field, what in contents.capped:
         out.append(build_finding(name, field, what, build_hit("not_read_whole", 0, len(what))))
     for text in contents.texts:
-        hits = islice(_iterate_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
+        hits = islice(find_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
         out += [build_finding(name, text.field, text.text, found) for found in hits]
     return [*out, *_find_combined(out)]
 
@@ -97,9 +97,10 @@ def find_mentioned(tool: Any) -> frozenset[str]:
     )
 
 
-def _iterate_hits(
+def find_hits(
     text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
 ) -> Iterator[Hit]:
+    """All hits in one text of a tool. about: words of the tool's own name."""
     if not text.text:
         return
     yield from find_hidden(text.text, text.role)

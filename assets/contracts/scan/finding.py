@@ -36,6 +36,7 @@ class Rule:
     asks: tuple[Pattern, ...] = ()
     names: tuple[str, ...] = ()
     subject: frozenset[str] = frozenset()
+    in_results: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from assets.servers.calls.attribution import classify_tool_error
 from assets.servers.calls.connection import Dial
 from assets.servers.calls.content import shape_result
 from assets.servers.calls.http_connection import make_remote_dial
+from assets.servers.calls.inspection import Inspector
 from assets.servers.calls.launch import Wanted, plan_launch
 from assets.servers.calls.pool import Pool
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
@@ -53,6 +54,7 @@ class Caller:
         self._recipes: Recipes = recipes.get if isinstance(recipes, Mapping) else recipes
         self._policy, self._limits = policy, limits or CallLimits()
         self._pool = Pool(self._limits)
+        self._inspector = Inspector(policy.home)
         self._lock, self._thread = threading.Lock(), ExitStack()
         self._portal: BlockingPortal | None = None
         self._closed = False
@@ -116,20 +118,22 @@ class Caller:
         timeout_s: float,
         owner: str,
     ) -> CallResult:
-        scrub, made_up = Scrubber({}), ()
+        scrub, made_up, offline, digest = Scrubber({}), (), False, ""
         try:
             digest = _digest_contract(contract)
             facts = await asyncio.to_thread(self._recipes, server_id)
             server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy, owner)
             scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
+            offline = self._is_offline(server)
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
             with silence_logs():  # the SDK logs in the name of who sends
                 raw, scrub = await self._send_call(server, tool, digest, arguments, limit, owner)
-            offline = self._is_offline(server)
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub)
-        return _note_made_up(result, made_up)
+        result = _note_made_up(result, made_up)
+        of = (server_id, tool, digest)
+        return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=offline)
 
     async def _send_call(
         self,

@@ -1,11 +1,14 @@
 """What a call comes to, and the limits of calling."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from assets.servers.probe.failure_kinds import KINDS, Blame, Failure, Kind
+
+if TYPE_CHECKING:
+    from assets.contracts.scan.finding import Finding
 
 Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
 Problem = dict[str, Any]
@@ -42,7 +45,9 @@ class CallResult:
     sent; `failed`: there is no answer. content: MCP content blocks as JSON, scrubbed and cut.
     error_kind: of the taxonomy or CALL_KINDS. hint: what was found and what to do. blame: who has
     to fix it. seconds: all of it, with a launch where there was one. problems: what is wrong with
-    the arguments, or (status ok) with the structured content against its schema.
+    the arguments, or (status ok) with the structured content against its schema. findings: signs of
+    injection in any of its texts, and keys that were taken out (`inspection.py`); unread: more was
+    answered than is scanned. What has a high one, or lies beyond, is in no prompt or row of ours.
     """
 
     status: Status
@@ -53,6 +58,13 @@ class CallResult:
     blame: Blame | None = None
     seconds: float = 0.0
     problems: list[Problem] = field(default_factory=list)
+    findings: tuple["Finding", ...] = ()
+    unread: bool = False
+
+    @property
+    def alarming(self) -> list[str]:
+        """The rules that its texts break gravely."""
+        return sorted({one.rule for one in self.findings if one.severity == "high"})
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,13 @@ class MetaSettings:
     consent: what happens to a tool that is not read-only when the client cannot ask its user:
     `ask` refuses and says how to allow it, `never` refuses, `always` runs it. trust_read_only:
     whether a server's word that a tool only reads is enough to run it unasked (a flagged tool is
-    always asked for).
+    always asked for). results: what happens to a result whose text looks like orders to a model:
+    `mark` hands it on and says so, `block` does not hand it on, nor what is too long to be read.
     """
 
     consent: Consent = "ask"
     trust_read_only: bool = True
+    results: Literal["mark", "block"] = "mark"
     timeout_s: Annotated[float, Field(gt=0, description="for a tool's answer")] = 120.0
 
 
@@ -89,6 +91,8 @@ class MetaPolicy(MetaSettings):
     def __post_init__(self) -> None:
         if self.consent not in get_args(Consent):
             raise TokenError(f"consent is {self.consent!r}, expected {_CONSENTS}")
+        if self.results not in ("mark", "block"):
+            raise TokenError(f"results is {self.results!r}, expected 'mark' or 'block'")
 
     def consent_of(self, token: Token) -> Consent:
         """What holds for this token."""

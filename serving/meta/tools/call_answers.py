@@ -51,9 +51,9 @@ def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most:
         told["cut"] = True
     if result.problems:  # of structured content against its own schema
         told["problems"] = _list_problems(result.problems)
-    reply = make_answer(
-        attempt, {**told, **_describe_steps(steps)}, _write_head(attempt, steps, cut)
-    )
+    told |= _describe_findings(result)
+    head = "\n".join([_write_head(attempt, steps, cut), *_write_warnings(result)])
+    reply = make_answer(attempt, {**told, **_describe_steps(steps)}, head)
     reply.blocks, reply.is_error = blocks, result.status == "tool_error"
     return reply
 
@@ -87,13 +87,27 @@ def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
     return reply
 
 
-def answer_failed(attempt: Attempt, kind: str, hint: str, blame: str | None) -> Reply:
+def answer_blocked(attempt: Attempt, result: Any) -> Reply:
+    """A result that the policy does not hand on."""
+    attempt.note_end("failed", error_kind="result_blocked", blame=result.blame or "tool")
+    why = "; ".join(_write_warnings(result))
+    fix = 'the call was made; whoever runs this server can set serve.calls.results to "mark"'
+    error = {"kind": "result_blocked", "message": f"the result is not handed on: {why}; {fix}"}
+    told = {"error": error, **_describe_findings(result)}
+    reply = make_answer(attempt, told, f"{_write_head(attempt, ())}\n{error['message']}")
+    reply.is_error = True
+    return reply
+
+
+def answer_failed(
+    attempt: Attempt, kind: str, hint: str, blame: str | None, result: Any = None
+) -> Reply:
     """A call without an answer. The hint may hold a server's last words."""
     told = show_line(hint, 600)
     error = {"kind": kind, "message": told, **({"blame": blame} if blame else {})}
-    reply = make_answer(
-        attempt, {"error": error}, f"{_write_head(attempt, ())}\n{quote_text(told)}"
-    )
+    head = [_write_head(attempt, ()), *(_write_warnings(result) if result else [])]
+    facts = {"error": error, **(_describe_findings(result) if result else {})}
+    reply = make_answer(attempt, facts, "\n".join([*head, quote_text(told)]))
     reply.is_error = True
     return reply
 
@@ -110,6 +124,28 @@ def make_answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     if "seconds" in facts:
         shared["seconds"] = round(facts["seconds"], 3)
     return Reply({**shared, **told}, text=text)
+
+
+def _describe_findings(result: Any) -> dict[str, Any]:
+    """The high ones and keys taken out, without words of the result: those stand in it."""
+    told = [one for one in result.findings if one.rule in (*result.alarming, "issued_key")]
+    listed = [
+        {"rule": one.rule, "severity": one.severity, "field": one.field[:200], "why": one.why}
+        for one in told[:_PROBLEMS]
+    ]
+    return {"findings": listed} if listed else {}
+
+
+def _write_warnings(result: Any) -> list[str]:
+    lines = []
+    if result.alarming:
+        rules = ", ".join(result.alarming)
+        lines.append(f"warning: the result holds what looks like orders to a model ({rules})")
+    if any(one.rule == "issued_key" for one in result.findings):
+        lines.append("keys in the form of their issuer were taken out of the result")
+    if result.unread:
+        lines.append("warning: not all of the result was scanned: it is too large")
+    return lines
 
 
 def _list_problems(problems: Any) -> list[dict[str, Any]]:

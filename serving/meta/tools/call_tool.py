@@ -160,13 +160,15 @@ async def _run(desk: Desk, token: Token, attempt: Attempt, ready: Ready) -> Repl
         return call_answers.answer_failed(
             attempt, "timeout_call", f"no result within {limit:g} s", "server"
         )
+    if desk.policy.results == "block" and (result.alarming or result.unread):
+        return call_answers.answer_blocked(attempt, result)
     attempt.note_end(result.status, error_kind=result.error_kind, blame=result.blame)
     if result.status == "invalid_arguments":
         return call_answers.answer_invalid(attempt, result.problems, ready.steps, repair=True)
     if result.status in ("ok", "tool_error"):
         return call_answers.answer_returned(attempt, result, ready.steps, desk.policy.max_result)
     kind, hint = result.error_kind or "failed", str(result.hint or "the call failed")
-    return call_answers.answer_failed(attempt, kind, hint, result.blame)
+    return call_answers.answer_failed(attempt, kind, hint, result.blame, result)
 
 
 def _find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:

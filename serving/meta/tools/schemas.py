@@ -121,6 +121,11 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         text={"type": "string", "description": "third-party text"},
         structured={"description": "third-party data"},
         cut={"type": "boolean"},
+        findings={
+            "type": "array",
+            "items": {"type": "object", "properties": {"rule": {"type": "string"}}},
+            "description": "signs of injection in the result; keys that were taken out of it",
+        },
         reason={"type": "string"},
     ),
     REPORT: _make_output(recorded={"type": "boolean"}),

@@ -96,8 +96,8 @@ def test_every_pattern_is_one_that_was_looked_at():
     assert others == []
 
 
-def _steps(text):
-    """Lines of the scanner that run on a text."""
+def steps_of(scan):
+    """Lines of the scanner that a scan runs."""
     count = 0
 
     def trace(frame, event, _):
@@ -107,15 +107,18 @@ def _steps(text):
         count += event == "line"
         return trace
 
-    tool = {"name": "x", "description": text}
-    scan_tool(tool)  # fills the caches of words
+    scan()  # fills the caches of words
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        scan_tool(tool)
+        scan()
     finally:
         sys.settrace(before)
     return count
+
+
+def _steps(text):
+    return steps_of(lambda: scan_tool({"name": "x", "description": text}))
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,10 @@ def is_golden(task: Task, name: str, arguments: Any) -> bool:
 
 
 def render_result(result: CallResult, limit: int) -> str:
-    """What a model is shown of a result: its texts, or what is wrong and the fix; cut."""
+    """What a model is shown of a result: its texts, or what is wrong and the fix; cut. Of one that
+    looks like orders to a model, no word."""
+    if result.alarming:
+        return f"(withheld: what the tool returned breaks {', '.join(result.alarming)})"
     parts = [_render_block(block) for block in result.content]
     if result.status != "ok":
         problems = [json.dumps(one, ensure_ascii=True, default=str) for one in result.problems]

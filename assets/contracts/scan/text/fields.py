@@ -11,6 +11,13 @@ FIELD_CAP = 20_000  # strings read of one tool
 TOTAL_CAP = 1_000_000  # characters read of one tool
 DEPTH_CAP = 96
 POINTER_CAP = 1_000
+STRINGS_CAP = 100_000  # strings read of one result
+_OVERLAP = 1_024  # characters that two pieces of a long string share: no phrase is longer
+_SHORT, _BATCH = (
+    200,
+    300,
+)  # characters of a string read with its neighbours; how many
+_PARAGRAPH = "\n\n.\n"  # parts two strings: ends a paragraph, begins no turn of a chat template
 
 # Names that the format itself gives: as member names they say nothing.
 _KEYWORDS = collect_words(
@@ -55,6 +62,33 @@ def read_fields(tool: Any) -> Read:
             text = Text(text.field, text.text[:TEXT_CAP], text.role, text.parameter)
         total += len(text.text)
         out.texts.append(text)
+    return out
+
+
+def read_pieces(value: Any, most: int) -> Read:
+    """All strings of any JSON value, `most` characters in all: long ones in pieces that overlap,
+    short ones joined as paragraphs (a row of a table costs by its length then), none twice."""
+    out, seen, short = Read([], []), set(), list[Text]()
+    for text in _walk_fields(value, out):
+        if text.text in seen:
+            continue
+        if most <= 0 or len(seen) >= STRINGS_CAP:
+            out.capped.append((text.field, "more text than is read of one result"))
+            break
+        seen.add(text.text)
+        kept = text.text[:most]
+        if len(kept) < len(text.text):
+            out.capped.append((text.field, f"{len(text.text)} characters, {len(kept)} read"))
+        most -= len(kept) + len(_PARAGRAPH)
+        if text.role == "data" and len(kept) <= _SHORT:
+            short.append(text)
+            continue
+        for start in range(0, max(1, len(kept) - _OVERLAP), TEXT_CAP - _OVERLAP):
+            piece = kept[start : start + TEXT_CAP]
+            out.texts.append(Text(text.field, piece, text.role, text.parameter))
+    for batch in (short[at : at + _BATCH] for at in range(0, len(short), _BATCH)):
+        joined = _PARAGRAPH.join(one.text[:_SHORT] for one in batch)
+        out.texts.append(Text(batch[0].field, joined, "data", batch[0].parameter))
     return out
 
 

@@ -1,0 +1,57 @@
+"""Results: the same rules over what a tool answered, which is a document and not a contract."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from assets.contracts.scan.engine import FINDINGS_CAP, find_hits
+from assets.contracts.scan.finding import EXCERPT_CAP, SEVERITIES, Finding, Hit, build_finding
+from assets.contracts.scan.text.fields import read_pieces
+from warehouse.sanitize.escape import escape_text
+
+MOST = 250_000  # characters read of each part of a result; a client is handed 200,000 of it
+
+
+@dataclass
+class Heard:
+    """What a result showed. found: each finding with the very words; unread: something of it lies
+    beyond what is read."""
+
+    found: list[tuple[Finding, str]] = field(default_factory=list)
+    unread: bool = False
+
+
+def scan_result(tool: str, parts: Mapping[str, Any], most: int = MOST) -> Heard:
+    """What a tool answered, part by part (content, structured, …), each any JSON value.
+
+    Of each rule and part the gravest hit counts. A finding's `field` points into the parts, its
+    excerpt holds the words alone. Linear in the text, which is bounded by `most` for each part.
+    """
+    out = Heard()
+    for part, value in parts.items():
+        read = read_pieces(value, most)
+        out.unread = out.unread or bool(read.capped)
+        gravest: dict[str, tuple[Finding, str]] = {}
+        left = FINDINGS_CAP
+        for text in read.texts:
+            hits = list(islice(find_hits(text, frozenset(), frozenset(), ()), left))
+            left -= len(hits)
+            for hit in map(_limit_hit, hits):
+                before = gravest.get(hit.rule.id)
+                if before is None or _rank(hit) > SEVERITIES.index(before[0].severity):
+                    words = text.text[hit.start : hit.end]
+                    made = build_finding(tool, f"/{part}{text.field}", text.text, hit)
+                    made = replace(made, excerpt=escape_text(words[:EXCERPT_CAP]))
+                    gravest[hit.rule.id] = made, words
+        out.found += gravest.values()
+    return out
+
+
+def _limit_hit(hit: Hit) -> Hit:
+    most = hit.rule.in_results
+    return replace(hit, severity=most) if most and _rank(hit) > SEVERITIES.index(most) else hit
+
+
+def _rank(hit: Hit) -> int:
+    return SEVERITIES.index(hit.severity)

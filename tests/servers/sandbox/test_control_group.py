@@ -1,6 +1,7 @@
 """Control groups: made, joined, read and removed, in a folder that stands for the kernel's tree."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def tree(monkeypatch, tmp_path):
     find_parent_group.cache_clear()
     yield tmp_path
     find_parent_group.cache_clear()
+
+
+def wait_until_file(path):
+    """Until a launch has come to write it; nobody waits for that where groups are the kernel's."""
+    deadline = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def groups(tree):
@@ -82,6 +90,7 @@ def test_a_launch_joins_its_group_first_and_its_end_is_told(tree, kills, limit):
         (folder,) = made
         (folder / "memory.events").write_text(f"low 0\noom 1\noom_kill {kills}\n")
         with Watchdog(jailed, SandboxPolicy()) as watch:
+            wait_until_file(folder / "cgroup.procs")
             jailed.kill()
     assert (folder / "cgroup.procs").read_text() == "0\n"
     assert (watch.breach.limit if watch.breach else None) == limit

@@ -9,15 +9,13 @@ import dagster as dg
 from assets.marketplaces.installed import list_installed
 from warehouse.ledger.ledger import Ledger
 
-MARKETPLACES = list_installed()  # our adapters, then those of other installed packages
-
 # The assets of one nightly run in the order of the data; `judgements` is the last that costs.
 NIGHTLY = (
     *("listings", "deployments", "snapshots", "findings", "clear_contracts"),
     *("contract_vectors", "pairs", "judgements"),
 )
 
-marketplaces = dg.StaticPartitionsDefinition(list(MARKETPLACES))
+marketplaces = dg.StaticPartitionsDefinition(list(list_installed()))
 
 
 def close_run_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: str) -> None:

@@ -1,169 +1,24 @@
-"""Resources: factories that turn settings into the plain objects that the packages take."""
+"""Resources: what the factories make of the settings, when a run starts."""
 
-import shutil
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import dagster as dg
 
-from assets.marketplaces.policy import CrawlPolicy
-from assets.partitions import MARKETPLACES
-from assets.servers.defs import Launcher
-from assets.synthesis.writing.endpoints import Writer
-from assets.vectors.embed import Embedder, MiniLM
+from orchestration.factories import (
+    make_crawl_policies,
+    make_embedder,
+    make_launcher,
+    make_trainer,
+    make_writer,
+    open_warehouse,
+)
 from orchestration.pipes import Scripts
-from orchestration.settings.deploy_policy import make_deploy_policy
-from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
-from training.evaluation.ablations.run import AblationSettings
-from training.evaluation.caller.plan import TestPlan
-from training.policies import Trainer
-from training.retriever.settings import RetrieverSettings
-from training.sets.policy import SetPolicy
-from warehouse.llm.client import Role
-from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
 HOME_TAG = "toolmill/home"  # of runs and, as metadata, of assets
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
-    """The stores of the configured home; no file is touched until one is used."""
-    return Warehouse(
-        home=settings.home_path(),
-        state=settings.state_path(),
-        run_id=run_id,
-        budget_usd=settings.budget_usd,
-    )
-
-
-def list_enabled(settings: Settings) -> list[str]:
-    """The marketplaces that are crawled, in the order of their priority."""
-    wanted = [name for name in MARKETPLACES if _is_wanted(settings, name)]
-    return sorted(wanted, key=lambda name: settings.marketplaces.of(name).priority)
-
-
-def _is_wanted(settings: Settings, name: str) -> bool:
-    market = settings.marketplaces.of(name)
-    if not market.enabled:
-        return False
-    if name == "private":
-        return bool(market.paths)
-    if settings.source == "live":
-        return True
-    from demo.world.catalogue import list_sites
-
-    return name in list_sites(settings.demo.scale)
-
-
-def find_base_url(settings: Settings, marketplace: str) -> str:
-    """Where a marketplace is read: its live site, or its replica on loopback."""
-    port = settings.demo.ports().get(marketplace)
-    if settings.source == "live" or port is None:
-        return settings.marketplaces.of(marketplace).base_url
-    return f"http://127.0.0.1:{port}"
-
-
-def make_crawl_policies(settings: Settings) -> dict[str, CrawlPolicy]:
-    """How each marketplace is crawled."""
-    return {name: make_crawl_policy(settings, name) for name in MARKETPLACES}
-
-
-def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> CrawlPolicy:
-    """How one marketplace is crawled; `at` is another base URL than the configured one.
-
-    A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
-    """
-    market = settings.marketplaces.of(name)
-    url = at or find_base_url(settings, name)
-    demo = is_loopback(urlsplit(url).hostname or "")
-    keys = market.keys()
-    if demo:
-        from demo.world.keys import KEYS
-
-        keys = {**KEYS.get(name, {}), **keys}
-    chromium = settings.chromium or find_chromium()
-    return derive_policy(
-        CrawlPolicy,
-        market,
-        base_url=url,
-        site_url=url if demo and market.site_url else market.site_url,
-        user_agent=settings.user_agent,
-        keys=keys,
-        paths=tuple(path.expanduser() for path in market.paths),
-        requests_per_second=0.0 if demo else market.requests_per_second,
-        allow_loopback=demo,
-        chromium=str(chromium) if chromium else None,
-    )
-
-
-def make_launcher(settings: Settings) -> Launcher:
-    """How servers are run, and how many at once."""
-    return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
-
-
-@cache
-def make_embedder() -> Embedder:
-    """The base embedder, opened once a process; the trained one enters only with a release."""
-    return MiniLM()
-
-
-def make_writer(settings: Settings) -> Writer:
-    """Who writes and judges pairs, and how."""
-    return Writer(
-        roles=tuple(_make_role(settings, name) for name in type(settings.roles).model_fields),
-        policy=settings.synthesis,
-        approved=settings.marketplaces.private.approved,
-    )
-
-
-def make_trainer(settings: Settings) -> Trainer:
-    """What is trained, on which split, for how long, and how it is measured."""
-    chosen = settings.training
-    retriever = RetrieverSettings(
-        epochs=chosen.retriever.epochs, device=chosen.device, seed=chosen.seed
-    )
-    caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
-    models: dict[str, Any] = {
-        "retriever": retriever,
-        "retriever_base": chosen.retriever.base,
-        "caller": caller,
-        "caller_base": chosen.caller.base,
-    }
-    return Trainer(
-        **models,
-        split=derive_policy(SetPolicy, chosen.split),
-        caller_test=TestPlan().limit_items(chosen.evaluation.items),
-        drift=chosen.drift,
-        ablations=derive_policy(AblationSettings, chosen.ablations, **models),
-        releases=chosen.releases,
-    )
-
-
-def make_scripts(settings: Settings) -> Scripts:
-    """Where training scripts run."""
-    return Scripts(settings.training.place)
-
-
-def _make_role(settings: Settings, name: str) -> Role:
-    role = getattr(settings.roles, name)
-    return derive_policy(
-        Role,
-        role,
-        name=name,
-        base_url=role.base_url or settings.openai_base_url,
-        api_key=role.api_key or settings.openai_api_key,
-    )
-
-
-def find_chromium() -> Path | None:
-    found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
-    return Path(found) if found else None
 
 
 def build_default_resources() -> Mapping[str, Any]:
@@ -175,7 +30,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "embedder": _make_resource(lambda _: make_embedder()),
         "writer": _make_resource(make_writer),
         "trainer": _make_resource(make_trainer),
-        "scripts": _make_resource(make_scripts),
+        "scripts": _make_resource(lambda settings: Scripts(settings.training.place)),
     }
 
 

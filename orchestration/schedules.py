@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from orchestration.resources import list_enabled
+from orchestration.factories import list_enabled
 from orchestration.settings.load import load_settings
 
 

@@ -3,7 +3,7 @@
 
 import dagster as dg
 
-from orchestration.resources import open_warehouse
+from orchestration.factories import open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, RetrainPolicy, decide_retraining
 from training.drift.drift import read_drift_state

@@ -1,7 +1,6 @@
 """Asset definition of `deployments`."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -10,7 +9,7 @@ from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
-from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.policy import Launcher
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
@@ -43,14 +42,6 @@ DEPLOYMENTS_AUDIT = audit_table(
 # test, FACTS of the field); far below that, the sandbox or the network is broken, not the servers.
 LAUNCH_FLOOR = 0.2
 _SMALL = 5  # fewer launches than this say nothing about a rate
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """How the servers of one marketplace are run."""
-
-    policy: DeployPolicy
-    concurrency: int = 3
 
 
 @dg.asset(

@@ -132,11 +132,11 @@ def run(
     from orchestration.runs.fork_server import warm_up
 
     warm_up()
-    from assets.partitions import MARKETPLACES
+    from assets.marketplaces.installed import list_installed
 
-    unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))
+    unknown = sorted(set(marketplace or ()) - set(list_installed()))
     if unknown:
-        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
+        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)
     chosen = change_demo(load_settings(), day, scale)
     _prepare(chosen)
     from orchestration.runs.nightly import run_once

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.resources import list_enabled, open_warehouse
+from orchestration.factories import list_enabled, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.fork_server import CORES

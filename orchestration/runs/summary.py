@@ -11,7 +11,7 @@ from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from orchestration.resources import list_enabled, make_crawl_policy, open_warehouse
+from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings

@@ -10,7 +10,7 @@ import pytest
 from assets.marketplaces.policy import CrawlPolicy
 from demo.server import Replicas
 from orchestration.definitions import build_defs
-from orchestration.resources import find_chromium
+from orchestration.factories import find_chromium
 from warehouse.store import Warehouse
 
 MARKETS = ("registry", "mcpso")

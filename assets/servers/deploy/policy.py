@@ -47,6 +47,14 @@ class DeployPolicy:
         return replace(self.sandbox, network=self.grants.get(server_id, self.sandbox.network))
 
 
+@dataclass(frozen=True)
+class Launcher:
+    """How the servers of one marketplace are run."""
+
+    policy: DeployPolicy
+    concurrency: int = 3
+
+
 def with_network(policy: DeployPolicy, network: str) -> DeployPolicy:
     """The policy with another network grant (`none` or `full`)."""
     if network not in ("none", "full"):

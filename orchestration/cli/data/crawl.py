@@ -35,7 +35,7 @@ def crawl(
     from assets.marketplaces.crawl.crawl import load_adapter
     from assets.marketplaces.crawl.recorder import Recorder
     from assets.marketplaces.policy import CrawlError
-    from orchestration.resources import make_crawl_policy, open_warehouse
+    from orchestration.factories import make_crawl_policy, open_warehouse
 
     chosen = load_settings()
     _require_known(marketplace)

@@ -31,7 +31,7 @@ def export(
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
     from assets.synthesis.export.write import export as write_export
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from training.sets.split import TEST, TRAIN, split_of
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())

@@ -27,7 +27,7 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
     from assets.synthesis.judging.adhoc.commands import verify_rows
     from assets.synthesis.judging.adhoc.files import read_rows, read_tools
-    from orchestration.resources import make_embedder, make_writer
+    from orchestration.factories import make_embedder, make_writer
 
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
@@ -41,7 +41,7 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     verdict per pair. Without a model the judge is rules, and each line says so."""
     from assets.synthesis.judging.adhoc.commands import judge_rows
     from assets.synthesis.judging.adhoc.files import read_rows, read_tools
-    from orchestration.resources import make_embedder, make_writer
+    from orchestration.factories import make_embedder, make_writer
 
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
@@ -60,7 +60,7 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
 def _open_judge(settings: Settings) -> Iterator["LLM"]:
     """The judge's client: over the ledger when a model is paid, else over one that is thrown away,
     for rules cost nothing and need no home."""
-    from orchestration.resources import make_writer, open_warehouse
+    from orchestration.factories import make_writer, open_warehouse
     from warehouse.store import Warehouse
 
     if settings.roles.judge.model != "offline":

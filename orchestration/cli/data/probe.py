@@ -34,7 +34,7 @@ def probe(
     from assets.servers.adhoc import TargetError, describe_refusal, probe_target
     from assets.servers.deploy.policy import with_network
     from assets.servers.sandbox.process import SandboxUnavailable
-    from orchestration.resources import make_launcher, open_warehouse
+    from orchestration.factories import make_launcher, open_warehouse
 
     given = list(target or [])
     if directory and not as_json and given[-1:] == ["--json"]:

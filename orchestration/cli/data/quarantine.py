@@ -29,7 +29,7 @@ def quarantine() -> None:
 def list_held(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
     from assets.contracts.quarantine.held_tools import list_held_tools
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
 
     rows = list_held_tools(open_warehouse(load_settings()))
     tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
@@ -70,7 +70,7 @@ def hold(
 
 def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
     from assets.contracts.quarantine.held_tools import decide_on_tool
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
 
     _fail_usage(digest, by, why)
     warehouse = open_warehouse(load_settings())

@@ -31,14 +31,14 @@ def review(
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
     from assets.contracts.quarantine.clear import read_clear
-    from assets.partitions import MARKETPLACES
+    from assets.marketplaces.installed import list_installed
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
     from assets.synthesis.review.review import Sampled, open_review, report_review
     from assets.synthesis.review.server import Site, serve_review
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
 
-    if marketplace is not None and marketplace not in MARKETPLACES:
-        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(MARKETPLACES)}", 2)
+    if marketplace is not None and marketplace not in list_installed():
+        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(list_installed())}", 2)
     settings = load_settings()
     warehouse = open_warehouse(settings)
     tables = warehouse.tables

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or 
 @app.command()
 def check() -> None:
     """Compare database, journal and answers; one JSON object, exit 1 when it needs recovery."""
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
@@ -30,7 +30,7 @@ def check() -> None:
 @app.command()
 def rebuild() -> None:
     """Make the database anew from journal and database; every paid answer is kept."""
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
@@ -47,7 +47,7 @@ def repair(
 ) -> None:
     """Take torn lines out of histories, decisions, reviews and outcomes, and put broken pointers of
     tables back to their last whole version; the old files are kept beside."""
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from orchestration.runs.nightly import hold_run_lock
     from warehouse.storage.repair import repair_home
 

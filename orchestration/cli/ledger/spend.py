@@ -14,7 +14,7 @@ def spend() -> None:
     marketplace, and unknown attempts."""
     from assets.synthesis.common.tables import JUDGEMENTS
     from assets.synthesis.reporting.spend import count_accepted_pairs, make_spend_rows
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
 
     warehouse = open_warehouse(load_settings())
     ledger = warehouse.ledger

@@ -31,7 +31,7 @@ def agent_eval(
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from orchestration.settings.deploy_policy import make_deploy_policy
     from training.evaluation.agent.episode import Limits
     from training.evaluation.agent.run import AgentPlan, evaluate_agents
@@ -61,7 +61,7 @@ def contamination(
     as_json: AsJson = True,
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
-    from orchestration.resources import make_embedder, open_warehouse
+    from orchestration.factories import make_embedder, open_warehouse
     from training.evaluation.outside.contamination import Bounds
     from training.evaluation.outside.contamination_kept import check_against_training
     from training.evaluation.outside.texts import read_texts

@@ -26,7 +26,7 @@ def blast(
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
     from assets.contracts.history.history import iterate_contracts
-    from orchestration.resources import open_warehouse
+    from orchestration.factories import open_warehouse
     from training.reporting.blast_radius import find_blast_radius, find_tool
 
     warehouse = open_warehouse(load_settings())

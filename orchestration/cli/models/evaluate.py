@@ -61,7 +61,7 @@ def evaluate(
 ) -> None:
     """Measure callers on the training set's test splits: the right tool, the right call, no call
     where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
-    from orchestration.resources import make_embedder, open_warehouse
+    from orchestration.factories import make_embedder, open_warehouse
     from training.evaluation.caller.adhoc import compare_callers, write_out
     from training.evaluation.caller.bench import load_bench
     from training.evaluation.caller.markdown import as_markdown
@@ -125,7 +125,7 @@ def _evaluate_outside(
 ) -> None:
     import json
 
-    from orchestration.resources import make_embedder
+    from orchestration.factories import make_embedder
     from training.evaluation.outside.bfcl import OutsidePlan, evaluate_outside_set
     from warehouse.storage.files import write_atomically
 

@@ -68,7 +68,7 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
 
 def list_roles(settings: Settings) -> dict[str, "Role"]:
     """The model roles of the settings by name."""
-    from orchestration.resources import make_writer
+    from orchestration.factories import make_writer
 
     return {role.name: role for role in make_writer(settings).roles}
 

@@ -13,7 +13,7 @@ from assets.servers.calls.result import CallLimits
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
-from orchestration.resources import list_enabled, make_crawl_policy, make_trainer, make_writer
+from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
 from orchestration.settings.load import SettingsError, list_known_names, load_settings
 from orchestration.settings.model import Settings
@@ -68,10 +68,8 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
     names = (*list_installed(), "acme")
-    for module in ("orchestration.settings.marketplaces", "orchestration.resources"):
-        name = "list_installed" if module.endswith("marketplaces") else "MARKETPLACES"
-        value = (lambda: names) if name == "list_installed" else names
-        monkeypatch.setattr(f"{module}.{name}", value)
+    for module in ("orchestration.settings.marketplaces", "orchestration.factories"):
+        monkeypatch.setattr(f"{module}.list_installed", lambda: names)
     list_known_names.cache_clear()
     try:
         monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__BASE_URL", "https://acme.example")

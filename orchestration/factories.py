@@ -72,6 +72,7 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
     A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
     """
     from assets.marketplaces.policy import CrawlPolicy
+    from assets.servers.contained_browser import open_browser_sandbox
 
     market = settings.marketplaces.of(name)
     url = at or find_base_url(settings, name)
@@ -93,6 +94,7 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
         requests_per_second=0.0 if demo else market.requests_per_second,
         allow_loopback=demo,
         chromium=str(chromium) if chromium else None,
+        contain=None if settings.sandbox.backend == "none" else open_browser_sandbox,
     )
 
 

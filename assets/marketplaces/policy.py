@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -11,18 +13,41 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.settings import CrawlSettings
 
 
+class Contained(Protocol):
+    """A browser's sandbox: what to start in its place, with which arguments besides."""
+
+    program: Path
+    args: tuple[str, ...]
+
+    @property
+    def refused(self) -> list[str]:
+        """Hosts that were asked for beyond the marketplace's."""
+        ...
+
+    @property
+    def breach(self) -> str | None:
+        """The limit that ended the browser, in words."""
+        ...
+
+    def watch(self) -> None:
+        """Watches the browser once it was started."""
+        ...
+
+
 @pydantic_dataclass(frozen=True)
 class CrawlPolicy(CrawlSettings):
     """How one marketplace is crawled: its settings, and what is worked out from all of them.
 
     `keys` are what `needs` and `takes` name; `chromium` is the browser's path, None where there is
-    none; `requests_per_second` 0 is no limit.
+    none; `requests_per_second` 0 is no limit. `contain(chromium, hosts, allow_loopback=…)` is a
+    context with a `Contained`; None runs the browser as it is, where the user chose no sandbox.
     """
 
     user_agent: str = "toolmill"
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow_loopback: bool = False
     chromium: str | None = "/usr/bin/chromium"
+    contain: Callable[..., AbstractContextManager[Any]] | None = field(default=None, repr=False)
     timeout_s: float = 30.0
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.policy import Adapter, CrawlPolicy
+from assets.servers.contained_browser import open_browser_sandbox
 from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -41,6 +42,7 @@ def at(demo_sites: Replicas) -> MakeAdapter:
             "base_url": url or demo_sites[name],
             "requests_per_second": 0,
             "allow_loopback": True,
+            "contain": open_browser_sandbox,
         }
         return load_adapter(name, CrawlPolicy(**(facts | changes)))  # type: ignore[arg-type]
 

@@ -4,8 +4,7 @@ One browser starts with the first page that needs it (1.2-2 s) and uses a throwa
 """
 
 import asyncio
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,12 +15,13 @@ from assets.marketplaces.fetch.errors import (
     make_too_large,
     make_unreachable,
 )
-from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
-from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from assets.marketplaces.policy import Contained, CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
 _READY_MS = 5000
+_PAGE_S = 30.0  # beyond the time-outs of a page: one whose script never rests answers no question
+_CLOSE_S = 5.0
 _PAGES = 2  # at once: a page is a process, and a crawl shares the machine with sandboxes
 _ARGS = (
     "--disable-background-networking",
@@ -40,16 +40,15 @@ class Browser:
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
-        sites = [policy.base_url, *([policy.site_url] if policy.site_url else [])]
-        self.hosts = {urlsplit(site).netloc for site in sites}
+        self.hosts = {urlsplit(site).netloc for site in self._list_sites()}
         self.requests = 0
         self.blocked: list[str] = []
-        self.contained = False
+        self.contained: Contained | None = None
         self._turn = asyncio.Semaphore(_PAGES)
         self._starting = asyncio.Lock()
         self._playwright: Any = None
         self._browser: Any = None
-        self._folder: TemporaryDirectory[str] | None = None
+        self._held = ExitStack()
 
     async def render_html(self, url: str, ready: str) -> tuple[str, bool]:
         """(document, complete) of `url`: once an element matching the CSS selector `ready` is in
@@ -57,26 +56,41 @@ class Browser:
         async with self._turn:
             async with self._starting:
                 await self._start(url)
-            return await self._render_html(url, ready)
+            limit_s = self.policy.timeout_s + _PAGE_S
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await self._render_html(url, ready)
+            except TimeoutError as error:
+                await self._end_browser()
+                found = f"a page that does not come to rest within {limit_s:.0f} s"
+                raise CrawlError("unreachable", url, found, "a page", "try later") from error
 
     async def close(self) -> None:
         """Ends the browser and removes its profile; nothing happens where none was started."""
-        if self._browser is not None:
-            await self._browser.close()
-            self._browser = None
+        await self._end_browser()
         if self._playwright is not None:
             await self._playwright.stop()
             self._playwright = None
-        if self._folder is not None:
-            self._folder.cleanup()
+
+    async def _end_browser(self) -> None:
+        """Ends it whatever state it is in: the next page starts another."""
+        from playwright.async_api import Error
+
+        browser, self._browser = self._browser, None
+        if browser is not None:
+            with suppress(Error, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await browser.close()
+        self._held.close()
 
     async def _render_html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import Error
 
-        context = await self._browser.new_context(
-            user_agent=self.policy.user_agent, service_workers="block", accept_downloads=False
-        )
+        context = None
         try:
+            context = await self._browser.new_context(
+                user_agent=self.policy.user_agent, service_workers="block", accept_downloads=False
+            )
             context.set_default_timeout(self.policy.timeout_s * 1000)
             await context.route("**/*", self._admit)
             page = await context.new_page()
@@ -87,12 +101,19 @@ class Browser:
                 raise CrawlError("http_status", url, found, "200", "try later", status=status)
             return await self._read_document(page, url, ready)
         except Error as error:
-            first = str(error).splitlines()[0]
-            raise CrawlError(
-                "unreachable", url, f"the browser's {first!r}", "a page", "try later"
-            ) from error
+            raise self._explain_failure(url, error) from error
         finally:
-            await context.close()
+            if context is not None:
+                with suppress(Error, TimeoutError):
+                    async with asyncio.timeout(_CLOSE_S):
+                        await context.close()
+
+    def _explain_failure(self, url: str, error: Exception) -> CrawlError:
+        if self.contained and (breach := self.contained.breach):
+            found = f"a page at which the browser passed its limit, {breach}"
+            return CrawlError("too_large", url, found, "a page within it", "nothing: it is a row")
+        first = str(error).splitlines()[0]
+        return CrawlError("unreachable", url, f"the browser's {first!r}", "a page", "try later")
 
     async def _read_document(self, page: Any, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import TimeoutError
@@ -122,7 +143,9 @@ class Browser:
 
     async def _start(self, url: str) -> None:
         if self._browser is not None:
-            return
+            if self._browser.is_connected():
+                return
+            await self._end_browser()  # a page was its end
         if not self.policy.chromium:
             raise CrawlError(
                 "no_browser",
@@ -134,17 +157,18 @@ class Browser:
         from playwright.async_api import Error, async_playwright
 
         rules = await self._make_resolver_rules(url)
-        self._folder = TemporaryDirectory(prefix="toolmill-chromium-", ignore_cleanup_errors=True)
-        jailed = make_launcher(self.policy.chromium, Path(self._folder.name))
-        self.contained = jailed is not None
-        self._playwright = await async_playwright().start()
+        self.contained = self._contain(url, self.policy.chromium)
+        more = self.contained.args if self.contained else (f"--host-resolver-rules={rules}",)
+        program = self.contained.program if self.contained else self.policy.chromium
+        self._playwright = self._playwright or await async_playwright().start()
         try:
             self._browser = await self._playwright.chromium.launch(
-                executable_path=jailed or self.policy.chromium,
-                headless=True,
-                args=[*_ARGS, f"--host-resolver-rules={rules}"],
+                executable_path=program, headless=True, args=[*_ARGS, *more]
             )
-        except Error as error:
+            if self.contained:
+                self.contained.watch()
+        except (Error, OSError) as error:
+            self._held.close()
             first = str(error).splitlines()[0]
             raise CrawlError(
                 "no_browser",
@@ -153,6 +177,21 @@ class Browser:
                 "a Chromium that starts",
                 "reinstall it or set TOOLMILL_CHROMIUM",
             ) from error
+
+    def _contain(self, url: str, chromium: str) -> Contained | None:
+        """The browser's sandbox, held until the browser ends; None where the user chose none."""
+        if self.policy.contain is None:
+            return None
+        hosts = frozenset(_read_host(site) for site in self._list_sites())
+        opened = self.policy.contain(chromium, hosts, allow_loopback=self.policy.allow_loopback)
+        try:
+            return self._held.enter_context(opened)
+        except (RuntimeError, ValueError) as error:  # no sandbox here, or not for a Chromium there
+            expected = "a browser in the sandbox"
+            raise CrawlError("no_browser", url, str(error), expected, "see above") from error
+
+    def _list_sites(self) -> list[str]:
+        return [self.policy.base_url, *([self.policy.site_url] if self.policy.site_url else [])]
 
     async def _make_resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
@@ -168,3 +207,8 @@ class Browser:
                 raise make_unreachable(url, error) from error
             rules.append(f"MAP {name} {f'[{address}]' if ':' in address else address}")
         return ", ".join([*rules, "MAP * ~NOTFOUND"])
+
+
+def _read_host(site: str) -> tuple[str, int]:
+    parts = urlsplit(site)
+    return (parts.hostname or "").lower(), parts.port or (80 if parts.scheme == "http" else 443)

@@ -1,10 +1,10 @@
-"""The fetch phase's only way out: a SOCKS server on a Unix socket that dials registries alone."""
+"""A sandbox's only way out: a SOCKS server on a Unix socket that dials the hosts it is given."""
 
 import ipaddress
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from anyio.from_thread import start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 Host = tuple[str, int]
+Dial = Callable[[str, int], Awaitable[SocketStream]]
 
 # Where uv looks unless told otherwise; npm always says which registry it uses.
 _PYTHON_INDEX = ("https://pypi.org", "https://files.pythonhosted.org")
@@ -30,12 +31,15 @@ _SIZES = {1: 4, 4: 16}  # bytes of an IPv4 and an IPv6 address
 
 
 class Gateway:
-    """Dials the hosts of one fetch and no other. refused: what was asked for beyond them.
+    """Dials its hosts and no other. refused: what was asked for beyond them.
 
-    env: of the fetch phase, for the proxy that it names."""
+    env: of the fetch phase, for the proxy that it names. dial: how a host is connected to, where
+    that is not for the operator's resolver to say."""
 
-    def __init__(self, hosts: frozenset[Host], env: Mapping[str, str]) -> None:
-        self._hosts, self._env = hosts, env
+    def __init__(
+        self, hosts: frozenset[Host], env: Mapping[str, str], dial: Dial | None = None
+    ) -> None:
+        self._hosts, self._env, self._dial = hosts, env, dial or self._dial_named
         self._turn = anyio.Semaphore(_MOST)
         self.refused: list[str] = []
 
@@ -47,7 +51,8 @@ class Gateway:
                 with anyio.fail_after(_HANDSHAKE_S):
                     host, port = await _read_request(received, client)
                 if (host, port) not in self._hosts:
-                    self.refused.append(f"{host}:{port}"[:260])
+                    if len(self.refused) < _MOST:
+                        self.refused.append(f"{host}:{port}"[:260])
                     await client.send(_make_reply(_REFUSED))
                     return
                 await self._join(host, port, received, client)
@@ -69,7 +74,7 @@ class Gateway:
             await _copy_bytes(received, remote)
             # One side has ended: the other gets what is still under way.
 
-    async def _dial(self, host: str, port: int) -> SocketStream:
+    async def _dial_named(self, host: str, port: int) -> SocketStream:
         """No address is judged: the operator named the host, and his resolver says where it is."""
         proxy = _find_proxy(self._env, host, port)
         if proxy:

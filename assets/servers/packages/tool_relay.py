@@ -29,7 +29,8 @@ async def run_with_relay(argv: list[str]) -> int:
         sink.close()
 
     server = await asyncio.start_server(carry, "127.0.0.1", PORT)
-    process = await asyncio.create_subprocess_exec(*argv)
+    # What is inherited is meant for the tool: a browser is spoken to through two more pipes.
+    process = await asyncio.create_subprocess_exec(*argv, close_fds=False)
     code = await process.wait()
     server.close()
     return code if code >= 0 else 128 - code

@@ -79,19 +79,25 @@ class Toolchain:
         return self.node, self.npm
 
 
+def find_python() -> tuple[Path, tuple[Path, ...]]:
+    """This Python, and what a sandbox binds of it outside /usr."""
+    # Not `sys.executable`: in an environment made of copies that is a file no sandbox shows.
+    python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    prefix = Path(os.path.realpath(sys.base_prefix))
+    return python, _keep_outside_usr(list_python_files(python, prefix))
+
+
 @lru_cache(maxsize=1)
 def find_toolchain() -> Toolchain:
     """The runtimes of this host; a missing Node is a fact of the result, not an error."""
     from uv import find_uv_bin
 
-    # Not `sys.executable`: in an environment made of copies that is a file no sandbox shows.
-    python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
-    prefix = Path(os.path.realpath(sys.base_prefix))
+    python, own = find_python()
     uv = Path(find_uv_bin()).resolve()
     node = find_node()
     npm = find_npm(node.program) if node else None
     pythons = find_other_pythons(sys.version_info[:2])
-    binds = list_python_files(python, prefix)
+    binds = [*own]
     for path in pythons.values():
         binds += list_python_files(path, path.parent.parent)
     if node and npm:

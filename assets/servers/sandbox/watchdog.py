@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from assets.servers.sandbox.process import Jailed
 from assets.servers.sandbox.processes import (
     PROCESSES,
     Stat,
@@ -31,13 +31,34 @@ class Breach:
     found: str
 
 
+class Running(Protocol):
+    """A process, as `subprocess.Popen` answers."""
+
+    def poll(self) -> int | None: ...
+
+
+class Watched(Protocol):
+    """A running sandbox: its tree's root, and how it is ended. overran: as of `Jailed`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def process(self) -> Running: ...
+
+    @property
+    def overran(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+
 class Watchdog:
     """Watches from `start` to `stop`. `peak_mb` is the largest proportional set size seen, in MiB;
     `idle_s` how long the tree has been seen to use no processor time and to wait for none, in
     seconds. `every_s`: the pause between two samples; who keeps a server without asking it anything
     makes it longer."""
 
-    def __init__(self, jailed: Jailed, policy: SandboxPolicy) -> None:
+    def __init__(self, jailed: Watched, policy: SandboxPolicy) -> None:
         self._jailed = jailed
         self._policy = policy
         self._stop = threading.Event()

@@ -10,6 +10,7 @@ import pytest
 from assets.marketplaces.installed import list_installed
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.calls.result import CallLimits
+from assets.servers.contained_browser import open_browser_sandbox
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -103,6 +104,12 @@ def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeyp
         False,
         "https://glama.ai/api/mcp",
     )
+
+
+def test_pages_are_rendered_in_the_sandbox_unless_its_user_chose_none(monkeypatch) -> None:
+    assert make_crawl_policy(load_settings(), "mcpso").contain is open_browser_sandbox
+    monkeypatch.setenv("TOOLMILL_SANDBOX__BACKEND", "none")
+    assert make_crawl_policy(load_settings(), "mcpso").contain is None
 
 
 def test_private_files_are_read_only_where_they_are_named(monkeypatch) -> None:

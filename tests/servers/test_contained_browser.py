@@ -1,0 +1,160 @@
+"""The crawl's browser in the sandbox: what it sees, what it reaches, and where its memory ends."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from assets.marketplaces.fetch.browser import Browser
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from assets.servers.contained_browser import BROWSER_POLICY, make_dialler, open_browser_sandbox
+from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.sandbox.bubblewrap import Bubblewrap
+from tests.marketplaces.site import Answer, Script, site
+from warehouse.network.egress import Connector, PrivateAddress
+
+needs_chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
+)
+SMALL = partial(open_browser_sandbox, policy=replace(BROWSER_POLICY, memory_mb=640))
+
+
+@pytest.fixture(autouse=True)
+def working() -> None:
+    try:
+        Bubblewrap().preflight()
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+def browse(url: str, read: Callable[[Browser], Awaitable[None]], contain: object) -> None:
+    async def run() -> None:
+        policy = CrawlPolicy(base_url=url, allow_loopback=True, contain=contain)  # type: ignore[arg-type]
+        browser = Browser(policy)
+        try:
+            await read(browser)
+        finally:
+            await browser.close()
+
+    asyncio.run(run())
+
+
+def test_what_runs_in_its_place_sees_no_file_process_or_variable_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "canary")
+    outside = tmp_path / "outside"
+    outside.write_text("canary")
+    with open_browser_sandbox("/usr/bin/cat", frozenset()) as contained:
+
+        def read(*paths: object) -> str:
+            words = [contained.program, *map(str, paths)]
+            return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+        assert "canary" not in read(outside, "/proc/self/environ", "/proc/1/environ")
+        assert read("/etc/shadow", Path.home() / ".bashrc") == ""
+        facts = dict(line.split(":", 1) for line in read("/proc/self/status").splitlines())
+        limits = read("/proc/self/limits")
+        routes = read("/proc/net/route")
+    assert (facts["Seccomp"].strip(), facts["NoNewPrivs"].strip()) == ("2", "1")
+    assert int(facts["CapEff"], 16) == 0
+    assert str(BROWSER_POLICY.memory_mb << 20) in limits
+    assert routes.splitlines()[1:] == []
+
+
+@needs_chromium
+def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine() -> None:
+    """The browser's own routing does not ask about redirects: one of them reached any port."""
+    page = """<html><script>fetch("/away", {mode: "no-cors"}).finally(() => document.body.append(
+      Object.assign(document.createElement("pre"), {textContent: "done"})));</script><body>"""
+    with site(lambda *_: Answer("secret")) as other:
+
+        def answer(path: str, _: int) -> Answer:
+            if path == "/away":
+                return Answer("", status=307, headers={"Location": f"{other.url}/taken"})
+            return Answer(page)
+
+        async def read(browser: Browser) -> None:
+            assert "done" in (await browser.render_html(f"{here.url}/servers/a", "pre"))[0]
+            assert browser.contained
+            assert other.url.removeprefix("http://") in browser.contained.refused
+
+        with site(answer) as here:
+            browse(here.url, read, open_browser_sandbox)
+        assert "/away" in here.paths
+    assert other.paths == []
+
+
+@needs_chromium
+def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read() -> None:
+    greedy = """<html><script>const held = []; setInterval(() => held.push(
+      new Uint8Array(64 << 20).fill(1)), 1);</script></html>"""
+    script: Script = lambda path, _: Answer(greedy if path == "/greedy" else "<pre>fine</pre>")  # noqa: E731
+
+    async def read(browser: Browser) -> None:
+        with pytest.raises(CrawlError) as caught:
+            await browser.render_html(f"{here.url}/greedy", "pre")
+        assert caught.value.kind in ("too_large", "unreachable")
+        assert "memory" in caught.value.found or "rash" in caught.value.found
+        assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
+
+    with site(script) as here:
+        browse(here.url, read, SMALL)
+
+
+@needs_chromium
+def test_a_page_whose_script_never_rests_ends_at_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("assets.marketplaces.fetch.browser._PAGE_S", -20.0)  # 10 s in all
+    busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
+    script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
+
+    async def read(browser: Browser) -> None:
+        with pytest.raises(CrawlError, match="come to rest"):
+            await browser.render_html(f"{here.url}/busy", "pre")
+        assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
+
+    with site(script) as here:
+        browse(here.url, read, open_browser_sandbox)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "fd00::1"],
+)
+@pytest.mark.parametrize("resolved", [True, False], ids=["by name", "as a literal"])
+def test_no_private_address_is_dialled_for_a_page(
+    address: str, resolved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return [address]
+
+    async def connect(*_: object) -> None:
+        raise AssertionError("an address that was not admitted was dialled")
+
+    monkeypatch.setattr("assets.servers.contained_browser.anyio.connect_tcp", connect)
+    dial = make_dialler(Connector(resolve=resolve))
+    with pytest.raises(PrivateAddress):
+        asyncio.run(dial("marketplace.example" if resolved else address, 443))
+
+
+def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Bubblewrap) -> None:
+        raise SandboxUnavailable("bwrap", "not installed", "install it")
+
+    monkeypatch.setattr(Bubblewrap, "preflight", refuse)
+
+    async def read(browser: Browser) -> None:
+        with pytest.raises(CrawlError, match="install it") as caught:
+            await browser.render_html(f"{here.url}/servers/a", "pre")
+        assert caught.value.kind == "no_browser"
+
+    with site(lambda *_: Answer("")) as here:
+        browse(here.url, read, open_browser_sandbox)
+    assert here.paths == []

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.contained_browser import open_browser_sandbox
 from demo.server import Replicas
 from orchestration.definitions import build_defs
 from orchestration.factories import find_chromium
@@ -83,6 +84,7 @@ class Runs:
                 requests_per_second=0,
                 allow_loopback=True,
                 chromium=str(chromium),
+                contain=open_browser_sandbox,
             )
             for name in MARKETS
         }

@@ -7,7 +7,6 @@ server leaving one marketplace cannot remove what another one still lists.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,9 +70,7 @@ def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     servers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        contract, text = try_item(
-            partial(_read_text, row), lambda _, row=row: ({"name": row["tool"]}, row["tool"])
-        )
+        contract, text = read_text(row)
         servers[row["marketplace"], row["server_id"]].append(contract)
         out.append(_build_member(row, TOOL, row["tool"], row["contract_digest"], text))
     for (marketplace, server_id), contracts in servers.items():
@@ -82,9 +79,14 @@ def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return out
 
 
-def _read_text(row: Row) -> tuple[dict[str, Any], str]:
-    contract = read_contract(row)
-    return contract, tool_text(contract)
+def read_text(row: Row) -> tuple[dict[str, Any], str]:
+    """(contract, text to embed) of a snapshot row; its name alone where nobody foresaw why not."""
+
+    def read() -> tuple[dict[str, Any], str]:
+        contract = read_contract(row)
+        return contract, tool_text(contract)
+
+    return try_item(read, lambda _: ({"name": row["tool"]}, row["tool"]))
 
 
 def embed_contracts(

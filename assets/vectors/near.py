@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
-from assets.vectors.index import embed_texts, read_contract
+from assets.vectors.index import embed_texts, read_text
 from warehouse.storage.lance import LanceStore
 
 Row = Mapping[str, Any]
@@ -45,6 +44,6 @@ class Near:
 
 def find_near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> Near:
     """`Near` over snapshot rows, through the vector store."""
-    texts = [tool_text(read_contract(row)) for row in rows]
+    texts = [read_text(row)[1] for row in rows]
     matrix = embed_texts(texts, embedder, store) if rows else np.zeros((0, embedder.dim))
     return Near(rows, matrix)

@@ -2,10 +2,14 @@
 of the trace, and the others are as they would have been."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assets.contracts.history import snapshot as snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot, list_malformed
@@ -14,11 +18,16 @@ from assets.contracts.quarantine.findings import scan_snapshot
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.judging import judge as judging
 from assets.synthesis.summaries import ask, summaries
-from assets.synthesis.writing import compose
+from assets.synthesis.verify import filters
+from assets.synthesis.writing import compose, partners, plan
+from assets.synthesis.writing import units as writing_units
+from assets.synthesis.writing.migration import migration
+from assets.synthesis.writing.units import plan_units
 from assets.vectors import index
-from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, snapshot_rows
+from tests.support.examples import examples
+from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.judging.test_judge import CONTRACTS, POLICY, ROWS
-from tests.synthesis.scripted import SINGLES, offline_llm, planned
+from tests.synthesis.scripted import ALL_TASKS, SINGLES, offline_llm, others, planned
 from warehouse.ledger.ledger import Ledger
 
 TRACE = "RuntimeError at tests/"
@@ -125,6 +134,128 @@ def test_a_unit_that_fails_is_its_rows(ledger: Ledger, monkeypatch) -> None:
     check(lost[0]["hint"])
     assert {row["error_kind"] for row in made if row["tool"] != CONVERT["name"]} == {None}
     assert {row["task"] for row in made} <= set(TASKS)
+
+
+def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
+    ledger: Ledger, monkeypatch
+) -> None:
+    rows, llm = snapshot_rows([CITY_TIME, CONVERT, READ_FILE]), offline_llm(ledger)
+    units = planned(rows, ALL_TASKS, others(rows))
+    good = {key: plan for key, plan in plan_units(units, llm, ALL_TASKS).items()
+            if f"/{CONVERT['name']}#" not in key}  # fmt: skip
+    link = break_one(partners.make_link, lambda of: of["name"] == CONVERT["name"])
+    monkeypatch.setattr(partners, "make_link", link)
+    now = planned(rows, ALL_TASKS, others(rows))
+    plans = plan_units(now, llm, ALL_TASKS)
+    assert {unit.task for unit in now if unit.problem} == {"sequential"}
+    untouched = [key for key in good if not key.endswith("#sequential")]
+    assert [plans[key] for key in untouched] == [good[key] for key in untouched]
+    assert not [unit for unit in now if unit.problem and unit.own["tool"] != CONVERT["name"]]
+    made = PAIRS.frame(compose.compose_rows(now, llm, ALL_TASKS)).to_dicts()
+    (lost,) = [row for row in made if row["status"] == "failed"]
+    key = ("tool", "task", "failed_step", "error_kind")
+    assert [lost[name] for name in key] == [CONVERT["name"], "sequential", "plan", "internal"]
+    check(lost["hint"])
+
+
+def test_a_plan_without_a_digest_of_its_own_is_planned_all_the_same(
+    ledger: Ledger, monkeypatch
+) -> None:
+    llm, units = offline_llm(ledger), planned(snapshot_rows([CITY_TIME, PING]))
+    before = plan_units(units, llm, SINGLES)
+    steps = break_one(writing_units.list_steps, lambda unit, _: unit.own["tool"] == PING["name"])
+    monkeypatch.setattr(writing_units, "list_steps", steps)
+    after = plan_units(units, llm, SINGLES)
+    assert {key for key in before if after[key] != before[key]} == {"npm:demo/ping#single"}
+
+
+def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch) -> None:
+    rows = [{**ROWS[0], "index": 0, "pair_id": "p1:a"}, {**ROWS[1], "pair_id": "p1:b"}]
+    rows = PAIRS.frame([{"index": 1, **{k: v for k, v in row.items() if k in PAIRS.columns}}
+                        for row in rows]).to_dicts()  # fmt: skip
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return np.eye(len(texts), 8, dtype=np.float32)
+
+    alone = filters.filter_rows(rows[1:], CONTRACTS, embed, POLICY)
+    judge = break_one(filters.dump_text, lambda flaws: flaws == [])
+    monkeypatch.setattr(filters, "dump_text", judge)
+    lost = filters.filter_rows(rows, CONTRACTS, embed, POLICY)
+    assert [row["error_kind"] for row in lost] == ["internal", "internal"]
+    monkeypatch.undo()
+    text = break_one(filters.read_conversation, lambda row: row["pair_id"] == "p1:a")
+    monkeypatch.setattr(filters, "read_conversation", text)
+    first, second = PAIRS.frame(filters.filter_rows(rows, CONTRACTS, embed, POLICY)).to_dicts()
+    assert (first["status"], first["failed_step"], first["verdict"]) == ("failed", "filter", None)
+    check(first["hint"])
+    assert second == PAIRS.frame(alone).to_dicts()[0]
+
+
+def test_a_row_that_the_table_does_not_take_is_that_row() -> None:
+    made = {"server_id": "a", "tool": "b", "contract_digest": "c1:0", "task": "single",
+            "plan_digest": "p", "status": "ok"}  # fmt: skip
+    good = {**made, "pair_id": "p1:a", "index": 0, "instruction": "what time is it"}
+    odd = {**made, "pair_id": "p1:b", "index": 1, "instruction": "\ud800"}
+    first, second = plan._fit_rows([good, odd])
+    assert (first["status"], first["instruction"]) == ("ok", good["instruction"])
+    assert (second["error_kind"], second["failed_step"]) == ("internal", "table")
+
+
+def test_a_pair_that_cannot_be_moved_is_written_anew(monkeypatch) -> None:
+    rows = [{"pair_id": "p1:a"}, {"pair_id": "p1:b"}]
+    move = break_one(migration._check_worth, lambda row, _: row["pair_id"] == "p1:a")
+    monkeypatch.setattr(migration, "_check_worth", move)
+    now = {"x/y": {**snapshot_rows([PING])[0], "contract": "no JSON"}}
+    found = migration.migrate(rows, {}, now)
+    assert [name for name, _ in found.retired] == ["p1:a", "p1:b"]
+    assert all(why.startswith("internal: ") for _, why in found.retired)
+
+
+leaves = st.none() | st.integers() | st.text(max_size=4) | st.sampled_from(["object", "#/$defs/a"])
+names = st.sampled_from(["name", "inputSchema", "properties", "required", "type", "enum", "$ref",
+                         "$defs", "a", "anyOf", "allOf", "items", "outputSchema"])  # fmt: skip
+values = st.recursive(
+    leaves, lambda of: st.lists(of, max_size=2) | st.dictionaries(names, of, max_size=3)
+)
+
+
+@examples(100)
+@given(st.lists(values.map(json.dumps) | st.text(max_size=4), max_size=3))
+def test_any_contracts_are_planned(texts: list[str]) -> None:
+    """One that is good is planned as it would be without the others, each has a unit of its own."""
+    (good,) = snapshot_rows([CITY_TIME])
+    odd = [{**good, "tool": f"t{at}", "contract": text, "contract_digest": f"c1:{at}"}
+           for at, text in enumerate(texts)]  # fmt: skip
+    units = planned([good, *odd], SINGLES)
+    assert {unit.own["tool"] for unit in units} == {good["tool"], *(row["tool"] for row in odd)}
+    everything = planned([good, *odd], ALL_TASKS, others([good, *odd]))
+    assert not [unit for unit in everything if unit.own is good and unit.problem]
+    llm = offline_llm(None)  # type: ignore[arg-type]
+    plans = plan_units(everything, llm, ALL_TASKS)
+    (alone,) = plan_units(planned([good], SINGLES), llm, SINGLES).values()
+    assert plan_units(units, llm, SINGLES)[f"npm:demo/{good['tool']}#single"] == alone
+    assert len(plans) == len(everything)
+
+
+@examples(100)
+@given(st.fixed_dictionaries(
+    {name: st.none() | values.map(json.dumps) | st.text(max_size=4)
+     for name in ("flaws", "calls", "messages", "offered", "instruction", "contract_digest")}
+    | {"index": st.none() | st.integers(-3, 3)}
+))  # fmt: skip
+def test_any_row_passes_the_filters_or_fails_alone(columns: dict[str, Any]) -> None:
+    row = {"pair_id": "p1:odd", "server_id": "z", "tool": "z", "task": "single", "status": "ok",
+           "verdict": "accept", "cosine": None, "twin_of": None, **columns}  # fmt: skip
+    good = {**row, "pair_id": "p1:good", "server_id": "a", "index": 0, "flaws": "[]",
+            "instruction": "a b", "calls": "[]", "messages": "[]", "offered": "[]"}  # fmt: skip
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return np.eye(len(texts), 8, dtype=np.float32)
+
+    kept, odd = filters.filter_rows([good, row], {}, embed, POLICY)
+    assert (kept["status"], kept["twin_of"]) == ("ok", None)
+    assert (odd["status"], odd.get("error_kind")) in (("ok", None), ("failed", "internal"))
+    PAIRS.frame([{name: row[name] for name in row if name in PAIRS.columns} for row in (kept, odd)])
 
 
 @pytest.mark.parametrize("stage", ["judge", "pairs"])

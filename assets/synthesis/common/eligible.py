@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import key_contract
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import read_contract
+from warehouse.item_failure import try_item
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -24,8 +25,11 @@ class Offer:
 
     @cached_property
     def contracts(self) -> dict[str, dict[str, Any]]:
-        """contract digest -> contract."""
-        return {row["contract_digest"]: read_contract(row) for row in self.rows}
+        """contract digest -> contract; an empty one where it cannot be read."""
+        return {
+            row["contract_digest"]: try_item(partial(read_contract, row), lambda _: {})
+            for row in self.rows
+        }
 
     @property
     def usable(self) -> list[Row]:

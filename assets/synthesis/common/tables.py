@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from warehouse.item_failure import INTERNAL
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
@@ -119,9 +120,16 @@ def read_goldens(row: Mapping[str, Json]) -> list[Golden]:
 
 
 def read_contract(row: Mapping[str, Json]) -> dict[str, Json]:
-    """The contract in a snapshot row, stored as JSON text or given as a mapping."""
+    """The contract in a snapshot row, stored as JSON text or given as a mapping. Raises ValueError,
+    TypeError."""
     contract = row["contract"]
-    return json.loads(contract) if isinstance(contract, str) else dict(contract)
+    try:
+        found = json.loads(contract) if isinstance(contract, str) else dict(contract)
+    except RecursionError as error:
+        raise ValueError("the contract is nested too deep to be read") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"the contract is {type(found).__name__}, expected an object")
+    return found
 
 
 def make_tool_key(row: Mapping[str, Json]) -> str:
@@ -150,6 +158,24 @@ def make_single_row(own: Golden, instruction: str, offered: Iterable[str]) -> di
         "verdict": "accept",
     }
     return dict.fromkeys(PAIRS.columns) | made
+
+
+def fail_row(known: Mapping[str, Json], step: str, hint: str) -> dict[str, Json]:
+    """A row of PAIRS that came to nothing in a way nobody foresaw; `known`: the columns it has."""
+    return {
+        **dict.fromkeys(PAIRS.columns),
+        **dict.fromkeys(("contracts", "steps", "flaws"), "[]"),
+        "prompts": "{}",
+        "simulated": False,
+        **dict.fromkeys(("prompt_tokens", "completion_tokens"), 0),
+        "usd": 0.0,
+        **known,
+        **dict.fromkeys(("verdict", "cosine", "twin_of")),
+        "status": "failed",
+        "failed_step": step,
+        "error_kind": INTERNAL,
+        "hint": f"{hint}; report it with the digest of its trace",
+    }
 
 
 def reaches_judge(row: Mapping[str, Json]) -> bool:

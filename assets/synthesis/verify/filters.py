@@ -8,16 +8,19 @@ it. Below `EXACT` texts neighbours are exact; above, usearch's graph finds them.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text
+from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
 from assets.synthesis.verify.conversation import Unreadable, read_conversation
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.verify import decide
+from warehouse.item_failure import try_item
+from warehouse.sanitize.escape import drop_surrogates
 
 Json = Any
 Row = Mapping[str, Json]
@@ -32,24 +35,47 @@ def filter_rows(
 
     `contracts`: digest -> contract. `embed` returns unit vectors. What an earlier run of this
     filter found is forgotten first, so running it again changes nothing; the order of the rows
-    decides nothing either. Rows that are not `ok` pass through untouched.
+    decides nothing either. Rows that are not `ok` pass through untouched; what nobody foresaw about
+    one row fails that row.
     """
     made = [dict(row) for row in rows]
-    whole = [row for row in made if row["status"] == "ok"]
-    said = [_join_user_text(row) for row in whole]
-    vectors = _embed_distinct(
-        [*said, *(d for row in whole for d in _list_descriptions(row, contracts))], embed
-    )
-    for row, text in zip(whole, said, strict=True):
-        row["cosine"] = _compute_cosine(text, _list_descriptions(row, contracts), vectors)
-        _judge_echo(row, policy.copies_above)
-        row["twin_of"] = None
-    left = [
-        (row, text) for row, text in zip(whole, said, strict=True) if row["verdict"] != "reject"
-    ]
-    for alike in _group_alike(left):
+    whole = (row for row in made if row["status"] == "ok")
+    read = _try_each((row, partial(_read_said, row, contracts)) for row in whole)
+    vectors = _embed_distinct([text for one in read for text in (one.text, *one.about)], embed)
+    above = policy.copies_above
+    left = _try_each((one.row, partial(_judge_echo, one, vectors, above)) for one in read)
+    for alike in _group_alike(one for one in left if one.row["verdict"] != "reject"):
         _mark_twins(alike, vectors, policy.twins_above)
     return made
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A row, what its user says, and the descriptions of what it calls. key: where it stands among
+    all: the first of its kind in this order stays."""
+
+    row: dict[str, Json]
+    text: str
+    about: list[str]
+    key: tuple[str, str, str, int, str]
+
+
+def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Said]]]) -> list[_Said]:
+    """What is made of each row; a row that nothing can be made of is a failed one from here on."""
+    done = []
+    for row, make in steps:
+
+        def fail(hint: str, row: dict[str, Json] = row) -> None:
+            row.update(fail_row(row, "filter", hint))
+
+        done.append(try_item(make, fail))
+    return [one for one in done if one is not None]
+
+
+def _read_said(row: dict[str, Json], contracts: Mapping[str, Row]) -> _Said:
+    key = row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
+    text, about = _join_user_text(row), _list_descriptions(row, contracts)
+    return _Said(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
 
 
 def compute_cosines(
@@ -72,13 +98,16 @@ def make_echo_finding(cosine: float | None, above: float) -> Finding | None:
     return Finding("copies_description", _ECHO, reason)
 
 
-def _judge_echo(row: dict[str, Json], above: float) -> None:
+def _judge_echo(said: _Said, vectors: Mapping[str, np.ndarray], above: float) -> _Said:
+    row = said.row
+    cosine = _compute_cosine(said.text, said.about, vectors)
     flaws = json.loads(row.get("flaws") or "[]")
     kept = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
-    found = make_echo_finding(row["cosine"], above)
+    found = make_echo_finding(cosine, above)
     kept += [asdict(found)] if found else []
-    row["flaws"] = dump_text(kept)
-    row["verdict"] = decide(Finding(**flaw) for flaw in kept).verdict
+    verdict = decide(Finding(**flaw) for flaw in kept).verdict
+    row.update(cosine=cosine, flaws=dump_text(kept), verdict=verdict, twin_of=None)
+    return said
 
 
 def _join_user_text(row: Row) -> str:
@@ -112,34 +141,26 @@ def _compute_cosine(
     return round(max(found), 4) if found else None  # the last bits change with the batch
 
 
-def _group_alike(
-    rows: Iterable[tuple[dict[str, Json], str]],
-) -> list[list[tuple[dict[str, Json], str]]]:
+def _group_alike(rows: Iterable[_Said]) -> list[list[_Said]]:
     """Rows that could stand for each other: one call, several calls, or the same other task. A
     request that lacks a value is meant to resemble the one that has it."""
-    groups: dict[str, list[tuple[dict[str, Json], str]]] = {}
-    for row, text in rows:
-        if text.strip():
-            groups.setdefault(_LIKE.get(row["task"]) or row["task"], []).append((row, text))
+    groups: dict[str, list[_Said]] = {}
+    for one in rows:
+        if one.text.strip():
+            task = one.row["task"]
+            groups.setdefault(_LIKE.get(task) or task, []).append(one)
     return list(groups.values())
 
 
 _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}
 
 
-def _mark_twins(
-    alike: list[tuple[dict[str, Json], str]], vectors: Mapping[str, np.ndarray], above: float
-) -> None:
-    alike.sort(key=lambda item: _make_sort_key(item[0]))
-    texts = [text for _, text in alike]
+def _mark_twins(alike: list[_Said], vectors: Mapping[str, np.ndarray], above: float) -> None:
+    alike.sort(key=lambda one: one.key)
+    texts = [one.text for one in alike]
     found = find_twins(texts, np.stack([vectors[text] for text in texts]), above)
-    for (row, _), first in zip(alike, found, strict=True):
-        row["twin_of"] = None if first is None else alike[first][0]["pair_id"]
-
-
-def _make_sort_key(row: Row) -> tuple[str, str, str, int, str]:
-    """Where a row stands among all: the first of its kind in this order stays."""
-    return row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
+    for one, first in zip(alike, found, strict=True):
+        one.row["twin_of"] = None if first is None else alike[first].row["pair_id"]
 
 
 # Exact search of so many 384-dimensional vectors takes seconds; four times as many take a minute.

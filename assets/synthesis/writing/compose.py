@@ -13,6 +13,8 @@ from assets.synthesis.common.tables import (
     RECOVERY,
     SEQUENTIAL,
     SINGLE,
+    fail_row,
+    make_pair_id,
 )
 from assets.synthesis.writing.failures import StepFailed
 from assets.synthesis.writing.row_builder import Writing
@@ -20,7 +22,6 @@ from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recover
 from assets.synthesis.writing.tasks.several import write_several
 from assets.synthesis.writing.tasks.single import write_single
 from assets.synthesis.writing.units import Unit, count_rows, plan_units
-from warehouse.item_failure import INTERNAL
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
@@ -56,6 +57,8 @@ def compose_rows(
     plans = plan_units(made, llm, policy)
 
     async def write(unit: Unit) -> Rows:
+        if unit.problem:
+            return _fail_unit(unit, plans[unit.key], "plan", unit.problem, llm, policy)
         if unit.task in (SINGLE, LOOKALIKE):
             return await write_single(unit, plans[unit.key], llm, policy)
         writing = Writing(unit, plans[unit.key], 0, llm, policy)
@@ -69,13 +72,26 @@ def compose_rows(
     workers = max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
 
     def fail(unit: Unit, hint: str) -> Rows:
-        lost = StepFailed("write", INTERNAL, hint, "report it with the digest of its trace")
-        return [
-            Writing(unit, plans[unit.key], index, llm, policy).make_row(lost)
-            for index in range(count_rows(unit, policy))
-        ]
+        return _fail_unit(unit, plans[unit.key], "write", hint, llm, policy)
 
     written = run_batch(
         made, write, llm, fail=fail, workers=workers, stage="pairs", progress=progress
     )
     return [row for of_unit in written for row in of_unit]
+
+
+def _fail_unit(
+    unit: Unit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
+) -> Rows:
+    """Its rows where nobody foresaw what happened: of what they are about, nothing is read."""
+    generator = llm.role("generator")
+    own = {
+        **{name: unit.own.get(name) for name in ("marketplace", "recipe_digest")},
+        **{name: unit.own[name] for name in ("server_id", "tool", "contract_digest")},
+        "plan_digest": plan,
+        "task": unit.task,
+        "provider": generator.provider,
+        "model": generator.model,
+    }
+    made = [fail_row({**own, "index": at}, step, hint) for at in range(count_rows(unit, policy))]
+    return [{**row, "pair_id": make_pair_id(row)} for row in made]

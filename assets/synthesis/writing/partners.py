@@ -6,11 +6,13 @@ chosen can come or go and change nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from assets.synthesis.common.contract_reading import get_properties, get_required
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.tool_chains import JOINED, Link, chain_links, make_link
+from warehouse.item_failure import try_item
 from warehouse.storage.digest import sha256
 
 Row = Mapping[str, Any]
@@ -93,6 +95,7 @@ class Partners:
 
     def choose_chain(self, row: Row) -> Row | None:
         """The tool that goes best before or after this one: of its server, else of another."""
+        make_link(self.get_contract(row))  # what nobody foresaw about its own is raised here
         for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
             apart = [one for one in tools if one["tool"] != row["tool"]]
             scored = [(self._score_joint(row, one), one) for one in apart]
@@ -107,7 +110,9 @@ class Partners:
     def _get_link(self, row: Row) -> Link:
         key = _make_key(row)
         if key not in self._links:
-            self._links[key] = make_link(self.get_contract(row))
+            # Of a tool beside: it joins nothing, and its own unit says why.
+            make = partial(make_link, self.get_contract(row))
+            self._links[key] = try_item(make, lambda _: Link("", (), frozenset(), False))
         return self._links[key]
 
 

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import (
     PAIRS,
     PASSING,
+    fail_row,
     make_tool_key,
     make_unit_key,
     read_goldens,
@@ -25,6 +27,7 @@ from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_un
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import find_near_rows
+from warehouse.item_failure import try_item
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -82,9 +85,39 @@ def write_pairs(
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(texts, embedder, store, table=INSTRUCTIONS)
 
-    whole = PAIRS.frame(rows).to_dicts()  # a failed row has all columns only here
-    rows = filter_rows(whole, offer.contracts, embed, policy)
+    rows = filter_rows(_fit_rows(rows), offer.contracts, embed, policy)
     return Written(rows, due, offer, len(moved), retired)
+
+
+def _fit_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows with all columns, as the table takes them; one that it does not take is failed."""
+
+    def frame(row: Row) -> Row:
+        return PAIRS.frame([row]).to_dicts()[0]
+
+    try:
+        return PAIRS.frame(rows).to_dicts()
+    except Exception:  # one row's fault: the others are found one by one
+        lost = (
+            "pair_id",
+            "marketplace",
+            "server_id",
+            "tool",
+            "contract_digest",
+            "plan_digest",
+            "task",
+            "index",
+        )
+        taken = [
+            try_item(
+                partial(frame, row),
+                lambda hint, row=row: fail_row(
+                    {name: row.get(name) for name in lost}, "table", hint
+                ),
+            )
+            for row in rows
+        ]
+        return PAIRS.frame(taken).to_dicts()
 
 
 def _plan_units(
@@ -104,7 +137,12 @@ def _migrate_stale(
     due: Plan,
 ) -> tuple[list[Row], list[tuple[str, str]]]:
     """Pairs of changed contracts, rewritten for the new ones, and those that cannot be."""
-    stale = [row for row in left if row["status"] == "ok" and not _offers_calls(row, offer)]
+    stale = [
+        row
+        for row in left
+        if row["status"] == "ok"
+        and not try_item(partial(_offers_calls, row, offer), lambda _: False)
+    ]
     if not stale:
         return [], []
     shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}

@@ -6,6 +6,7 @@ changes exactly the units that show it, and one that comes back changes them bac
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from assets.synthesis.common.code_version import get_rules_version, get_scripts_version
@@ -26,6 +27,7 @@ from assets.synthesis.common.tables import (
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
+from warehouse.item_failure import try_item
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 
@@ -58,11 +60,13 @@ _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
 @dataclass(frozen=True)
 class Unit:
     """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
-    look-alikes shown to checkers or offered beside."""
+    look-alikes shown to checkers or offered beside. `problem`: what nobody foresaw when it was
+    planned; its rows say so, and nothing is asked for them."""
 
     task: str
     rows: tuple[Row, ...]
     rivals: tuple[Row, ...] = ()
+    problem: str | None = None
 
     @property
     def own(self) -> Row:
@@ -86,7 +90,14 @@ def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list
     quarantined text comes back through it.
     """
     book = Partners(rows)
-    made = (_make_unit(task, row, book, near, policy) for row in rows for task in TASKS)
+    made = (
+        try_item(
+            partial(_make_unit, task, row, book, near, policy),
+            lambda hint, task=task, row=row: Unit(task, (row,), problem=hint),
+        )
+        for row in rows
+        for task in TASKS
+    )
     return [unit for unit in made if unit is not None]
 
 
@@ -129,7 +140,13 @@ def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[
     folder does around them, and the policy values it reads. Nothing of other units.
     """
     identities = {name: llm.identity(name) for name in _list_roles(made, policy)}
-    return {unit.key: _digest_plan(unit, identities, policy) for unit in made}
+    return {
+        unit.key: try_item(
+            partial(_digest_plan, unit, identities, policy),
+            lambda hint, unit=unit: digest([ascii(unit.key), hint]),
+        )
+        for unit in made
+    }
 
 
 def list_steps(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
@@ -152,7 +169,8 @@ def count_rows(unit: Unit, policy: SynthesisPolicy) -> int:
 
 
 def _list_roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
-    return sorted({role for unit in made for role, _ in list_steps(unit, policy)})
+    named = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in made)
+    return sorted({role for steps in named for role, _ in steps})
 
 
 def _digest_plan(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
@@ -173,5 +191,6 @@ def _digest_plan(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPol
             "seed": policy.seed,
             "languages": list(policy.languages),
             "evolved": evolved,
+            **({"problem": unit.problem} if unit.problem else {}),
         }
     )

@@ -25,6 +25,7 @@ from assets.synthesis.writing.migration.moved_arguments import (
     rewrite_arguments,
 )
 from assets.synthesis.writing.migration.old_contracts import Contracts
+from warehouse.item_failure import INTERNAL, describe_failure
 
 Json = Any
 Row = Mapping[str, Any]
@@ -59,6 +60,8 @@ def migrate(
             made.moved.append(_migrate_row(row, contracts, held))
         except Unmovable as why:
             made.retired.append((row["pair_id"], str(why)))
+        except Exception as error:  # nobody foresaw it: its words are written anew
+            made.retired.append((row["pair_id"], f"{INTERNAL}: {describe_failure(error)}"))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -10,6 +11,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.schema.tool_renames import find_renames
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.migration.moved_arguments import Unmovable
+from warehouse.item_failure import try_item
 from warehouse.storage.tables import Tables
 
 Row = Mapping[str, Any]
@@ -57,7 +59,7 @@ class Contracts:
 
     def __init__(self, old: Mapping[str, Row], now: Mapping[str, Row]) -> None:
         self.rows = {**{row["contract_digest"]: row for row in now.values()}, **old}
-        self.bodies = {digest: read_contract(row) for digest, row in self.rows.items()}
+        self.bodies = _read_bodies(self.rows)
         self._then, self._now = _group_by_server(old.values()), _group_by_server(now.values())
         self._renamed: dict[str, dict[str, Row]] = {}
 
@@ -74,10 +76,18 @@ class Contracts:
     def _find_renamed_tools(self, server: str) -> dict[str, Row]:
         if server not in self._renamed:
             had, has = self._then[server], self._now[server]
-            gone = {name: read_contract(row) for name, row in had.items() if name not in has}
-            come = {name: read_contract(row) for name, row in has.items() if name not in had}
+            gone = _read_bodies({name: row for name, row in had.items() if name not in has})
+            come = _read_bodies({name: row for name, row in has.items() if name not in had})
             self._renamed[server] = {old: has[new] for new, old in find_renames(gone, come).items()}
         return self._renamed[server]
+
+
+def _read_bodies(rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
+    """The contracts that can be read, by the names of their rows."""
+    found = {
+        name: try_item(partial(read_contract, row), lambda _: None) for name, row in rows.items()
+    }
+    return {name: body for name, body in found.items() if body is not None}
 
 
 def _group_by_server(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:

@@ -68,8 +68,9 @@ def contract_vectors(
     previous = warehouse.tables.read(VECTORS, name)
     clear, held = read_contracts(warehouse, name)
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
-    store.refresh_indexes()
-    store.compact(INSTRUCTIONS)
+    if rows:  # a marketplace without one clear tool has no need of LanceDB
+        store.refresh_indexes()
+        store.compact(INSTRUCTIONS)
     flaws = find_norm_flaws(rows, store)
     frame = VECTORS.frame(rows)
     yield from publish(

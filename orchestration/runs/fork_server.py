@@ -12,5 +12,7 @@ def warm_up() -> None:
     Workers are not forked from the caller: a copy would hold the locks of threads it has not.
     """
     if CORES > 1:
-        forkserver.set_forkserver_preload(["orchestration.runs.runner"])
+        # Pandas is a second of LanceDB's import; LanceDB starts threads, so no fork of it is safe.
+        preload = ["orchestration.runs.runner", "pandas", "pyarrow.dataset"]
+        forkserver.set_forkserver_preload(preload)
         forkserver.ensure_running()

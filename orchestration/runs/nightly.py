@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
 from orchestration.factories import list_enabled, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
-from orchestration.runs.fork_server import CORES
 from orchestration.runs.instance import open_instance, size_pools
-from orchestration.runs.runner import Outcome, Runner, Task
-from orchestration.runs.side_by_side import run_side_by_side
+from orchestration.runs.runner import Outcome, Task
+from orchestration.runs.workers import Workers
 from orchestration.sensors import decide_on_drift
 from orchestration.settings.model import Settings
 from orchestration.settings.place import SUBPROCESS
@@ -46,6 +43,11 @@ class RunResult:
         if outcome.interrupted:
             raise KeyboardInterrupt
         return outcome.success
+
+    def add_all(self, outcomes: Iterable[Outcome]) -> bool:
+        """Notes them all and returns whether all succeeded."""
+        succeeded = [self.add(outcome) for outcome in outcomes]
+        return all(succeeded)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -81,33 +83,24 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
     """
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
+    names = only or list_enabled(settings)
     with hold_run_lock(warehouse.state), open_instance() as instance, RunView().open() as view:
         send_lines(view.show)
         size_pools(instance)
         result = RunResult(cleared=len(clear_dead_runs(instance)))
-        tasks = [Task("nightly", partition=name) for name in only or list_enabled(settings)]
-        for outcome in _run_tasks(instance, tasks, view):
-            result.add(outcome)
-            if not outcome.success and "listings" not in outcome.failed_steps:
-                # A crawl that failed has decided itself whether its pages are worth keeping.
-                warehouse.ledger.close_run(str(outcome.task.partition))
-        runner = Runner(instance)
-        result.add(runner.execute(Task("fan_in")))
-        decision = decide_on_drift(warehouse, settings.training.drift)
-        result.reasons = list(decision.reasons)
-        if decision.retrain:
-            outcomes = _run_tasks(instance, list_trainings(settings), view)
-            succeeded = [result.add(outcome) for outcome in outcomes]
-            result.retrained = all(succeeded)
-        result.add(runner.execute(Task("serve")))
+        with Workers(instance, view.show) as workers:
+            for outcome in workers.run(*(Task("nightly", partition=name) for name in names)):
+                result.add(outcome)
+                if not outcome.success and "listings" not in outcome.failed_steps:
+                    # A crawl that failed has decided itself whether its pages are worth keeping.
+                    warehouse.ledger.close_run(str(outcome.task.partition))
+            result.add_all(workers.run(Task("fan_in")))
+            decision = decide_on_drift(warehouse, settings.training.drift)
+            result.reasons = list(decision.reasons)
+            if decision.retrain:
+                result.retrained = result.add_all(workers.run(*list_trainings(settings)))
+            result.add_all(workers.run(Task("serve")))
         return result
-
-
-def _run_tasks(instance: dg.DagsterInstance, tasks: list[Task], view: RunView) -> Iterable[Outcome]:
-    if CORES > 1 and len(tasks) > 1:
-        return run_side_by_side(tasks, view.show)
-    runner = Runner(instance)
-    return (runner.execute(task) for task in tasks)
 
 
 def list_trainings(settings: Settings) -> list[Task]:

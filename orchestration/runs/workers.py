@@ -1,0 +1,153 @@
+"""Processes that run tasks: one a core, started once, warm for every job of a run.
+
+A process imports for seconds what a job needs (LanceDB and Great Expectations alone take five of
+processor time), so that the fan-ins run where the marketplaces ran.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from orchestration.runs.console import Line, send_lines
+from orchestration.runs.fork_server import CORES
+from orchestration.runs.instance import open_instance
+from orchestration.runs.runner import Outcome, Runner, Task
+
+_GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
+_RUNNER: list[Runner] = []  # of a worker process
+_GIVEN: dict[str, str] = {}  # its environment at the start
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended before its task did."""
+
+
+class Workers:
+    """Runs tasks side by side; on one core one after another, in this process.
+
+    Effects that two of them ask for are carried out once: the ledger lets the second one wait.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance, show: Callable[[Line], None]) -> None:
+        self._instance, self._show = instance, show
+        self._pool: ProcessPoolExecutor | None = None
+        self._lines: Any = None
+        self._runner: Runner | None = None
+
+    def __enter__(self) -> "Workers":
+        if CORES > 1:
+            context = multiprocessing.get_context("forkserver")
+            self._lines = context.SimpleQueue()
+            given = (self._lines, dict(os.environ))
+            self._pool = ProcessPoolExecutor(CORES, context, _start_worker, given)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, *tasks: Task) -> Iterable[Outcome]:
+        """The outcomes in the order of the tasks.
+
+        Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
+        """
+        if self._pool is None:
+            runner = self._runner = self._runner or Runner(self._instance)
+            return (runner.execute(task) for task in tasks)
+        # Two trainings with as many threads as cores each wait for one another at every product.
+        threads = max(1, CORES // len(tasks))
+        with _drain(self._lines, self._show):
+            futures = [self._pool.submit(_run_task, task, threads) for task in tasks]
+            try:
+                return _await_results(futures)
+            except BrokenProcessPool as error:
+                raise WorkerDied(
+                    "a process that ran some of this was killed, most often for want of memory;"
+                    " run again: what it had done is not done again"
+                ) from error
+            except KeyboardInterrupt:
+                _interrupt(futures)
+                raise
+
+
+def _await_results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+    """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
+    waiting = set(futures)
+    while waiting:
+        _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+    return [future.result() for future in futures]
+
+
+def _interrupt(futures: Sequence[Future[Outcome]]) -> None:
+    """Ends the workers' steps as Ctrl-C does, then the workers, and those that do not end, too."""
+    for future in futures:
+        future.cancel()
+    workers = multiprocessing.active_children()
+    for worker in workers:
+        if worker.pid is not None:
+            os.kill(worker.pid, signal.SIGINT)
+    wait(futures, timeout=_GRACE_S)
+    for worker in workers:
+        worker.kill()
+
+
+@contextmanager
+def _drain(lines: Any, show: Callable[[Line], None]) -> Iterator[None]:
+    """Shows what the workers say until they have ended."""
+
+    def read() -> None:
+        while (line := lines.get()) is not None:
+            show(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        # By a thread: a worker that was killed while it wrote holds the queue's lock for good.
+        threading.Thread(target=lines.put, args=(None,), daemon=True).start()
+        reader.join(timeout=5)
+
+
+def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
+    _GIVEN.update(environment)
+    os.environ.update(environment)  # the fork server may be older than the caller's settings
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heard while a run goes on
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    send_lines(lines.put)
+    _RUNNER[:] = [Runner(open_instance())]
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone: nobody would read its result."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run_task(task: Task, threads: int) -> Outcome:
+    _share_threads(threads)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return _RUNNER[0].execute(task)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _share_threads(threads: int) -> None:
+    """Of torch in this process, and of what it starts; what the user set wins."""
+    if "OMP_NUM_THREADS" in _GIVEN:
+        return
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)

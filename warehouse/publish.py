@@ -14,12 +14,13 @@ import dagster as dg
 import polars as pl
 
 from warehouse.audit import Audit, Expect, Verdict, audit
-from warehouse.sanitize.markdown import Markdown
+from warehouse.sanitize.markdown import Markdown, escape_markdown, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
 
 OWNER = "team:toolmill"
+_SAID = 2000  # characters of what a check says
 NOT_DUE = "nothing to check"  # what a declared rule observed that this run gave no verdict on
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +63,9 @@ class AssetAudit:
                 check_name=name,
                 passed=verdict.passed,
                 severity=dg.AssetCheckSeverity.ERROR,
-                description=verdict.observed if verdict.passed else verdict.describe(),
+                description=escape_description(
+                    verdict.observed if verdict.passed else verdict.describe()
+                ),
                 metadata={
                     "observed": verdict.observed,
                     "expected": verdict.expected or "-",
@@ -145,6 +148,13 @@ def make_markdown_metadata(text: Markdown) -> dg.MarkdownMetadataValue:
     if not isinstance(text, Markdown):
         raise TypeError("a page shows Markdown that our code wrote: warehouse/sanitize/markdown.py")
     return dg.MetadataValue.md(str(text))  # Dagster's serialiser knows no kind of str but str
+
+
+def escape_description(text: str) -> str:
+    """What a check says, as text: the UI reads it as Markdown and loads the images in it. Where it
+    could mean something there, as a code span, which can be read in a log too."""
+    plain = str(escape_markdown(text, _SAID))
+    return plain if plain == text else str(quote_text(text, _SAID))
 
 
 def publish_digest(

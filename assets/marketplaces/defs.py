@@ -14,7 +14,14 @@ from assets.marketplaces.result import CrawlResult
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    escape_description,
+    publish,
+    refuse,
+)
 from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
@@ -95,7 +102,7 @@ def _skip_partition(
             check_name=name,
             passed=False,
             severity=dg.AssetCheckSeverity.WARN,
-            description=f"{result.completeness}: {hint}",
+            description=escape_description(f"{result.completeness}: {hint}"),
         )
 
 

@@ -6,6 +6,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
+from tests.support.pages import list_tokens
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
 from warehouse.home import HomeUnavailable
 from warehouse.publish import NOT_DUE, Published, audit_table, describe_asset, publish, refuse
@@ -176,6 +177,18 @@ def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) 
     [check] = failed_checks(result)
     assert check.check_name == "rows_floor"
     assert check.description == "rows_floor: found 1 rows, expected at least 7"
+
+
+def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
+    """The UI reads a description as Markdown: an image in it was loaded."""
+    said = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
+    rules = [Verdict("crawl", True, said), Verdict("rows_floor", False, said, "rows")]
+    result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=rules)
+    told = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    for name in ("crawl", "rows_floor"):
+        tokens = {token.type for token in list_tokens(told[name] or "")}
+        assert not {"image", "link_open", "html_inline"} & tokens
+        assert (told[name] or "").startswith("`")
 
 
 def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehouse) -> None:

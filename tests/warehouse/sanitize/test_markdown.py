@@ -115,6 +115,9 @@ def test_no_page_is_made_around_the_escaping() -> None:
     pages = {file for file, _ in find_calls("MetadataValue.md", "MarkdownMetadataValue")}
     assert pages == {"warehouse/publish.py"}
     assert not find_calls("MetadataValue.url", "UrlMetadataValue")
+    for file, call in find_calls("AssetCheckResult"):
+        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        assert given["description"].startswith("escape_description("), file
     trusting = {file for file, _ in find_calls("mark_markdown")}
     assert trusting == {
         "assets/synthesis/export/card.py",  # front matter of its own words; the template's text

@@ -1,10 +1,13 @@
-"""Which process a number means: pids are reused, and wall clocks step while a process lives."""
+"""Which process a number means: pids are reused, and wall clocks step while a process lives.
+
+The sandbox reads this on plain system Python: the standard library alone, but where there is no
+/proc.
+"""
 
 import os
+import platform
 from functools import cache
 from pathlib import Path
-
-import psutil
 
 _PROC = Path("/proc")
 
@@ -28,6 +31,28 @@ def identify_process(pid: int | None = None) -> str | None:
     return None if state in (b"Z", b"X") else f"{_read_boot()}:{start_ticks.decode()}"
 
 
+def describe_owner() -> str:
+    """This process as the owner of what outlives it (a container, a control group), in words
+    without spaces: "<pid>@<identity>@<where its pid counts>"."""
+    return f"{os.getpid()}@{identify_process()}@{_describe_place()}"
+
+
+def is_abandoned(owner: str) -> bool:
+    """Whether `owner` is a process of this boot and pid namespace that is no more, whoever has its
+    pid now. What another machine or container started is not ours to judge."""
+    pid, identity, place = (*owner.split("@"), "", "", "")[:3]
+    if not (pid.isdecimal() and len(pid) < 20) or place != _describe_place():
+        return False
+    return identify_process(int(pid)) != identity
+
+
+def _describe_place() -> str:
+    try:
+        return f"{_read_boot()}:{(_PROC / 'self' / 'ns' / 'pid').stat().st_ino}"
+    except OSError:
+        return platform.node()
+
+
 @cache
 def _read_boot() -> str:
     return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
@@ -35,6 +60,8 @@ def _read_boot() -> str:
 
 def _identify_elsewhere(pid: int) -> str | None:
     """Where there is no /proc: the start as psutil has it, to the second."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

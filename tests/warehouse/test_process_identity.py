@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from warehouse import process_identity
-from warehouse.process_identity import identify_process
+from warehouse.process_identity import describe_owner, identify_process, is_abandoned
 
 
 def test_a_living_process_has_one_identity_and_another_one_another() -> None:
@@ -54,3 +54,31 @@ def test_a_name_with_brackets_and_a_restart_are_read_right(
         seen.append(identify_process(7))
     process_identity._read_boot.cache_clear()
     assert seen == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
+
+
+def test_an_owner_is_gone_only_where_we_can_know_it() -> None:
+    pid, identity, place = describe_owner().split("@")
+    assert not is_abandoned(describe_owner())
+    with subprocess.Popen(["sleep", "60"]) as other:
+        owner = f"{other.pid}@{identify_process(other.pid)}@{place}"
+        assert not is_abandoned(owner)
+        other.kill()
+    assert is_abandoned(owner)
+    assert is_abandoned(f"{pid}@{identity}0@{place}"), "its pid has another process now"
+    for elsewhere in (
+        "",
+        pid,
+        f"{pid}@{identity}0",
+        f"999999999@{identity}@other:1",
+        "@@",
+        "a@b@c",
+    ):
+        assert not is_abandoned(elsewhere)
+
+
+def test_it_is_read_by_plain_python() -> None:
+    """The sandbox has the standard library alone."""
+    source = "import sys, warehouse.process_identity as p; p.describe_owner(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not {"psutil", "polars", "dagster"} & set(done.stdout.split())

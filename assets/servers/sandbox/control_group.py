@@ -12,6 +12,7 @@ from pathlib import Path
 
 from assets.servers.sandbox.environment import cap_memory
 from assets.servers.sandbox.spec import SandboxPolicy
+from warehouse.process_identity import describe_owner, is_abandoned
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -57,7 +58,7 @@ def make_control_group(policy: SandboxPolicy) -> ControlGroup | None:
 
 
 def _make_within(parent: Path, limit: int) -> ControlGroup | None:
-    group = ControlGroup(parent / f"{_NAME}-{os.getpid()}-{uuid.uuid4().hex}")
+    group = ControlGroup(parent / f"{_NAME}-{uuid.uuid4().hex}-{describe_owner()}")
     try:
         group.folder.mkdir()
         (group.folder / "memory.max").write_text(str(limit))
@@ -105,10 +106,9 @@ def _can_join(group: ControlGroup) -> bool:
 
 
 def _sweep_groups(parent: Path) -> None:
-    """Removes the groups of owners that died."""
+    """Removes the groups of owners that died; their pids may be others' now."""
     for folder in parent.glob(f"{_NAME}-*-*"):
-        owner = folder.name.split("-")[1]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+        if is_abandoned(folder.name.split("-", 2)[2]):
             ControlGroup(folder).end()
 
 

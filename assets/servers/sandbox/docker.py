@@ -20,6 +20,7 @@ from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavai
 from assets.servers.sandbox.docker_image import EMPTY, MERGED, build_empty_root, is_folder
 from assets.servers.sandbox.environment import MIB, make_memory_file
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from warehouse.process_identity import describe_owner, is_abandoned
 
 LABEL = "toolmill.owner"
 PINNED = re.compile(r"[a-z0-9][\w.\-/:]{0,250}@sha256:[0-9a-f]{64}")
@@ -108,7 +109,7 @@ class Docker:
             "--oom-score-adj",
             "500",
             "--label",
-            f"{LABEL}={os.getpid()}",
+            f"{LABEL}={describe_owner()}",
         ]
         for name, (soft, hard) in environment.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
@@ -135,12 +136,12 @@ class Docker:
         self._ask_client("rm", "--force", "--volumes", name)
 
     def sweep(self) -> None:
-        """Removes containers whose owner on this host is no more."""
+        """Removes containers whose owner on this host is no more; its pid may be another's now."""
         shown = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
         listed = self._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
         for line in listed.stdout.splitlines():
             container, _, owner = line.partition(" ")
-            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            if is_abandoned(owner):
                 self._remove_container(container)
 
     def _ask_client(

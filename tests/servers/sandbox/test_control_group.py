@@ -1,6 +1,5 @@
 """Control groups: made, joined, read and removed, in a folder that stands for the kernel's tree."""
 
-import os
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.watchdog import Watchdog
 from tests.support.untrusted_server import require_sandbox
+from warehouse.process_identity import describe_owner
 
 
 @pytest.fixture
@@ -73,11 +73,13 @@ def test_a_group_that_no_process_can_join_is_not_used(tree, monkeypatch):
 
 
 def test_groups_of_dead_owners_are_removed(tree):
-    for owner in (999_999_999, os.getpid()):
-        (tree / "user" / f"toolmill-{owner}-a").mkdir()
+    pid, identity, place = describe_owner().split("@")
+    dead = f"{pid}@{identity}0@{place}"  # a process before this one, of the same pid
+    for name, owner in (("a", dead), ("b", describe_owner()), ("c", "9@x:1@another-boot:1")):
+        (tree / "user" / f"toolmill-{name}-{owner}").mkdir()
     control_group._sweep_groups(tree / "user")
     left = [folder.name for folder in groups(tree) if not (folder / "cgroup.kill").exists()]
-    assert left == [f"toolmill-{os.getpid()}-a"]
+    assert left == [f"toolmill-b-{describe_owner()}", "toolmill-c-9@x:1@another-boot:1"]
 
 
 @pytest.mark.parametrize(("kills", "limit"), [(1, "memory"), (0, None)])

@@ -29,6 +29,7 @@ from assets.servers.sandbox.process import choose_backend, start
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support import untrusted_server
+from warehouse.process_identity import describe_owner
 
 IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64
 
@@ -57,7 +58,7 @@ def test_every_limit_and_every_lock_is_named():
         ("--ulimit", "cpu=9:11"),
         ("--ulimit", "nproc=60:60"),
         ("--ulimit", "core=0:0"),
-        ("--label", f"toolmill.owner={os.getpid()}"),
+        ("--label", f"toolmill.owner={describe_owner()}"),
     }
     assert {"--rm", "--init", "--read-only", "--interactive"} <= set(shown)
     assert not {"--privileged", "--cap-add", "--volume", "--device"} & set(shown)
@@ -182,7 +183,7 @@ elif words[:2] == ["image", "inspect"]:
 elif words[0] == "import":
     sys.stdin.buffer.read()
 elif words[0] == "ps":
-    print("deadbeef 999999999"); print("cafe " + str(os.getppid()))
+    print({owned!r})
 elif words[0] == "run":
     place = max(i for i, w in enumerate(words) if w == {empty!r} or "@sha256:" in w)
     sys.exit(subprocess.run(words[place + 1:]).returncode)
@@ -194,7 +195,16 @@ def client(tmp_path, monkeypatch):
     """A program that takes docker's words, notes them, and runs the command as it is."""
     log = tmp_path / "log"
     program = tmp_path / "docker"
-    program.write_text(SCRIPTED.format(python=sys.executable, log=str(log), empty=EMPTY))
+    pid, identity, place = describe_owner().split("@")
+    owners = {
+        "deadbeef": f"{pid}@{identity}0@{place}",  # a process before this one, of the same pid
+        "cafe": describe_owner(),
+        "feed": f"999999999@{identity}@another-boot:4026531836",  # of another machine
+        "babe": "999999999",
+    }
+    owned = "\n".join(f"{name} {owner}" for name, owner in owners.items())
+    words = {"python": sys.executable, "log": str(log), "empty": EMPTY, "owned": owned}
+    program.write_text(SCRIPTED.format(**words))
     program.chmod(0o755)
     docker._try_once.cache_clear()
     yield SandboxPolicy(backend="docker", engine=str(program)), log
@@ -230,7 +240,9 @@ def test_the_first_use_makes_the_image_and_sweeps_what_dead_owners_left(client):
     lines = said(log)
     assert ["import", "-", EMPTY] in lines
     assert ["rm", "--force", "--volumes", "deadbeef"] in lines
-    assert not any("cafe" in line for line in lines)  # its owner lives
+    assert [line[3] for line in lines if line[0] == "rm" and "toolmill" not in line[3]] == [
+        "deadbeef"
+    ]
     assert chosen.version() == "docker 9.9"
     assert lines == said(log)[: len(lines)]
     choose_backend(policy)

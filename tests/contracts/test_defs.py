@@ -73,6 +73,8 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(
     assert (row["certificate"], row["certified"]) == kept
     [again] = build_snapshot([row], [{**launch, "status": "failed"}], blobs, 0.0)
     assert (again["certificate"], again["certified"]) == kept
+    [spoken] = build_snapshot([row], [{**launch, "protocol": "2026-07-28"}], blobs, 0.0)
+    assert (row["protocol"], spoken["protocol"]) == (None, "2026-07-28")
     other = {**row, "certificate": "b" * 64}
     same = SNAPSHOTS.digest(SNAPSHOTS.frame([row])) == SNAPSHOTS.digest(SNAPSHOTS.frame([other]))
     assert same  # another run of the suite is no new version

@@ -33,8 +33,9 @@ SNAPSHOTS = TableSpec(
         "last_seen": pl.String,  # UTC date on which it was last listed
         "certificate": pl.String,  # sha256 of the sandbox's certificate at the launch
         "certified": pl.Boolean,  # whether that sandbox held every attempt to escape
+        "protocol": pl.String,  # revision of the protocol that was spoken, as 2025-06-18
     },
-    volatile=("last_seen", "certificate"),
+    volatile=("last_seen", "certificate", "protocol"),
     schema_version=2,
 )
 
@@ -134,6 +135,7 @@ def _build_row(
         "last_seen": seen,
         "certificate": deployment.get("certificate"),
         "certified": deployment.get("certified"),
+        "protocol": deployment.get("protocol"),
     }
 
 

@@ -183,7 +183,7 @@ def _assign_findings(
     found = [one for row in besides for one in read_findings(row)]
     high = [one for one in found if one.severity == HIGH][:_OF_A_RULE]
     for one in found:
-        for row in rows if one in high else [None]:
+        for row in rows if one in high and rows else [None]:
             yield _build_row(owner, row, row["tool"] if row else "", one)
 
 

@@ -33,6 +33,10 @@ class Shaped:
 
 def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> Shaped:
     """The result of a `tools/call` within the limits. Raises CallFailed where it is no result."""
+    kind = raw.get("resultType", "complete")
+    if kind != "complete":
+        found = f"its result is {str(kind)[:40]!r}: it asks for what nobody here can answer"
+        raise CallFailed("protocol_error", found)
     blocks = raw.get("content", [])
     if not isinstance(blocks, list):
         found = f"`content` is {type(blocks).__name__}, expected a list"

@@ -1,6 +1,5 @@
 """A server elsewhere, reached over HTTP by the guarded client."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from assets.servers.calls.launch import Wanted
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.credentials.secrets import SecretError
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import Ended
+from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.attempt import Attempt, list_secrets
 from assets.servers.remote.client import MAX_REQUESTS, Transport
@@ -50,16 +48,6 @@ def make_remote_dial(
                 raise line.make_failure(ended.failure) from None
 
     return dial
-
-
-def _find_error(excerpt: str) -> dict[str, Any] | None:
-    """The error of the protocol that a refusal's body holds."""
-    try:
-        said = json.loads(excerpt)
-    except (ValueError, RecursionError):
-        return None
-    error = said.get("error") if isinstance(said, dict) and "jsonrpc" in said else None
-    return error if isinstance(error, dict) else None
 
 
 @dataclass(repr=False)
@@ -102,9 +90,8 @@ class _RemoteLine:
         refusal = self.attempt.watch.refusal
         if refusal is None:
             return None
-        if not refusal.lost_session and (error := _find_error(refusal.excerpt)):
-            self.attempt.listener.note_error(error)  # the session has been given it
-            return None
+        if not refusal.lost_session and refusal.error is not None:
+            return None  # the session has been given it
         return self.make_failure(self.attempt.rank_evidence(None, answered=True))
 
     async def why(self, found: Failure | None) -> CallFailed:

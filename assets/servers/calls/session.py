@@ -12,6 +12,7 @@ import anyio
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.probe.agreement import check_alive, is_stateless, make_call_request
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import (
     ProbePolicy,
@@ -160,7 +161,8 @@ class Session:
             raise ended
 
     async def _hold_conversation(self, line: Line) -> None:
-        talking = open_session(line.read, line.write, self._asks, line.idle_s)
+        heard = self._listener.heard
+        talking = open_session(line.read, line.write, heard, self._asks, line.idle_s)
         async with talking as (session, self._dispatcher):
             await self._list(session)
             self._session, line.answered = session, True
@@ -190,12 +192,13 @@ class Session:
         if session is None:
             raise self._make_ended_failure(sent=False)
         async with self._relisting:
-            if self._listener.stale:
+            # Without a session nobody says that the tools have changed: they are asked for.
+            if self._listener.stale or is_stateless(session):
                 try:
                     await self._list(session)
                 except Exception as error:
                     raise CallFailed.of(classify_exception(error), sent=False) from None
-        named = [one for one in self._listener.heard.tools if _has_name(one, tool)]
+        named = self._find_named(tool)
         if not named:
             found = f"the server lists {len(self._listener.heard.tools)} tools, {tool!r} is not one"
             raise CallFailed("tool_gone", found, sent=False)
@@ -205,20 +208,23 @@ class Session:
             found = f"the contract of {tool!r} is {told} now and was {digest[:15]} when indexed"
             raise CallFailed("contract_changed", found, sent=False)
 
+    def _find_named(self, tool: str) -> list[dict[str, Any]]:
+        return [one for one in self._listener.heard.tools if _has_name(one, tool)]
+
     # --- a call
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
         """The raw result. Raises CallFailed, or the SDK's MCPError where the server answered with
         an error of the protocol."""
         from mcp.shared.exceptions import MCPError
-        from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
         session, line = self._session, self._line
         if session is None or line is None or line.dead:
             raise self._make_ended_failure(sent=False)
         noise = self._count_strange()
-        params = {"name": tool, "arguments": dict(arguments)}
-        opts: Any = {"headers": {MCP_PROTOCOL_VERSION_HEADER: session.protocol_version}}
+        schema = next((one.get("inputSchema") for one in self._find_named(tool)), None)
+        client = {"name": self._asks.client_name, "version": self._asks.client_version}
+        params, opts = make_call_request(session, client, tool, arguments, schema)
         line.busy(True)
         try:
             with anyio.move_on_after(timeout_s):
@@ -228,7 +234,7 @@ class Session:
                 raise refused from None
             if await self._is_ending():
                 raise self._make_ended_failure() from error
-            if self._listener.has_sent(error.error):
+            if self._listener.heard.has_sent(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         except asyncio.CancelledError:
@@ -259,7 +265,7 @@ class Session:
         session = self._session
         lives = False
         with suppress(Exception), anyio.move_on_after(self._limits.ping_s):
-            await session.send_ping()
+            await check_alive(session)
             lives = True
         if not lives and self.leases == 0:
             self._closing.set()

@@ -36,7 +36,7 @@ DEPLOYMENTS = TableSpec(
         "certified": pl.Boolean,  # the sandbox held every escape; null: no sandbox, a remote server
         "server_name": pl.String,
         "server_version": pl.String,
-        "protocol": pl.String,  # revision that was agreed on, as 2025-06-18
+        "protocol": pl.String,  # revision that was spoken, as 2025-06-18 or 2026-07-28
         "capabilities": pl.String,  # JSON list of names
         "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
         "license": pl.String,  # as the installed package states it; null: it does not

@@ -89,6 +89,14 @@ class Failure:
         return f"{self.detail}: {advice}" if self.detail else advice
 
 
+class Ended(Exception):
+    """A conversation is over, with this failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
 class PackageError(Exception):
     """A package that cannot be pinned or fetched; `kind` is in KINDS."""
 

@@ -107,7 +107,8 @@ def make_result(
 ) -> ProbeResult:
     """The result of a conversation over any transport. ended: seconds since it began."""
     info, announced = heard.server.get("serverInfo"), heard.server.get("capabilities")
-    version, said = heard.server.get("protocolVersion"), heard.server.get("instructions")
+    version = progress.protocol or heard.server.get("protocolVersion")
+    said = heard.server.get("instructions")
     turns = [*heard.earlier, heard.tools]
     listed = [[tool for tool in turn if isinstance(tool, dict)] for turn in turns]
     seconds = progress.listed_s if progress.listed_s is not None else ended

@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
 
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.agreement import settle_version
+from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.transcript import Heard
 
 _EXTRA_PAGES = 20  # of prompts and resources, each
@@ -37,14 +39,6 @@ class ProbePolicy:
     client_version: str = "0.1"
 
 
-class Ended(Exception):
-    """The conversation is over, with this failure."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
-
-
 @dataclass
 class Progress:
     """How far the conversation got; times in seconds since `began` (time.monotonic)."""
@@ -56,6 +50,7 @@ class Progress:
     listed_s: float | None = None  # the last page of the first listing
     failure: Failure | None = None
     missed: tuple[str, ...] = ()  # lists that were announced and could not be had
+    protocol: str | None = None  # the revision that is spoken
 
 
 Idle = Callable[[], float]
@@ -67,8 +62,8 @@ async def hold_conversation(
     """Fills `progress` and, through the transport, `heard`. idle: seconds since the server last
     did anything that shows. Whatever the server does ends up as `progress.failure`."""
     try:
-        async with open_session(read, write, limits, idle) as (session, _):
-            progress.answered = True
+        async with open_session(read, write, heard, limits, idle) as (session, _):
+            progress.answered, progress.protocol = True, session.protocol_version
             progress.initialize_s = time.monotonic() - progress.began
             heard.greeted = heard.noise
             await list_tools(session, heard, limits, progress)
@@ -87,10 +82,10 @@ async def hold_conversation(
 
 @asynccontextmanager
 async def open_session(
-    read: Any, write: Any, limits: ProbePolicy, idle: Idle
+    read: Any, write: Any, heard: Heard, limits: ProbePolicy, idle: Idle
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The SDK's session over two streams after its handshake, and its dispatcher, which hands out
-    raw results. Raises Ended."""
+    """The SDK's session over two streams once a version is agreed on, and its dispatcher, which
+    hands out raw results. Raises Ended."""
     from mcp import ClientSession
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
     from mcp_types import Implementation
@@ -98,7 +93,7 @@ async def open_session(
     info = Implementation(name=limits.client_name, version=limits.client_version)
     dispatcher = JSONRPCDispatcher(read, write)
     async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
-        await _await_or_hang(session.initialize, limits, idle)
+        await _await_or_hang(partial(settle_version, session, heard), limits, idle)
         yield session, dispatcher
 
 

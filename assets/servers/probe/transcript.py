@@ -13,6 +13,9 @@ MAX_NOISE = 5000  # lines or events that are no messages
 MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it costs the server
 MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 
+DISCOVER = "server/discover"  # in place of `initialize` since 2026-07-28
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+
 # Method -> the member of its result that holds the list.
 LISTS = {
     "tools/list": "tools",
@@ -32,7 +35,8 @@ class Heard:
 
     lists: dict[str, list[Any]] = field(default_factory=dict)
     earlier: list[list[Any]] = field(default_factory=list)
-    server: dict[str, Any] = field(default_factory=dict)  # raw result of `initialize`
+    # The raw result of `initialize`, or of `server/discover` where there is no handshake.
+    server: dict[str, Any] = field(default_factory=dict)
     malformed_page: str | None = None
     broken: str | None = None  # a message that no two parsers read alike
     oversize: str | None = None
@@ -43,6 +47,17 @@ class Heard:
     initiated: int = 0
     ended: bool = False  # its output was closed
     stderr: bytes = b""
+    errors: deque[tuple[Any, Any]] = field(default_factory=lambda: deque(maxlen=64))
+
+    def note_error(self, error: Any) -> None:
+        """Notes an error that the server sent."""
+        if isinstance(error, dict):
+            self.errors.append((error.get("code"), error.get("message")))
+
+    def has_sent(self, error: Any) -> bool:
+        """Whether an error of the SDK's is one that the server sent: the SDK makes up others for
+        what goes wrong with a transport."""
+        return (error.code, error.message) in self.errors
 
     @property
     def tools(self) -> list[Any]:
@@ -67,7 +82,6 @@ class Listener:
         self.heard = Heard()
         self.stale = False
         self._asked: dict[Any, str] = {}
-        self._errors: deque[tuple[Any, Any]] = deque(maxlen=64)
 
     def note_request(self, message: dict[str, Any]) -> None:
         """Notes a request of ours, so that its answer is known."""
@@ -78,7 +92,7 @@ class Listener:
         """The message as the session may see it, or None where it may not."""
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
-        self.note_error(message.get("error"))
+        self.heard.note_error(message.get("error"))
         if "method" in message:
             self.heard.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
@@ -92,19 +106,13 @@ class Listener:
         result = message.get("result")
         if asked == "initialize" and isinstance(result, dict):
             self.heard.server = result
+        elif asked == DISCOVER and isinstance(result, dict):
+            meta = result.get("_meta")
+            info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
+            self.heard.server = {**result, "serverInfo": info}
         if asked in LISTS and isinstance(result, dict):
             return {**message, "result": self._keep_page(LISTS[asked], result)}
         return message
-
-    def note_error(self, error: Any) -> None:
-        """Notes an error that the server sent."""
-        if isinstance(error, dict):
-            self._errors.append((error.get("code"), error.get("message")))
-
-    def has_sent(self, error: Any) -> bool:
-        """Whether an error of the SDK's is one that the server sent: the SDK makes up others for
-        what goes wrong with a transport."""
-        return (error.code, error.message) in self._errors
 
     def count_noise(self, shown: str) -> None:
         """Counts something that is no message."""
@@ -119,7 +127,9 @@ class Listener:
         elif member == "tools":
             kind = type(entries).__name__
             self.heard.malformed_page = f"`tools` is {kind}, expected a list"
-        return {member: [], **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
+        # A page needs these since 2026-07-28; a session of an older version leaves them out.
+        page = {member: [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        return {**page, **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
 
 
 class Ambiguous(ValueError):

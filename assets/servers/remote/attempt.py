@@ -12,8 +12,7 @@ import anyio
 import httpx2
 
 from assets.servers.probe.classify import Evidence, classify_evidence
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import Ended
+from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.client import Client, Transport, Watch
 from assets.servers.remote.outcome import RemoteFailure, classify_exception, classify_refusal

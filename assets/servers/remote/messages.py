@@ -8,8 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import Ended
+from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.transcript import Ambiguous, Listener, parse_message
 from assets.servers.remote.outcome import RemoteFailure, show_text, show_url
 from assets.servers.remote.transport import MIB

@@ -11,9 +11,11 @@
 | an address that is no http(s) URL | no_recipe |
 """
 
+import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -58,6 +60,16 @@ class Refusal:
     @property
     def status(self) -> int:
         return self.response.status_code
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        """The error of the protocol that its body holds."""
+        try:
+            said = json.loads(self.excerpt)
+        except (ValueError, RecursionError):
+            return None
+        error = said.get("error") if isinstance(said, dict) and "jsonrpc" in said else None
+        return error if isinstance(error, dict) else None
 
     @property
     def may_be_sse(self) -> bool:

@@ -10,9 +10,9 @@ import anyio
 import httpx2
 
 from assets.servers.probe.classify import Evidence, classify_evidence
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.probe import ProbeResult, make_result
-from assets.servers.probe.session import Ended, ProbePolicy, Progress, hold_conversation
+from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.attempt import Attempt, list_secrets
 from assets.servers.remote.client import Transport

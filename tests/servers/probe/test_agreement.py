@@ -1,0 +1,259 @@
+"""Which revision is spoken: the handshake, or 2026-07-28 without one; over both transports."""
+
+import asyncio
+import inspect
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.servers.remote.test_probe import ask, names, sdk_server
+from tests.serving.calling import CONTRACT, Bench, remote_world, said
+from tests.support import stateless_mcp
+from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
+from tests.support.stateless_mcp import VERSION, reply_stateless
+from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
+
+SOURCE = inspect.getsource(stateless_mcp)
+TOOLS = [make_tool("a"), make_tool("b"), make_tool("c")]
+CALLED = make_tool("do", inputSchema=CONTRACT["inputSchema"])
+BY = {**CONTRACT, "description": "do"}
+STATUS = {-32601: 404, -32602: 400, -32022: 400, -32020: 400}
+
+
+def modern_app():
+    """The SDK's own server, which speaks both."""
+    return sdk_server().streamable_http_app(json_response=True)
+
+
+def stateless(**more):
+    """A script of `serve_script` that speaks 2026-07-28 alone, as its HTTP binding says."""
+
+    def script(call: Call) -> None:
+        if call.method != "POST":
+            return call.say(status=405)
+        sent = call.headers.get("mcp-protocol-version"), call.headers.get("mcp-method")
+        made = reply_stateless(call.message, more.get("tools", TOOLS), call=more.get("call"))
+        if made is None:
+            return call.say(status=202)
+        if "result" in made and sent != (VERSION, call.asks):
+            error = {"code": -32020, "message": "header mismatch"}
+            made = {"jsonrpc": "2.0", "id": made["id"], "error": error}
+        status = STATUS.get(made.get("error", {}).get("code"), 200)
+        return call.json(made, status)
+
+    return script
+
+
+# --- servers of the newer revision alone
+
+
+def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
+    require_sandbox()
+    found = probe_source(tmp_path, f"{SOURCE}\nserve_stateless({TOOLS!r})")
+    assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
+    assert (found.protocol, found.server_info["name"]) == (VERSION, "modern")
+    assert found.instructions == "Ask one thing at a time."
+    assert [one["name"] for one in found.prompts] == ["plan"]
+    assert found.capabilities == ["prompts", "tools"]
+
+
+@pytest.mark.parametrize("transport", ["http", "auto"])
+def test_a_server_without_a_handshake_is_listed_over_http(transport):
+    with serve_script(stateless()) as here:
+        found = ask(here.url, transport)
+    assert (found.status, names(found)) == ("ok", ["a", "b", "c"]), found.hint
+    assert (found.protocol, found.server_info["name"]) == (VERSION, "modern")
+    assert here.asked[:3] == ["initialize", "server/discover", "tools/list"]
+
+
+def test_the_sdks_server_of_that_revision_is_listed_behind_one_that_refuses_a_handshake():
+    with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
+        found = ask(here.url, "http")
+    assert (found.status, names(found)) == ("ok", ["add", "shout"]), found.hint
+    assert found.protocol == VERSION
+
+
+async def test_the_sdks_server_takes_our_call_with_its_headers():
+    with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
+        listed = await asyncio.to_thread(ask, here.url, "http")
+        [add] = [one for one in listed.tools if one["name"] == "add"]
+        async with remote_world(here.url) as world:
+            found = await world.caller.call(world.server_id, "add", add, {"a": 2, "b": 5})
+    assert (found.status, said(found)) == ("ok", "7"), found.hint
+
+
+def _without_handshake(url):
+    def script(call: Call) -> None:
+        if call.asks == "initialize":
+            error = {"code": -32601, "message": "Method not found"}
+            return call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 404)
+        kept = {k: v for k, v in call.headers.items() if k not in ("host", "content-length")}
+        asked = urllib.request.Request(url, call.body or None, kept, method=call.method)
+        try:
+            with urllib.request.urlopen(asked, timeout=5) as reply:
+                return call.json(json.loads(reply.read() or b"{}"), reply.status)
+        except urllib.error.HTTPError as refused:
+            return call.say(refused.read(), refused.code, Content_Type="application/json")
+
+    return script
+
+
+def answer_call(name, params):
+    return {"content": [{"type": "text", "text": f"{name} {params['arguments']['x']}"}]}
+
+
+async def test_a_tool_of_such_a_server_is_called_over_standard_streams(tmp_path, monkeypatch):
+    call = "lambda name, p: {'content': [{'type': 'text', 'text': str(p['arguments']['x'])}]}"
+    source = f"{SOURCE}\nserve_stateless([tool('do', inputSchema=SCHEMA)], call={call})"
+    async with Bench(tmp_path, monkeypatch).world(source) as world:
+        first, second = await world.call(7), await world.call(8)
+    assert (first.status, said(first), said(second)) == ("ok", "7", "8"), first.hint
+
+
+async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
+    schema = {"type": "object", "properties": {"x": {"type": "integer", "x-mcp-header": "Count"}}}
+    listed = make_tool("do", inputSchema=schema)
+    with serve_script(stateless(tools=[listed], call=answer_call)) as here:
+        async with remote_world(here.url) as world:
+            found = await world.call(7, contract=listed)
+    assert (found.status, said(found)) == ("ok", "do 7"), found.hint
+    [sent] = [call for call in here.calls if call.asks == "tools/call"]
+    assert sent.headers["mcp-name"] == "do"
+    assert sent.headers["mcp-param-count"] == "7"
+    assert "mcp-session-id" not in sent.headers
+
+
+async def test_a_contract_that_changed_is_not_called_though_nobody_says_so():
+    listed = [CALLED]
+    with serve_script(stateless(tools=listed, call=answer_call)) as here:
+        async with remote_world(here.url) as world:
+            first = await world.call(7, contract=BY)
+            listed[0] = {**CALLED, "description": "something else"}
+            second = await world.call(7, contract=BY)
+    assert (first.status, second.error_kind) == ("ok", "contract_changed")
+    assert here.asked.count("tools/call") == 1
+
+
+async def test_such_a_server_that_was_late_is_kept_if_it_lives(tmp_path, monkeypatch):
+    source = f"""{SOURCE}
+import os
+def call(name, params):
+    if params["arguments"]["x"] == 13:
+        time.sleep(0.6)
+    return {{"content": [{{"type": "text", "text": str(os.getpid())}}]}}
+serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
+"""
+    async with Bench(tmp_path, monkeypatch).world(source) as world:
+        first = await world.call(1)
+        late = await world.call(13, timeout_s=0.3)
+        second = await world.call(2)
+    assert late.error_kind == "timeout_call"
+    assert said(first) == said(second) != ""
+
+
+async def test_a_result_that_asks_for_input_is_no_answer():
+    def ask_back(*_):
+        return {"resultType": "input_required", "inputRequests": {}}
+
+    with serve_script(stateless(tools=[CALLED], call=ask_back)) as here:
+        async with remote_world(here.url) as world:
+            found = await world.call(7, contract=BY)
+    assert (found.status, found.error_kind) == ("failed", "protocol_error")
+    assert "input_required" in (found.hint or "")
+
+
+# --- nothing for those that answer `initialize`
+
+
+def test_who_answers_the_handshake_is_asked_nothing_more():
+    with serve_script(make_good_script()) as here:
+        found = ask(here.url)
+    assert (found.status, found.protocol) == ("ok", "2025-06-18")
+    posts = [call.asks for call in here.calls if call.method == "POST"]
+    assert posts == ["initialize", "notifications/initialized", "tools/list"]
+
+
+def test_who_speaks_both_is_spoken_to_in_the_older_way():
+    with served(modern_app()) as url:
+        assert ask(url + "/mcp", "http").protocol == "2025-11-25"
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_bare_refusal_is_no_word_of_another_revision(status):
+    def refuses(call: Call) -> None:
+        call.say("no", status=status)
+
+    with serve_script(refuses) as here:
+        assert ask(here.url, "http").status == "failed"
+    assert here.asked == ["initialize"]
+
+
+# --- hostile ones
+
+NEITHER = """
+while True:
+    m = read()
+    if "id" in m:
+        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
+"""
+LOOP = """
+asked = 0
+while True:
+    m = read()
+    asked += 1
+    if asked > 8: send({"jsonrpc": "2.0", "id": m["id"], "result": {"tools": []}})
+    send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32022, "message": "another",
+          "data": {"supported": ["2026-07-28"], "requested": "x"}}})
+"""
+FOREIGN = f"{SOURCE}\nserve_stateless([], versions=('2099-01-01',))"
+GARBAGE = """
+while True:
+    m = read()
+    if m["method"] == "initialize":
+        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
+    else:
+        answer(m["id"], %s)
+"""
+SILENT = """
+while True:
+    m = read()
+    if m["method"] == "initialize":
+        send({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no such"}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [
+        (NEITHER, "protocol_error", "no such"),
+        (LOOP, "protocol_error", "another"),
+        (FOREIGN, "protocol_error", "2099-01-01"),
+        (GARBAGE % "{}", "protocol_error", "no such"),
+        (GARBAGE % "{'supportedVersions': 7, 'capabilities': []}", "protocol_error", "no such"),
+        (GARBAGE % "{'supportedVersions': ['x'] * 90000, 'capabilities': {}}", None, "'x', 'x'"),
+        (SILENT, "timeout_start", ""),
+        ("answer(read()['id'], {'protocolVersion': []}); read()", "protocol_error", ""),
+        ("answer(read()['id'], {'protocolVersion': '2026-07-28'}); read()", "protocol_error", ""),
+    ],
+    ids=["neither", "loop", "foreign", "empty", "garbage", "many", "silent", "odd", "unasked"],
+)
+def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, words):
+    require_sandbox()
+    found = probe_source(tmp_path, source)
+    assert (found.status, found.error_kind) == ("failed", kind or "protocol_error")
+    assert words in (found.hint or "")
+    assert len(found.hint or "") < 600
+
+
+def test_a_loop_of_versions_ends_after_three_requests():
+    def loops(call: Call) -> None:
+        data = {"supported": [VERSION], "requested": "x"}
+        error = {"code": -32022, "message": "another", "data": data}
+        call.json({"jsonrpc": "2.0", "id": call.message.get("id"), "error": error}, 400)
+
+    with serve_script(loops) as here:
+        found = ask(here.url, "http")
+    assert found.status == "failed"
+    assert here.asked == ["initialize", "server/discover", "server/discover"]

@@ -136,7 +136,7 @@ def _end_with_parent() -> None:
 
 
 def _run_task(task: Task, threads: int) -> Outcome:
-    _share_threads(threads)
+    _set_threads(threads)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _RUNNER[0].execute(task)
@@ -144,7 +144,7 @@ def _run_task(task: Task, threads: int) -> Outcome:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _share_threads(threads: int) -> None:
+def _set_threads(threads: int) -> None:
     """Of torch in this process, and of what it starts; what the user set wins."""
     if "OMP_NUM_THREADS" in _GIVEN:
         return

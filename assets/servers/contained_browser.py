@@ -29,7 +29,7 @@ from warehouse.network.egress import Connector
 
 BROWSER_POLICY = SandboxPolicy(
     backend="bubblewrap",
-    memory_mb=1536,  # two pages of the six marketplaces took 420
+    memory_mb=2048,  # the whole tree; a plain page took 390 to 620 (n=6)
     processes=512,  # threads: Chromium has 20 to 40 a process
     open_files=4096,
     cpu_s=86_400,  # it lives as long as its crawl; a page has its own deadline

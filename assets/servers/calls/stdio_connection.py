@@ -50,7 +50,7 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
         except SandboxUnavailable as error:
             raise _make_no_sandbox_failure(error) from None
         except LaunchRefused as error:
-            raise CallFailed("policy_denied", str(error), sent=False) from None
+            raise CallFailed(error.kind, str(error), sent=False) from None
         async with _hold_running(started, sandbox, listener, wanted) as line:
             yield line
 

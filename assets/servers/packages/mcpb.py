@@ -5,6 +5,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import make_value
 from warehouse.storage.untrusted_files import UnreadableFile, read_file
@@ -14,31 +16,43 @@ _MAX_BYTES = 1 << 20
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
+class _Config(BaseModel):
+    command: str | None = None
+    args: list[str | int | float] | None = None
+    env: dict[str, str | int | float] | None = None
+
+
+class _Server(BaseModel):
+    type: str | None = None
+    entry_point: str | None = None
+    mcp_config: _Config | None = None
+
+
+class _Manifest(BaseModel):
+    """What we read of a manifest; the rest of it is not looked at."""
+
+    server: _Server
+    user_config: dict[str, dict[str, Any]] | None = None
+
+
 def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     """{argv, env, placeholders} of an unpacked bundle, seen from inside the sandbox.
 
     What the manifest asks of its user becomes typed placeholders. Raises PackageError.
     """
     manifest = _read_manifest(folder)
-    server = manifest.get("server")
-    if not isinstance(server, dict):
-        raise PackageError("build_failed", "manifest.json has no `server`")
-    found = server.get("mcp_config")
-    config: dict[str, Any] = found if isinstance(found, dict) else {}
-    command, args = config.get("command"), config.get("args")
+    server, config = manifest.server, manifest.server.mcp_config or _Config()
+    command, args = config.command, config.args or []
     if not command:
-        command = {"python": "python", "node": "node"}.get(str(server.get("type")), "")
-        args = [f"${{__dirname}}/{server.get('entry_point')}"]
-    if not isinstance(command, str) or not isinstance(args or [], list):
-        raise PackageError(
-            "build_failed", "manifest.json: mcp_config.command is no string or args no list"
-        )
-    values, made_up = _user_values(manifest.get("user_config"))
-    words = [_fill_text(str(word), values) for word in [command, *(args or [])]]
+        command = {"python": "python", "node": "node"}.get(server.type or "", "")
+        args = [f"${{__dirname}}/{server.entry_point}"]
+    values, made_up = _user_values(manifest.user_config or {})
+    fill = _Filler(values)
+    words = [fill(str(word)) for word in [command, *args]]
     env = {
-        str(name): _fill_text(str(value), values)
-        for name, value in (config.get("env") or {}).items()
-        if re.fullmatch(r"[A-Za-z_]\w*", str(name))
+        name: fill(str(value))
+        for name, value in (config.env or {}).items()
+        if re.fullmatch(r"[A-Za-z_]\w*", name)
     }
     return {
         "argv": [_choose_program(words[0], python, node), *words[1:]],
@@ -47,22 +61,26 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     }
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> _Manifest:
     try:
         manifest = json.loads(read_file(folder, "manifest.json", _MAX_BYTES))
     except (UnreadableFile, ValueError, RecursionError) as error:
         raise PackageError("build_failed", f"no readable manifest.json: {error}") from error
-    if not isinstance(manifest, dict):
-        raise PackageError("build_failed", "manifest.json is not an object")
-    return manifest
+    try:
+        return _Manifest.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        # Of a union each member complains: the field stands before the member's name.
+        field = ".".join(str(part) for part in first["loc"] if part not in ("str", "int", "float"))
+        named = ascii(field)[1:-1][:120] or "all of it"
+        raise PackageError("no_recipe", f"manifest.json: {named}: {first['msg']}") from None
 
 
-def _user_values(config: Any) -> tuple[dict[str, str], list[str]]:
+def _user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
     """What `${user_config.NAME}` stands for: the manifest's default or a typed placeholder."""
     values: dict[str, str] = {}
     made_up: list[str] = []
-    for name, about in (config or {}).items() if isinstance(config, dict) else ():
-        about = about if isinstance(about, dict) else {}
+    for name, about in config.items():
         default = about.get("default")
         if isinstance(default, str | int | float | bool):
             text = str(default).lower() if isinstance(default, bool) else str(default)
@@ -70,14 +88,29 @@ def _user_values(config: Any) -> tuple[dict[str, str], list[str]]:
         elif about.get("required") or about.get("sensitive"):
             kind = str(about.get("type") or "string")
             wanted = f"{about.get('title') or ''} {about.get('description') or ''}"
-            values[f"user_config.{name}"] = make_value(str(name), wanted, kind)
+            values[f"user_config.{name}"] = make_value(name, wanted, kind)
             made_up.append(f"user_config:{name}")
     return values, sorted(made_up)
 
 
-def _fill_text(text: str, values: dict[str, str]) -> str:
-    known = {**values, "__dirname": SERVER, "HOME": "/home/user", "/": "/"}
-    return _PLACE.sub(lambda place: known.get(place[1], ""), text)
+class _Filler:
+    """Puts values in their places; all that they fill is bounded, or a default of 1 MB that is
+    named a thousand times would be 1 GB."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._known = {**values, "__dirname": SERVER, "HOME": "/home/user", "/": "/"}
+        self._left = _MAX_BYTES
+
+    def __call__(self, text: str) -> str:
+        return _PLACE.sub(self._take, text)
+
+    def _take(self, place: re.Match[str]) -> str:
+        value = self._known.get(place[1], "")
+        self._left -= len(value)
+        if self._left < 0:
+            found = f"manifest.json: its values fill more than {_MAX_BYTES:,} characters"
+            raise PackageError("no_recipe", found)
+        return value
 
 
 def _choose_program(word: str, python: str, node: str | None) -> str:

@@ -67,7 +67,7 @@ def probe(
     try:
         started = start(launch, policy)
     except LaunchRefused as error:
-        failure = Failure("policy_denied", str(error))
+        failure = Failure(error.kind, str(error))
         return ProbeResult("failed", failure.kind, failure.hint)
     with started as jailed:
         watchdog = Watchdog(jailed, policy)

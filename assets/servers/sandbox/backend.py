@@ -21,7 +21,16 @@ class SandboxUnavailable(RuntimeError):
 
 
 class LaunchRefused(ValueError):
-    """One launch that this backend cannot start safely: what of it, why, and what to do."""
+    """One launch that this backend cannot start safely: what of it, why, and what to do. kind: of
+    the failure taxonomy."""
+
+    kind = "policy_denied"
+
+
+class UnusableWords(LaunchRefused):
+    """An argument or variable that no program can be started with."""
+
+    kind = "no_recipe"
 
 
 @dataclass(frozen=True)

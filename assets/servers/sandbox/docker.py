@@ -79,6 +79,7 @@ class Docker:
             raise LaunchRefused(
                 f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned"
             )
+        environment.check_words(args, env)
         launch = Launch((), env, cwd="")
         words = self.arguments(launch, policy, [])
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}

@@ -3,8 +3,9 @@
 import os
 import random
 import re
+from collections.abc import Mapping, Sequence
 
-from assets.servers.sandbox.backend import LaunchRefused
+from assets.servers.sandbox.backend import LaunchRefused, UnusableWords
 from assets.servers.sandbox.spec import HOME, Launch, SandboxPolicy
 
 MIB = 1024 * 1024
@@ -15,6 +16,8 @@ ETC = (
     *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/fonts"),
     "/etc/pki",
 )
+# Linux: 128 KiB a word with its end, 2 MiB in all with the usual stack; the sandbox has words too.
+_LONGEST, _MOST = 131_071, 1_500_000
 _LOADER = re.compile(r"LD_.*|GCONV_PATH|GETCONF_DIR|GLIBC_TUNABLES|LOCPATH|MALLOC_.*|NLSPATH")
 _BASE = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -35,6 +38,26 @@ def build_environment(launch: Launch) -> dict[str, str]:
             f"variable {taken[0]}: it would load code ahead of the sandbox's limits"
         )
     return {**_BASE, **launch.env, "HOME": HOME}
+
+
+def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raises UnusableWords naming the argument or variable that no program can be started with."""
+    words = [(f"argument {place}", word) for place, word in enumerate(argv)]
+    words += [(f"variable {name[:80]!r}", f"{name}={value}") for name, value in env.items()]
+    total = 0
+    for named, word in words:
+        try:
+            size = len(os.fsencode(word))
+        except UnicodeEncodeError:
+            raise UnusableWords(f"{named}: half of a surrogate pair, which is no text") from None
+        if "\0" in word:
+            raise UnusableWords(f"{named}: a NUL character, which ends every argument")
+        total += size + 9  # its end, and a pointer to it
+        if size > _LONGEST or total > _MOST:
+            raise UnusableWords(
+                f"{named}: {size:,} bytes; a program takes {_LONGEST:,} in one argument or"
+                f" variable, and {_MOST:,} in all"
+            )
 
 
 def list_identity_files(uid: int) -> dict[str, str]:

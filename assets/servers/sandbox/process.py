@@ -12,6 +12,7 @@ from collections.abc import Callable
 from assets.servers.sandbox.backend import Backend, Command, SandboxUnavailable
 from assets.servers.sandbox.bubblewrap import Bubblewrap
 from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.environment import check_words
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.unsandboxed import Bare
 
@@ -53,11 +54,12 @@ def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
     """Starts a launch in a fresh sandbox, or what a backend made of one (`Docker.image_command`
     makes it of an image), with pipes on its three standard streams.
 
-    Raises SandboxUnavailable when this host cannot sandbox.
+    Raises SandboxUnavailable when this host cannot sandbox, and LaunchRefused.
     """
     if isinstance(launch, Command):
         command = launch
     else:
+        check_words(launch.argv, launch.env)
         command = choose_backend(policy).command(launch, policy)
     try:
         process = subprocess.Popen(

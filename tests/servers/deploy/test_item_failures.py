@@ -192,9 +192,16 @@ def test_any_bundle_has_a_row(world, host) -> None:
     frame = check_rows(run(world, found), found)
     assert len(frame) == len(found)
     assert set(frame["status"]) == {"failed"}
-    internal = frame.filter(frame["error_kind"] == "internal")["hint"].to_list()
-    assert internal
-    assert all("trace " in hint for hint in internal)
+    kinds = {row["server_id"].rpartition("/")[2]: row for row in frame.to_dicts()}
+    for name, kind, said in (
+        ("env_list", "no_recipe", "manifest.json: server.mcp_config.env: "),
+        ("nul", "no_recipe", "argument 1: a NUL character"),
+        ("surrogate", "no_recipe", "argument 1: half of a surrogate pair"),
+        ("long", "no_recipe", "argument 1: 200,000 bytes"),
+    ):
+        row = kinds[f"{name}.mcpb"]
+        assert (row["error_kind"], said in row["hint"]) == (kind, True), row["hint"]
+    assert "internal" not in set(frame["error_kind"])
     expectations = [one for one in DEPLOYMENTS_AUDIT.expectations if one.columns == ["error_kind"]]
     assert audit(frame, expectations).passed
 

@@ -80,7 +80,7 @@ class BM25:
         documents = np.array([place for place, _ in flat], np.int32)
         times = np.array([count for _, count in flat], np.float32)
         df = np.repeat(np.array(sizes, np.float32), sizes)
-        idf = np.log1p((len(texts) - df + 0.5) / (df + 0.5))
+        idf = _measure_rarity(df, len(texts))
         norm = times + _K1 * (1 - _B + _B * lengths[documents] / mean)
         return cls(
             terms={term: place for place, term in enumerate(ordered)},
@@ -111,14 +111,44 @@ class BM25:
         return out
 
     def bound_score(self, terms: Iterable[str]) -> float:
-        """The best any one document could score if it held every term at its heaviest."""
-        held = (self.terms[term] for term in terms if term in self.terms)
-        return float(sum(self._peaks[place] for place in held))
+        """What no document's score exceeds, however often it held every term."""
+        return (_K1 + 1) * self.sum_rarity(terms)
+
+    def sum_rarity(self, terms: Iterable[str]) -> float:
+        """IDF of the terms together; one that no document holds counts as the rarest there is."""
+        places = [self.terms.get(term) for term in terms]
+        held = [place for place in places if place is not None]
+        unknown = float(_measure_rarity(np.zeros(1, np.float32), self.size)[0])
+        return float(self._rarity[held].sum()) + unknown * (len(places) - len(held))
+
+    def match_rarity(self, terms: Iterable[str], documents: np.ndarray) -> np.ndarray:
+        """How alike the terms and the words of each of these documents are: the cosine of the two
+        sets weighed by IDF, float32 [documents], 0..1. Long on either side is unlike."""
+        terms, shared = list(terms), np.zeros(len(documents), np.float32)
+        for term in terms:
+            place = self.terms.get(term)
+            if place is not None:
+                shared[self._find_postings(place, documents)[1]] += self._rarity[place]
+        return shared / np.sqrt(np.maximum(self._masses[documents] * self.sum_rarity(terms), 1e-9))
 
     @cached_property
-    def _peaks(self) -> np.ndarray:
-        """The heaviest weight of each term, float32 [terms]."""
-        return np.maximum.reduceat(self.weights, self.starts[:-1]) if self.terms else self.weights
+    def _rarity(self) -> np.ndarray:
+        """IDF of each term, float32 [terms]."""
+        return _measure_rarity(np.diff(self.starts).astype(np.float32), self.size)
+
+    @cached_property
+    def _masses(self) -> np.ndarray:
+        """IDF of the terms of each document together, float32 [size]."""
+        each = np.repeat(self._rarity, np.diff(self.starts))
+        return np.bincount(self.documents, each, self.size).astype(np.float32)
+
+    def _find_postings(self, place: int, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the postings of the term at `place` would name each of the documents, and whether
+        they do, both [documents]."""
+        start, end = int(self.starts[place]), int(self.starts[place + 1])
+        held = self.documents[start:end]  # in rising order
+        at = np.minimum(np.searchsorted(held, documents), end - start - 1)
+        return start + at, held[at] == documents
 
     def find_shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
         """The query's words that each document holds, heaviest first: why it matched."""
@@ -127,9 +157,12 @@ class BM25:
             place = self.terms.get(term)
             if place is None:
                 continue
-            start, end = int(self.starts[place]), int(self.starts[place + 1])
-            held = self.documents[start:end]  # in rising order
-            at = np.minimum(np.searchsorted(held, documents), end - start - 1)
-            for which in np.flatnonzero(held[at] == documents).tolist():
-                found[which].append((float(self.weights[start + at[which]]), term))
+            at, held = self._find_postings(place, documents)
+            for which in np.flatnonzero(held).tolist():
+                found[which].append((float(self.weights[at[which]]), term))
         return [[term for _, term in sorted(of, reverse=True)] for of in found]
+
+
+def _measure_rarity(df: np.ndarray, size: int) -> np.ndarray:
+    """IDF of terms that stand in so many of `size` documents."""
+    return np.log1p((size - df + np.float32(0.5)) / (df + np.float32(0.5)))

@@ -70,11 +70,7 @@ def write_version(
 def _write_views(
     folder: Path, content: Content, embed: Embed, progress: Step
 ) -> dict[str, dict[str, Any]]:
-    names = [server.name for server in content.servers]
-    own = [
-        build_tool_views(contract, names[tool.server])
-        for tool, contract in zip(content.tools, content.contracts, strict=True)
-    ]
+    own = [build_tool_views(contract) for contract in content.contracts]
     held: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for tool, contract in zip(content.tools, content.contracts, strict=True):
         held[tool.server].append(contract)

@@ -5,7 +5,7 @@ that any of them is suitable.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from serving.index.errors import IndexBroken
 
 BUILT_IN = Path(__file__).with_name("fusion.json")
 TRAINED = Path(__file__).with_name("fusion_trained.json")
+FOREIGN = "foreign "  # before the name of a feature of a query in another script than Latin
 RELIABILITY = 0.6  # what all calls or none having worked moves a score: half a word's worth
 _PLACES = 6  # decimals kept of a probability
 
@@ -66,9 +67,14 @@ def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
     return fusion
 
 
-@lru_cache(maxsize=2)
-def built_in(trained: bool = False) -> Fusion:
+@lru_cache(maxsize=4)
+def built_in(trained: bool = False, latin: bool = True) -> Fusion:
     """The weights that ship with the program; the files say what they were fitted on. `trained`:
-    for the vectors of a trained adapter, which deserve more trust than the base model's."""
+    for the vectors of a trained adapter, which deserve more trust than the base model's. `latin`:
+    the encoder knows no other script, so that its cosines count less there."""
     path = TRAINED if trained else BUILT_IN
-    return read_fusion(json.loads(path.read_bytes()), str(path))
+    found = read_fusion(json.loads(path.read_bytes()), str(path))
+    if latin:
+        return found
+    kept = {name: of for name, of in found.weights.items() if not name.startswith(FOREIGN)}
+    return replace(found, weights=kept)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
+READS_LATIN = "minilm-l6-v2"  # in an embedder's id: its vectors know no script but Latin
 MERGED = "+"  # in an embedder's id: what follows is the digest of a trained adapter
 # The views that every query is held against, in one array: one product of 15,600 rows takes half
 # as long as three on two cores, where threads wait for each other after each.
@@ -118,7 +119,13 @@ class Index:
         where = f"router index {self.version[:12]}: reranker.json"
         if self.reranker is not None:
             return read_fusion(self.reranker, where)
-        return built_in(trained=MERGED in self.embedder)
+        latin = self.embedder.startswith(READS_LATIN)
+        return built_in(trained=MERGED in self.embedder, latin=latin)
+
+    @cached_property
+    def described(self) -> np.ndarray:
+        """Whether each server has a description of its own, bool [servers]."""
+        return np.array([bool(server.description.strip()) for server in self.servers])
 
     @cached_property
     def reliability(self) -> np.ndarray:

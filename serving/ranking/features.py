@@ -5,22 +5,20 @@ pool's best, so that weights fitted with one encoder hold for another. The first
 BM25 choose some hundred candidates; the other views are only looked at for those.
 """
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from assets.vectors.lexical import FUNCTION_WORDS
-from assets.vectors.texts import ASKED, FULL, SERVER_VIEWS, TOOL_VIEWS
-from serving.ranking.query_scores import Signals
+from assets.vectors.texts import ASKED, FULL, SERVER_VIEWS
+from serving.index.fusion import FOREIGN
+from serving.ranking.query_scores import TINY, Signals
 
 CANDIDATES = 300  # hold 82% of the right tools of the corpus among 12,600; 100 hold 75%
-_FIELDS = ("name", "about", "params")
-_TINY = 1e-6
-# A request in English is a third function words; fewer than this share, and it is in another
-# language or is no sentence, and the encoder knows little of it.
-_FUNCTION_SHARE = 0.15
-_TOKEN = re.compile(r"\w+")
+SERVER, WORDS, COVERAGE = "server", "joint words", "coverage"
+ABOUT, NAME = "about words", "name"
+LATIN_END = "\u024f"  # of the blocks of Latin letters; U+1E00 to U+1EFF hold more
+# In a script that the encoder does not know these two have another worth.
+_BY_SCRIPT = (FULL, WORDS)
 
 
 @dataclass(frozen=True)
@@ -30,47 +28,50 @@ class Candidates:
     places: np.ndarray
     features: dict[str, np.ndarray]
     rough: np.ndarray  # float32 [tools]
-    coverage: np.ndarray  # share of the question's word weight that each candidate could have
-
-
-FOREIGN = "foreign "  # before the name of a feature of a query in another language than English
 
 
 def choose_candidates(
     signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES
 ) -> Candidates:
     """The `most` best tools at first sight, in the order of their places, with their features."""
-    index, glimpse = signals.index, signals.glimpse
+    index = signals.index
     mean, spread = signals.standing(FULL)
-    standing = {name: signals.standing(name) for name in SERVER_VIEWS}
-    seen = [(glimpse[name] - np.float32(m)) / np.float32(s) for name, (m, s) in standing.items()]
-    server = _scale_values(signals.server_words)
-    words = signals.joint_words
-    best = max(float(words.max(initial=0.0)), _TINY)
-    above = np.float32(0.7) * np.maximum(*seen) + server - np.float32(mean / spread)
-    rough = glimpse[FULL] / np.float32(spread)
-    rough += above[index.server_of]
-    rough += words * np.float32(4 / best)
+    words, coverage = signals.words
+    rough = signals.glimpse[FULL] / np.float32(spread) + words * np.float32(4)
+    rough += (_score_servers(signals) - np.float32(mean / spread))[index.server_of]
     places = _choose_best(rough, mask, most)
     owners = index.server_of[places]
     own = (signals.exact(FULL, places) - mean) / spread
-    features = {FULL: own, "server words": server[owners]}
-    for name, (middle, wide) in standing.items():
-        features[name] = (signals.exact(name, owners) - middle) / wide
-    for name in TOOL_VIEWS[1:]:
-        features[name] = (signals.view(name, places) - mean) / spread
-    features["joint words"] = words[places] / best
-    for name in _FIELDS:
-        features[f"{name} words"] = _scale_values(signals.field(name))[places]
+    features = {
+        FULL: own,
+        SERVER: _measure_server(signals, owners),
+        WORDS: words[places],
+        COVERAGE: coverage[places],
+        ABOUT: _scale_values(signals.field("about"))[places],
+        NAME: signals.match_names(places),
+    }
     features |= _score_requests(signals, places, own, (mean, spread))
-    features["crowd"] = np.log(np.bincount(owners)[owners]).astype(np.float32)
-    foreign = np.float32(measure_foreignness(signals.tool_text))
-    if (
-        foreign
-    ):  # the encoder reads English: in another language each signal has a weight of its own
-        features |= {f"{FOREIGN}{name}": values * foreign for name, values in features.items()}
-    coverage = words[places] / max(signals.joint_most, _TINY)
-    return Candidates(places, features, rough, coverage)
+    if foreign := np.float32(measure_foreignness(signals.tool_text)):
+        features |= {f"{FOREIGN}{name}": features[name] * foreign for name in _BY_SCRIPT}
+    return Candidates(places, features, rough)
+
+
+def _score_servers(signals: Signals) -> np.ndarray:
+    """What each server adds at first sight, float32 [servers]: nothing without a description."""
+    standing = {name: signals.standing(name) for name in SERVER_VIEWS}
+    seen = [
+        (signals.glimpse[name] - np.float32(mean)) / np.float32(spread)
+        for name, (mean, spread) in standing.items()
+    ]
+    found = np.float32(0.7) * np.maximum(*seen) + _scale_values(signals.server_words)
+    return np.where(signals.described, found, np.float32(0))
+
+
+def _measure_server(signals: Signals, owners: np.ndarray) -> np.ndarray:
+    """Cosine to the listing of each candidate's server, 0 (as of a middling one) without any."""
+    mean, spread = signals.standing(SERVER)
+    cosine = (signals.exact(SERVER, owners) - mean) / spread
+    return np.where(signals.described[owners], cosine, np.float32(0))
 
 
 def weigh_evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
@@ -81,24 +82,21 @@ def weigh_evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
     top, best = order[0], float(scores[order[0]])
     tail = scores[order[1:]]
     near = float(scores[order[min(10, len(order) - 1)]])
+    seen = (FULL, SERVER, COVERAGE, NAME)
     return {
-        "full": float(found.features[FULL].max()),
-        "full of best": float(found.features[FULL][top]),
-        "server": float(max(found.features[name].max() for name in SERVER_VIEWS)),
-        "coverage": float(found.coverage.max()),
-        "coverage of best": float(found.coverage[top]),
-        "params of best": float(found.features["params words"][top]),
-        "server words of best": float(found.features["server words"][top]),
+        **{f"most {name}": float(found.features[name].max()) for name in seen},
+        **{f"{name} of best": float(found.features[name][top]) for name in seen},
+        "best": best,
         "lead": best - float(tail[0]) if len(tail) else 0.0,
         "lead of ten": best - near,
     }
 
 
 def measure_foreignness(text: str) -> float:
-    """0 for English sentences, up to 1 for text without any English function word."""
-    tokens = _TOKEN.findall(text.lower())
-    share = sum(token in FUNCTION_WORDS for token in tokens) / max(len(tokens), 1)
-    return max(0.0, 1 - share / _FUNCTION_SHARE)
+    """The share of the letters that stand in another script than Latin, 0..1."""
+    letters = [char for char in text if char.isalpha()]
+    foreign = sum(char > LATIN_END and not "\u1e00" <= char <= "\u1eff" for char in letters)
+    return foreign / max(len(letters), 1)
 
 
 def _score_requests(
@@ -129,4 +127,4 @@ def _choose_best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.n
 
 
 def _scale_values(values: np.ndarray) -> np.ndarray:
-    return values / max(float(values.max(initial=0.0)), _TINY)
+    return values / max(float(values.max(initial=0.0)), TINY)

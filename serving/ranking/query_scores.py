@@ -5,12 +5,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from assets.vectors.lexical import stem_words
+from assets.vectors.lexical import BM25, stem_words
 from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
 from serving.index.model import BLOCK, Index
 from serving.ranking.query import Ask
 
-# Rows of the views that the weights were fitted over (`benchmarks/router_fit.py`).
+TINY = 1e-6
+# Rows of a large pool, by whose best the spread of a small one's cosines is told (`standing`).
 FITTED_ROWS = {FULL: 12_600, "server": 1_482, "summary": 1_482}
 
 
@@ -75,10 +76,6 @@ class Signals:
         """BM25 of each tool's whole text, float32 [tools]."""
         return self.index.fields[ALL].score(self.tool_text)
 
-    def view(self, name: str, places: np.ndarray) -> np.ndarray:
-        """Cosines of the tool's text to the tools at `places`, by a view of one row each."""
-        return self.index.views[name].vectors[places] @ self.tool
-
     def servers(self, name: str) -> np.ndarray:
         """Cosine of the server's text to each server, float32 [servers]."""
         if self.server is self.tool:
@@ -91,24 +88,45 @@ class Signals:
         return self.index.fields[SERVER_FIELD].sum_scores(_split_terms(self.server_text))
 
     @cached_property
-    def joint_words(self) -> np.ndarray:
-        """BM25 of each tool's text together with its server's, float32 [tools]."""
-        return self.index.fields[JOINT].sum_scores(self._all_terms)
+    def described(self) -> np.ndarray:
+        """Which servers have a text to be held against, bool [servers]: those with a description,
+        and all where the question says what server it wants."""
+        return self.index.described | bool(self.ask.server)
 
-    @property
-    def joint_most(self) -> float:
-        """What a tool with every word of the question would have."""
-        return self.index.fields[JOINT].bound_score(self._all_terms)
+    @cached_property
+    def words(self) -> tuple[np.ndarray, np.ndarray]:
+        """BM25 of each tool as a share of the pool's best, and as a share of what no text could
+        exceed, both float32 [tools]. A tool's text stands together with its server's, and alone
+        where the server has no description: there it would be told by its tools once more."""
+        described = self.described[self.index.server_of]
+        parts = []
+        if described.any():
+            terms = {*_split_terms(self.tool_text), *_split_terms(self.server_text)}
+            parts.append(self._share_words(self.index.fields[JOINT], sorted(terms)))
+        if not described.all():
+            plain = self.index.fields[ALL]
+            parts.append(self._share_words(plain, plain.cut_query(self.tool_text), self.lexical))
+        if len(parts) == 1:
+            return parts[0]
+        (joint, joint_held), (alone, alone_held) = parts
+        return np.where(described, joint, alone), np.where(described, joint_held, alone_held)
+
+    def _share_words(
+        self, field: BM25, terms: list[str], known: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        scores = field.sum_scores(terms) if known is None else known
+        most = max(field.bound_score(terms), TINY)
+        return scores / max(float(scores.max(initial=0.0)), TINY), scores / np.float32(most)
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""
         return self.index.fields[name].sum_scores(_split_terms(self.tool_text))
 
-    @cached_property
-    def _all_terms(self) -> list[str]:
-        return sorted({*_split_terms(self.tool_text), *_split_terms(self.server_text)})
+    def match_names(self, places: np.ndarray) -> np.ndarray:
+        """How alike the question and the names of the tools at `places` are in words, 0..1."""
+        return self.index.fields["name"].match_rarity(_split_terms(self.tool_text), places)
 
-    def words(self, places: np.ndarray, most: int = 5) -> list[list[str]]:
+    def list_shared(self, places: np.ndarray, most: int = 5) -> list[list[str]]:
         """The words that the question has in common with each tool, heaviest first."""
         return [
             found[:most] for found in self.index.fields[ALL].find_shared(self.tool_text, places)

@@ -102,7 +102,7 @@ class Router:
 
     def _choose_shown(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
         heads = np.array([group[0] for group in groups], int)
-        words = signals.words(ranked.places[heads])
+        words = signals.list_shared(ranked.places[heads])
         parts = np.round(np.array([part[heads] for part in ranked.parts.values()], float), 4)
         rows = [dict(zip(ranked.parts, row, strict=True)) for row in parts.T.tolist()]
         return [

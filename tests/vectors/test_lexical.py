@@ -1,6 +1,7 @@
 """BM25: words of any script, the right document first, arrays that survive."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +33,23 @@ def test_scores_are_finite_and_not_negative(texts: list[str], query: str) -> Non
     assert scores.shape == (len(texts),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
+
+
+def test_names_are_alike_by_their_rare_words() -> None:
+    names = BM25.build(["get_user", "get_invoice", "get_user_invoice_list_page", "get", "__"])
+    documents = np.arange(5)
+    found = names.match_rarity(["get", "invoice"], documents)
+    assert found[1] == pytest.approx(1.0)
+    assert found[1] > max(found[2], found[3]) > min(found[2], found[3]) > found[4] == 0
+    assert names.match_rarity(["zebra"], documents).tolist() == [0.0] * 5
+    longer = names.match_rarity(["get", "invoice", "zebra", "lion"], documents)
+    assert longer[1] < found[1]  # much of the request is not in the name
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=6), st.text(max_size=40))
+def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts: list[str], query: str) -> None:
+    index = BM25.build(texts)
+    terms = index.cut_query(query)
+    alike = index.match_rarity(terms, np.arange(len(texts)))
+    assert ((alike >= 0) & (alike <= 1 + 1e-5)).all()
+    assert index.score(query).max() <= index.bound_score(terms) + 1e-4

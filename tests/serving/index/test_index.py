@@ -181,6 +181,5 @@ def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     held = store.count(VIEWS)
     grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
     second = make_router_index(tmp_path, Source(grown), store, "base", "r2")
-    # The new tool: its whole text and its server in front; its parameters are known already.
-    assert store.count(VIEWS) == held + 3  # and the summary by tools of its server
+    assert store.count(VIEWS) == held + 2  # the new tool, and the summary by tools of its server
     assert read_served_version(tmp_path) == second != first

@@ -1,0 +1,204 @@
+"""Fits the router's weights on many sets and prints what they are worth on sets left out.
+
+    python -m benchmarks.router_fit [--write] [--home DIR] [--tools N] [--requests N]
+        [--cases] [--ablate] [--test] [--retriever PATH]
+
+Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
+linear sum over the features of `serving/ranking/features.py` and one logistic over the evidence,
+every set with the same say; prints a line for each set by weights that saw neither it nor a set of
+its source. `--cases` adds pools of 30, one joint pool, undescribed servers, planted attackers and
+languages, `--ablate` what each feature and each set is worth, `--test` the table on the test sides,
+which nothing here is chosen by. `--write` writes `serving/index/fusion.json`, fitted on the fit
+sides of all sets, and the same weights as `fusion_trained.json`.
+
+With `--retriever` the vectors are an adapter's; `fusion_trained.json` alone is written. The adapter
+must not have learnt from the fit sides: its cosines are better there than anywhere else.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.embed import MiniLM
+from benchmarks.router_fit import cases, report
+from benchmarks.router_fit.left_out import compare_sets, drop_each, fit_apart, fit_without
+from benchmarks.router_fit.rows import Rows, collect_rows, open_index, read_signals
+from benchmarks.router_fit.sets import (
+    FIT,
+    HELD,
+    NAMES,
+    QuerySet,
+    check_sides,
+    choose_fitted,
+    read_set,
+    trim_set,
+)
+from benchmarks.router_fit.suitability import (
+    Evidence,
+    Suitability,
+    collect_evidence,
+    fit_suitability,
+    measure_suitability,
+)
+from benchmarks.router_index import Kept
+from benchmarks.shared_data import SHARED, require_paths
+from serving.index.fusion import BUILT_IN, FOREIGN, TRAINED, Fusion
+from serving.ranking.features import ABOUT, COVERAGE, FULL, NAME, SERVER, WORDS
+
+FEATURES = (
+    FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, f"{FOREIGN}{FULL}", f"{FOREIGN}{WORDS}",
+)  # fmt: skip
+ASKED = 0.37  # of the weight of `full`: no request of a set may stand in its own index
+EVIDENCE_EACH = 200  # requests of a set that the suitability is fitted on
+
+
+@dataclass
+class Work:
+    """What was read: sets, their rows, and how to read rows of another pool."""
+
+    home: Path
+    embedder: Kept
+    found: dict[str, QuerySet]
+    rows: dict[str, Rows]
+
+    def read(self, found: QuerySet) -> Rows:
+        """Rows of the requests of the fit side, or of all where it has none."""
+        index = open_index(found, self.home, self.embedder)
+        signals = read_signals(index, found.requests, self.embedder)
+        return collect_rows(index, found.requests, signals, FEATURES)
+
+    def read_evidence(self, name: str, weights: np.ndarray) -> Evidence:
+        """The set's evidence by weights that were fitted without it."""
+        found, rows = self.found[name], self.rows[name]
+        requests = found.requests[:EVIDENCE_EACH]
+        index = open_index(found, self.home, self.embedder)
+        signals = read_signals(index, requests, self.embedder)
+        fusion = make_fusion(weights)
+        x = collect_evidence(index, signals, rows.gold[:EVIDENCE_EACH], fusion)
+        sides, servers = zip(*((r.side, r.server) for r in requests), strict=True)
+        return Evidence(x, sides, servers)
+
+
+def main() -> None:
+    said = _parse()
+    require_paths(SHARED / "retrieval", SHARED / "corpus", SHARED / "smithery")
+    work = _read_all(said)
+    apart = fit_apart(work.rows)
+    lines = compare_sets(work.rows, apart)
+    print(report.tabulate_sets("Sets left out, fit sides", lines))
+    print("\n" + report.tabulate_deep(lines), flush=True)
+    if said.test:
+        tested = compare_sets(work.rows, apart, HELD)
+        print("\n" + report.tabulate_sets("Sets left out, test sides", tested))
+        print("\n" + report.tabulate_deep(tested), flush=True)
+    if said.cases:
+        _print_cases(work, apart)
+    if said.ablate:
+        of_features, of_sets = drop_each(work.rows, lines)
+        print("\n" + report.tabulate_worth("What each feature is worth", of_features))
+        print("\n" + report.tabulate_worth("What each set is worth", of_sets), flush=True)
+    evidence = {name: work.read_evidence(name, of) for name, of in apart.items()}
+    told = {
+        name: measure_suitability(fit_suitability(evidence, name), held.select(FIT))
+        for name, held in evidence.items()
+        if FIT in held.sides
+    }
+    print("\n" + report.tabulate_suitability(told))
+    made = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
+    print("\n" + json.dumps(made, indent=1))
+    if said.write:
+        write_files(made, trained=said.retriever is not None)
+
+
+def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
+    fitted = {
+        name: QuerySet(name, one.servers, tuple(r for r in one.requests if r.side == FIT))
+        for name, one in work.found.items()
+    }
+    for title, lines in (
+        ("By writing", cases.compare_languages(work.rows, apart)),
+        ("Pools of 30 tools", cases.compare_small_pools(fitted, apart, work.read)),
+        ("One joint pool", cases.compare_joint_pool(fitted, apart, work.read)),
+        ("Descriptions taken away", cases.compare_descriptions(fitted, apart, work.read)),
+        ("Attackers planted", cases.compare_attacked(fitted, apart, work.read)),
+    ):
+        print("\n" + report.tabulate_sets(title, lines), flush=True)
+
+
+def make_file(work: Work, weights: np.ndarray, suitable: Suitability) -> dict[str, Any]:
+    """What `serving/index/fusion.py` reads, and what it was fitted on."""
+    fitted = choose_fitted(work.rows, None)
+    counts = {n: sum(r.side == FIT for r in work.found[n].requests) for n in fitted}
+    by_name = dict(zip(FEATURES, np.round(weights, 4).tolist(), strict=True))
+    return {
+        "fitted_on": {
+            "requests": {name: count for name, count in counts.items() if count},
+            "tools": {name: work.found[name].tools for name in fitted if counts[name]},
+            "sides": "fit (training servers); every set has the same say",
+            "embedder": work.embedder.id,
+            "by": "python -m benchmarks.router_fit",
+        },
+        "weights": by_name | {"asked": round(ASKED * by_name[FULL], 4)},
+        "suitable": {
+            "weights": dict(
+                zip(suitable.names, np.round(suitable.weights, 4).tolist(), strict=True)
+            ),
+            "bias": round(suitable.bias, 4),
+            "threshold": round(suitable.threshold, 4),
+        },
+        "not_fitted": {"asked": f"{ASKED} of the weight of full, by hand"},
+    }
+
+
+def write_files(made: dict[str, Any], trained: bool) -> None:
+    """The file of this encoder. Those of the base stand in for an adapter's until they are fitted:
+    the same features on the same scale."""
+    if not trained:
+        BUILT_IN.write_text(json.dumps(made, indent=1) + "\n")
+        said = {"all": "the base model's weights: no adapter's vectors were fitted over these sets"}
+        made = {**made, "not_fitted": said | made["not_fitted"]}
+    TRAINED.write_text(json.dumps(made, indent=1) + "\n")
+
+
+def make_fusion(weights: np.ndarray) -> Fusion:
+    """The sum alone."""
+    return Fusion(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
+
+
+def _read_all(said: argparse.Namespace) -> Work:
+    embedder = Kept(MiniLM(said.retriever, threads=2), said.home)
+    work = Work(said.home, embedder, {}, {})
+    for name in said.sets:
+        found = read_set(name)
+        check_sides(found)
+        found = trim_set(found, said.tools, said.requests)
+        if not said.test and name != "corpus":
+            kept = tuple(request for request in found.requests if request.side == FIT)
+            found = QuerySet(name, found.servers, kept)
+        if found.requests:
+            work.found[name] = found
+            work.rows[name] = work.read(found)
+    return work
+
+
+def _parse() -> argparse.Namespace:
+    asking = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    asking.add_argument("--home", type=Path, default=Path("var/router_fit"))
+    asking.add_argument("--tools", type=int, default=2_500, help="at most so many a set")
+    asking.add_argument("--requests", type=int, default=400, help="at most so many a side")
+    asking.add_argument("--sets", nargs="+", default=NAMES, choices=NAMES)
+    asking.add_argument("--retriever", type=Path, help="an adapter's folder")
+    for name, why in (
+        ("write", "write the file of the weights"), ("test", "print the test sides too"),
+        ("cases", "other pools and languages"), ("ablate", "what features and sets are worth"),
+    ):  # fmt: skip
+        asking.add_argument(f"--{name}", action="store_true", help=why)
+    return asking.parse_args()
+
+
+if __name__ == "__main__":
+    main()

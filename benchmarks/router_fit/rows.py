@@ -1,0 +1,131 @@
+"""Requests against the index of a pool: features of every candidate, and what peers answer."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from assets.vectors.embed import Embedder
+from benchmarks.router_fit.sets import QuerySet, Request
+from serving.adhoc_source import read_source
+from serving.index.folder import build_index, load_index
+from serving.index.model import Index
+from serving.ranking.features import choose_candidates
+from serving.ranking.query import Ask, check_ask
+from serving.ranking.query_scores import Signals
+from serving.ranking.strategies import BY_NAME
+
+PEERS = ("dense", "bm25", "rrf", "mcp-zero")
+MEASURES = ("Recall@1", "Recall@5", "Recall@10", "MRR@10")
+_DEPTH = 60  # places of a peer that are looked at: ten after twins are one
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Requests of one pool with their candidates: x [requests, most, features]."""
+
+    requests: tuple[Request, ...]
+    names: tuple[str, ...]  # of the features
+    x: Array  # float32 [requests, most, features]
+    held: Array  # bool [requests, most]: a candidate stands here
+    right: Array  # bool [requests, most]: a right tool or a twin of one
+    twins: Array  # int [requests, most]: what the candidates are, twins alike; -1 for none
+    gold: tuple[frozenset[int], ...]  # what is right, as `twins` has it
+    peers: dict[str, Array]  # strategy -> measures [requests, 4]
+
+    def select(self, use: Array) -> "Rows":
+        """The rows where `use` holds."""
+        at = np.flatnonzero(use)
+        return Rows(
+            tuple(self.requests[i] for i in at), self.names, self.x[at], self.held[at],
+            self.right[at], self.twins[at], tuple(self.gold[i] for i in at),
+            {name: values[at] for name, values in self.peers.items()},
+        )  # fmt: skip
+
+    def keep_features(self, names: Sequence[str]) -> "Rows":
+        """The same with these features alone."""
+        kept = [self.names.index(name) for name in names]
+        return Rows(**{**vars(self), "names": tuple(names), "x": self.x[..., kept]})
+
+    def measure(self, weights: Array) -> Array:
+        """Measures [requests, 4] of the order by these weights."""
+        scores = np.where(self.held, self.x @ weights.astype(np.float32), -np.inf)
+        order = np.argsort(-np.round(scores.astype(np.float64), 6), axis=1, kind="stable")
+        found = np.take_along_axis(self.twins, order, 1)
+        rows = zip(found, self.gold, self.requests, strict=True)
+        return np.array([measure_order(row, gold, of.wants_all) for row, gold, of in rows])
+
+
+def measure_order(found: Array, gold: frozenset[int], wants_all: bool) -> tuple[float, ...]:
+    """Recall@1/5/10 and MRR@10 of one answer as `score/retrieval.py` has them; twins count once."""
+    shown = [tool for tool in dict.fromkeys(found.tolist()) if tool >= 0][:10]
+    places = [at for at, tool in enumerate(shown) if tool in gold]
+    wanted = len(gold) if wants_all else 1
+    recalls = [min(sum(at < k for at in places), wanted) / wanted for k in (1, 5, 10)]
+    return (*recalls, 1 / (places[0] + 1) if places else 0.0)
+
+
+def open_index(found: QuerySet, home: Path, embedder: Embedder) -> Index:
+    """The index of a set's pool; built once."""
+    place = home / "index" / found.name
+    place.mkdir(parents=True, exist_ok=True)
+    listed = place / "servers.jsonl"
+    listed.write_text("".join(json.dumps(row) + "\n" for row in found.servers), encoding="utf-8")
+    source, _ = read_source(listed)
+    version = build_index(place, source, embedder.embed, embedder=embedder.id)
+    return load_index(place, version)
+
+
+def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) -> list[Signals]:
+    """Each request read as the router reads it."""
+    asks = [check_ask(Ask(request.text))[0] for request in requests]
+    vectors = embedder.embed([ask.query or "" for ask in asks])
+    return [Signals(index, ask, v, v) for ask, v in zip(asks, vectors, strict=True)]
+
+
+def collect_rows(
+    index: Index, requests: Sequence[Request], signals: Sequence[Signals], names: Sequence[str]
+) -> Rows:
+    """Candidates, features by name (0 where a request has none of it) and peers."""
+    found = [choose_candidates(one, None) for one in signals]
+    most = max((len(one.places) for one in found), default=1)
+    shape = (len(requests), most)
+    x = np.zeros((*shape, len(names)), np.float32)
+    held, right = np.zeros(shape, bool), np.zeros(shape, bool)
+    twins = np.full(shape, -1)
+    gold = [
+        frozenset(index.twins[[index.places[tool] for tool in of.gold]].tolist()) for of in requests
+    ]
+    for row, one in enumerate(found):
+        size = len(one.places)
+        held[row, :size] = True
+        twins[row, :size] = index.twins[one.places]
+        right[row, :size] = np.isin(twins[row, :size], list(gold[row]))
+        none = np.zeros(size, np.float32)
+        x[row, :size] = np.stack([one.features.get(name, none) for name in names], -1)
+    peers = {name: _measure_peer(name, index, requests, signals, gold) for name in PEERS}
+    return Rows(tuple(requests), tuple(names), x, held, right, twins, tuple(gold), peers)
+
+
+def _measure_peer(
+    name: str,
+    index: Index,
+    requests: Sequence[Request],
+    signals: Sequence[Signals],
+    gold: Sequence[frozenset[int]],
+) -> Array:
+    answers = [index.twins[BY_NAME[name](one, None, _DEPTH).places] for one in signals]
+    rows = zip(answers, gold, requests, strict=True)
+    return np.array([measure_order(row, of, asked.wants_all) for row, of, asked in rows])
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Rows of several pools as far as a comparison needs them: requests and peers."""
+    requests = tuple(request for part in parts for request in part.requests)
+    peers = {name: np.concatenate([part.peers[name] for part in parts]) for name in PEERS}
+    none = np.zeros((len(requests), 0))
+    empty = none.astype(bool)
+    return Rows(requests, (), none[..., None], empty, empty, none, (), peers)

@@ -1,0 +1,201 @@
+"""The fit of the router's weights: every set with the same say, and no set judged by its own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
+from benchmarks.router_fit.pools import (
+    cut_small_pools,
+    hide_descriptions,
+    join_pools,
+    name_language,
+    plant_attackers,
+)
+from benchmarks.router_fit.rows import PEERS, Rows, measure_order
+from benchmarks.router_fit.sets import (
+    FIT,
+    HELD,
+    QuerySet,
+    Request,
+    check_sides,
+    choose_fitted,
+    trim_set,
+)
+from benchmarks.router_fit.suitability import find_quantile, measure_auroc
+from benchmarks.router_fit.weights import Block, fit_logistic, fit_ranking
+from tests.support.examples import examples
+
+
+def make_set(name: str = "set", servers: int = 12, tools: int = 3) -> QuerySet:
+    listed = [
+        {"qualified_name": f"s{at}", "overview": "A server", "tools": [
+            {"name": f"t{of}", "description": f"Does {of}"} for of in range(tools)]}
+        for at in range(servers)
+    ]  # fmt: skip
+    asked = [Request(f"do {at}", (f"s{at}::t0",), FIT if at % 2 else HELD) for at in range(servers)]
+    return QuerySet(name, tuple(listed), tuple(asked))
+
+
+def make_rows(signal: int, count: int = 40, side: str = FIT, seed: int = 0) -> Rows:
+    """Requests with four candidates; only the feature at `signal` knows the right one."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 4, 2)).astype(np.float32)
+    right = np.zeros((count, 4), bool)
+    right[np.arange(count), rng.integers(0, 4, count)] = True
+    x[..., signal] += 3 * right
+    requests = tuple(Request(f"q{at}", (f"s{at % 7}::t",), side) for at in range(count))
+    twins = np.tile(np.arange(4), (count, 1))
+    gold = tuple(frozenset([int(at)]) for at in right.argmax(1))
+    peers = {name: np.zeros((count, 4)) for name in PEERS}
+    return Rows(requests, ("a", "b"), x, np.ones_like(right), right, twins, gold, peers)
+
+
+def test_every_set_has_the_same_say_however_large_it_is() -> None:
+    blocks = [Block(r.x, r.held, r.right) for r in (make_rows(0, 30), make_rows(1, 30, seed=1))]
+    once = fit_ranking(blocks)
+    large = Block(*(np.concatenate([part] * 9) for part in vars(blocks[0]).values()))
+    assert fit_ranking([large, blocks[1]]) == pytest.approx(once, abs=1e-3)
+    often = fit_ranking([*[blocks[0]] * 9, blocks[1]])
+    assert often[0] / often[1] > 1.5 * once[0] / once[1]
+
+
+def test_the_fit_gives_its_weight_to_what_tells_the_right_tool() -> None:
+    found = fit_ranking([Block(r.x, r.held, r.right) for r in [make_rows(0)]])
+    assert found[0] > 1 > abs(found[1])
+
+
+def test_a_fit_without_a_right_candidate_is_refused() -> None:
+    rows = make_rows(0)
+    with pytest.raises(ValueError, match="no row holds a right candidate"):
+        fit_ranking([Block(rows.x, rows.held, np.zeros_like(rows.right))])
+
+
+def test_no_row_of_a_set_or_of_its_family_is_in_its_own_weights() -> None:
+    sets = {"tldr-en": make_rows(0), "tldr-i18n": make_rows(0, seed=1), "other": make_rows(1)}
+    apart = fit_apart(sets)
+    poisoned = make_rows(0)
+    poisoned.x[:] = np.nan
+    changed = fit_apart({**sets, "tldr-en": poisoned, "tldr-i18n": poisoned})
+    assert changed["tldr-en"] == pytest.approx(apart["tldr-en"])
+    assert changed["tldr-i18n"] == pytest.approx(apart["tldr-i18n"])
+    assert apart["other"][0] > apart["other"][1]
+    assert apart["tldr-en"][1] > apart["tldr-en"][0]
+
+
+def test_no_held_request_is_fitted_on() -> None:
+    fit, held = make_rows(0), make_rows(1, side=HELD)
+    both = replace(
+        fit, requests=fit.requests + held.requests, gold=fit.gold + held.gold,
+        x=np.concatenate([fit.x, np.full_like(held.x, np.nan)]),
+        **{n: np.concatenate([getattr(fit, n), getattr(held, n)])
+           for n in ("held", "right", "twins")},
+        peers={name: np.zeros((80, 4)) for name in PEERS},
+    )  # fmt: skip
+    assert fit_without({"a": both}, None) == pytest.approx(fit_without({"a": fit}, None))
+
+
+@given(st.sets(st.sampled_from(["sgd", "tldr-en", "tldr-i18n", "corpus", "nestful"])))
+def test_what_is_only_looked_at_is_never_fitted(names: set[str]) -> None:
+    assert "sgd" not in choose_fitted(names, None)
+    for left in names:
+        assert left not in choose_fitted(names, left)
+
+
+def test_a_server_on_both_sides_is_refused_by_name() -> None:
+    found = make_set()
+    check_sides(found)
+    wrong = replace(found, requests=(*found.requests, Request("x", ("s1::t1",), HELD)))
+    with pytest.raises(ValueError, match="s1 has requests on both sides"):
+        check_sides(wrong)
+
+
+@examples(40)
+@given(st.integers(1, 40), st.integers(1, 8))
+def test_a_trimmed_set_asks_only_for_what_it_kept(tools: int, requests: int) -> None:
+    found = trim_set(make_set(), tools, requests)
+    names = {server["qualified_name"] for server in found.servers}
+    assert found.tools <= max(tools, 3)
+    assert all(request.server in names for request in found.requests)
+    assert all(sum(r.side == side for r in found.requests) <= requests for side in (FIT, HELD))
+    assert found == trim_set(make_set(), tools, requests)
+
+
+@pytest.mark.parametrize(
+    ("found", "wants_all", "expected"),
+    [
+        ([3, 1, 2], False, (0.0, 1.0, 1.0, 0.5)),
+        ([7, 7, 1], False, (0.0, 1.0, 1.0, 0.5)),  # a twin takes no place of its own
+        ([1, 2, 3], True, (0.5, 1.0, 1.0, 1.0)),
+        ([-1, -1], False, (0.0, 0.0, 0.0, 0.0)),
+    ],
+)
+def test_an_order_is_measured_as_the_scorer_does(
+    found: Sequence[int], wants_all: bool, expected: tuple[float, ...]
+) -> None:
+    assert measure_order(np.array(found), frozenset([1, 2]), wants_all) == expected
+
+
+def test_a_set_of_one_server_is_compared() -> None:
+    rows = make_rows(0)
+    alone = replace(rows, requests=tuple(Request(r.text, ("s::t",)) for r in rows.requests))
+    line = compare("one", alone, alone.measure(np.array([1.0, 0.0])))
+    assert (line.servers, line.gain.low, line.gain.high) == (1, line.gain.value, line.gain.value)
+
+
+def test_small_pools_hold_the_tools_that_they_are_asked_for() -> None:
+    pools = cut_small_pools(make_set(), tools=9, count=3)
+    assert len(pools) == 3
+    assert all(pool.tools <= 9 for pool in pools)
+    held = [{server["qualified_name"] for server in pool.servers} for pool in pools]
+    assert not held[0] & held[1]
+    assert all(r.server in names for pool, names in zip(pools, held, strict=True)
+               for r in pool.requests)  # fmt: skip
+
+
+def test_a_joint_pool_keeps_servers_of_one_name_apart() -> None:
+    joint = join_pools([make_set("a"), make_set("b")], 5)
+    assert joint.tools == 72
+    assert [r.gold[0] for r in joint.requests[4:6]] == ["a/s4::t0", "b/s0::t0"]
+
+
+def test_descriptions_are_taken_from_some_servers_and_attackers_added() -> None:
+    found = make_set()
+    half = hide_descriptions(found, 0.5, "half")
+    assert 0 < sum("overview" in server for server in half.servers) < 12
+    assert not any("overview" in server for server in hide_descriptions(found, 1, "no").servers)
+    planted = plant_attackers(found, 2)
+    said = [server["tools"][0]["description"] for server in planted.servers[-2:]]
+    assert sorted("\n".join(said).split("\n")) == sorted(r.text for r in found.requests)
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "expected"),
+    [("turn on the light", "en-GB", "English"), ("Licht an", "de", "Latin script, other languages"),
+     ("включи свет", "ru", "Cyrillic, Greek"), ("打开灯", "", "Chinese, Japanese, Korean"),
+     ("!?", "", "Latin script")],
+)  # fmt: skip
+def test_a_request_is_told_by_its_writing(text: str, lang: str, expected: str) -> None:
+    assert name_language(Request(text, ("s::t",), lang=lang)) == expected
+
+
+def test_the_logistic_counts_rows_by_their_say() -> None:
+    x, y = np.array([[0.0], [1.0], [0.0], [1.0]]), np.array([0.0, 1.0, 1.0, 0.0])
+    rising, _ = fit_logistic(x, y, np.array([9.0, 9.0, 1.0, 1.0]))
+    falling, _ = fit_logistic(x, y, np.array([1.0, 1.0, 9.0, 9.0]))
+    assert rising[0] > 0 > falling[0]
+
+
+def test_auroc_counts_a_tie_as_half() -> None:
+    assert measure_auroc(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == 0.5
+    assert measure_auroc(np.array([2.0, 3.0, 1.0]), np.array([1.0, 1.0, 0.0])) == 1.0
+
+
+def test_a_quantile_is_of_the_weight() -> None:
+    values, say = np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0])
+    assert find_quantile(values, say, 0.5) == 1.0
+    assert find_quantile(values, say, 0.85) == 2.0

@@ -1,0 +1,136 @@
+"""What the sum is made of: names, words with and without a server's, scripts; and odd pools."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.index.folder import build_index, load_index
+from serving.index.fusion import FOREIGN, built_in
+from serving.index.model import Index, Source
+from serving.ranking.features import choose_candidates, measure_foreignness
+from serving.ranking.query import Ask, check_ask
+from serving.ranking.query_scores import Signals
+from serving.router import STRATEGIES, Router
+from tests.vectors.conftest import WordEmbedder, snapshot
+
+POOL = [
+    snapshot("npm:disk", "read_file", "Read one text file from disk"),
+    snapshot("npm:disk", "write_file", "Write one text file to disk"),
+    snapshot("npm:clock", "get_time", "Tell the time in a city"),
+    snapshot("npm:mail", "send_email", "Send an email to somebody"),
+]
+Make = Callable[..., Router]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    place, embedder = tmp_path_factory.mktemp("router"), WordEmbedder()
+
+    def made(rows: list[dict], described: dict[str, str] | None = None) -> Router:
+        servers = {name: {"description": of} for name, of in (described or {}).items()}
+        version = build_index(place, Source(rows, servers), embedder.embed, embedder="words")
+        return Router(load_index(place, version), embedder)
+
+    return made
+
+
+def read_features(router: Router, text: str) -> tuple[Index, dict[str, np.ndarray]]:
+    ask, _ = check_ask(Ask(text))
+    vector = router.encoder.embed([ask.query or ""])[0]
+    found = choose_candidates(Signals(router.index, ask, vector, vector), None)
+    order = np.argsort(found.places)
+    return router.index, {name: values[order] for name, values in found.features.items()}
+
+
+def test_a_server_without_a_description_adds_nothing(make: Make) -> None:
+    index, features = read_features(
+        make(POOL, {"npm:disk": "Files on a disk", "npm:mail": " "}), "read a file from disk"
+    )
+    told = dict(zip([tool.tool_id for tool in index.tools], features["server"], strict=True))
+    assert told["npm:mail::send_email"] == told["npm:clock::get_time"] == 0
+    assert told["npm:disk::read_file"] == told["npm:disk::write_file"] != 0
+
+
+def test_words_of_a_server_count_only_where_it_is_described(make: Make) -> None:
+    text = "harbour"  # stands in one server's name alone
+    rows = [snapshot("npm:harbour", "get_time", "Tell the time in a city"), *POOL]
+    _, bare = read_features(make(rows), text)
+    index, told = read_features(make(rows, {"npm:harbour": "Ships"}), text)
+    at = index.places["npm:harbour::get_time"]
+    assert bare["joint words"].max() == 0
+    assert told["joint words"][at] == 1
+    assert (np.delete(told["joint words"], at) == 0).all()
+
+
+@given(st.text(max_size=60))
+def test_every_feature_is_a_number_and_every_share_within_its_bounds(make: Make, text: str) -> None:
+    _, features = read_features(make(POOL, {"npm:disk": "Files"}), f"read {text}")
+    assert all(np.isfinite(values).all() for values in features.values())
+    for name in ("joint words", "coverage", "about words", "name"):
+        assert ((features[name] >= 0) & (features[name] <= 1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("read a file", 0.0), ("Schlüssel für Đà Nẵng", 0.0), ("天气", 1.0), ("ab вг", 0.5),
+     ("1 !", 0.0)],
+)  # fmt: skip
+def test_foreign_is_what_is_not_in_latin_letters(text: str, share: float) -> None:
+    assert measure_foreignness(text) == share
+
+
+def test_weights_for_other_scripts_are_of_an_encoder_that_reads_latin_alone() -> None:
+    assert any(name.startswith(FOREIGN) for name in built_in().weights)
+    assert not any(name.startswith(FOREIGN) for name in built_in(latin=False).weights)
+
+
+def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Make) -> None:
+    topics = ["invoice", "weather", "ticket", "train", "recipe", "song", "photo", "parcel", "visa",
+              "garden", "rocket", "museum", "guitar", "doctor", "bridge", "island"]  # fmt: skip
+    honest = [snapshot(f"npm:{of}", f"find_{of}", f"Find one {of} by its number") for of in topics]
+    asked = [f"find one {of} by number" for of in topics]
+    hostile = snapshot("npm:evil", "best_tool", "\n".join(asked))
+    for described in ({}, {"npm:evil": "\n".join(asked)}):
+        router = make([*honest, hostile], described)
+        for topic, text in zip(topics, asked, strict=True):
+            assert router.find(Ask(text, k=1)).hits[0].tool_id == f"npm:{topic}::find_{topic}"
+
+
+def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make: Make) -> None:
+    text = "send an email to somebody"
+    ranks = []
+    for times in (1, 40):
+        evil = snapshot("npm:evil", "best_tool", f"{text}. " * times)
+        _, features = read_features(make([*POOL, evil]), text)
+        ranks.append(features["coverage"][1])  # after npm:clock, before npm:mail and npm:disk
+    assert ranks[1] <= ranks[0] * 1.6
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        POOL[:1],
+        [snapshot("npm:one", f"tool_{at}", f"Does {at}") for at in range(5)],
+        [snapshot(f"npm:s{at}", f"name_{at}", "Send an email to somebody") for at in range(50)],
+        [snapshot("npm:odd", name, "Mail") for name in ("🙂", "__", "天气", "ชื่อ", "1")],
+        [snapshot(f"npm:s{at}", f"tool_{at}", "") for at in range(4)],
+    ],
+    ids=["one tool", "one server", "fifty names", "names without words", "no descriptions"],
+)
+def test_odd_pools_are_answered(make: Make, rows: list[dict]) -> None:
+    router = make(rows)
+    for text in ("send an email", "送信", "x " * 10_000, "tool 3"):
+        for strategy in STRATEGIES:
+            answer = router.find(Ask(text, k=3, strategy=strategy))
+            assert len(answer.hits) == min(3, len(rows))
+            assert 0 <= answer.suitable <= 1
+
+
+def test_long_names_do_not_win_by_their_length(make: Make) -> None:
+    rows = [*POOL, snapshot("npm:evil", "send_email_file_time_disk_city_read_write_text", "All")]
+    index, features = read_features(make(rows), "send an email")
+    names = dict(zip([tool.tool for tool in index.tools], features["name"], strict=True))
+    assert names["send_email"] == max(names.values()) > 0

@@ -16,11 +16,12 @@ import numpy as np
 
 from assets.vectors.embed import Embedder
 from serving.adhoc_source import read_source
+from serving.export import open_checked
 from serving.index.errors import IndexMissing
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from serving.ranking.query import check_ask
-from serving.router import Ask, BadQuery, Router, open_router
+from serving.router import Ask, BadQuery, Router
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
@@ -56,12 +57,14 @@ def index_command(
 def open_routed(
     place: Path, encoder: Embedder | None = None, progress: Progress | None = None
 ) -> Router:
-    """The router of the served index, or of the same tools embedded by another encoder.
+    """The router of the served index, or of the same tools embedded by another encoder. An exported
+    release is checked first, as `serve --place` does.
 
-    Raises IndexMissing, IndexBroken.
+    Raises IndexMissing, IndexBroken, BadExport.
     """
+    open_place = open_checked()
     if encoder is None:
-        return open_router(place)
+        return open_place(place, None)
     kept = place / _SOURCE
     if not kept.exists():
         raise IndexMissing(
@@ -69,7 +72,7 @@ def open_routed(
             " `toolmill index SERVERS.jsonl --out DIR --retriever PATH`"
         )
     version, _ = _build_into(place, _read_kept(kept), encoder, progress or Silent())
-    return open_router(place, version)
+    return open_place(place, version)
 
 
 def search_command(router: Router, ask: Ask) -> dict[str, Any]:

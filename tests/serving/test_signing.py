@@ -105,6 +105,8 @@ def test_a_release_that_is_not_as_exported_is_not_served(
         ServedRouter(release, open_checked()).current()
     code, _, err = run("serve", "--place", str(release), "--http", "--port", "0")
     assert (code, str(release) in err) == (1, True), err
+    code, out, err = run("search", "--index", str(release), "list files")
+    assert (code, out, str(release) in err) == (1, "", True), err
 
 
 def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: Path) -> None:

@@ -7,7 +7,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -83,12 +83,14 @@ def search_command(router: Router, ask: Ask) -> dict[str, Any]:
     return about | asdict(router.find(ask))
 
 
-def search_many(router: Router, rows: Iterable[str], ask: Ask) -> Iterator[dict[str, Any]]:
-    """One answer per query, in order; `ms` is a query's share of its batch. A query that cannot be
-    answered is an answer without hits that holds `error`. Raises BadQuery where the question itself
-    is wrong, as by its k."""
+def search_many(
+    router: Router, rows: Iterable[Mapping[str, str]], ask: Ask
+) -> Iterator[dict[str, Any]]:
+    """One answer per row {query, server, tool: any of them}, in order; `ms` is a row's share of its
+    batch. A row that cannot be answered is an answer without hits that holds `error`. Raises
+    BadQuery where the question itself is wrong, as by its k."""
     check_ask(replace(ask, query="any"))
-    asks = [replace(ask, query=query) for query in rows]
+    asks = [replace(ask, **row) for row in rows]
     for part in (asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)):
         refused = {at: why for at, one in enumerate(part) if (why := _find_refusal(one))}
         found = iter(router.find_many([one for at, one in enumerate(part) if at not in refused]))

@@ -127,6 +127,41 @@ def test_queries_of_a_file_are_answered_in_order(
     assert all(len(row["hits"]) == 1 and row["ms"] > 0 for row in rows)
 
 
+@pytest.mark.parametrize("strategy", ["ours", "mcp-zero"])
+def test_a_row_may_say_what_server_and_tool_it_wants(
+    index: Path, tmp_path: Path, strategy: str
+) -> None:
+    wanted = {"server": "a mailing service", "tool": "sends a letter"}
+    asked = written(tmp_path / "q.jsonl", wanted, {"tool": "sends a letter"}, {"instruction": "x"})
+    chosen = ("--index", index, "--strategy", strategy, "--json")
+    code, out, _ = run("search", *chosen, "--queries", asked)
+    both, tool, _ = [json.loads(line) for line in out.splitlines()]
+    alone = json.loads(run("search", *chosen, *(f"--{k}={v}" for k, v in wanted.items()))[1])
+    assert code == 0
+    assert [hit["score"] for hit in both["hits"]] == [hit["score"] for hit in alone["hits"]]
+    if strategy == "mcp-zero":  # of two servers, `ours` knows only which of them is nearer
+        assert [hit["score"] for hit in both["hits"]] != [hit["score"] for hit in tool["hits"]]
+
+
+def test_hits_as_good_as_the_last_come_too_and_those_far_behind_do_not(index: Path) -> None:
+    asked = ("search", "--index", index, "send an email to somebody", "--json", "-k", 3)
+    assert len(json.loads(run(*asked)[1])["hits"]) == 3
+    assert len(json.loads(run(*asked, "--trim")[1])["hits"]) == 1
+    code, _, err = run(*asked, "--stretch", "-1")
+    assert (code, "stretch is -1; expected 0 to 1,000" in err) == (1, True)
+
+
+@pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])
+def test_a_row_that_asks_nothing_is_named_by_its_line(
+    index: Path, tmp_path: Path, row: dict[str, object]
+) -> None:
+    asked = written(tmp_path / "q.jsonl", {"instruction": "time"}, row)
+    code, out, err = run("search", "--index", index, "--queries", asked)
+    assert (code, out) == (2, "")
+    assert "line 2" in err
+    assert "`instruction`, `server` or `tool`" in err
+
+
 def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path) -> None:
     asked = written(
         tmp_path / "q.jsonl", {"instruction": "time"}, {"instruction": " "}, {"instruction": "mail"}

@@ -46,12 +46,17 @@ def search(
     server: Annotated[str | None, typer.Option(help="what kind of server, in words")] = None,
     tool: Annotated[str | None, typer.Option(help="what the tool does, in words")] = None,
     queries: Annotated[
-        Path | None, typer.Option(help="JSON Lines with `instruction`; one answer a line, in order")
+        Path | None,
+        typer.Option(help="JSON Lines with `instruction`, `server` or `tool`; an answer a line"),
     ] = None,
     place: Annotated[
         Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
     ] = None,
     k: Annotated[int, typer.Option("-k", help="most hits, 1 to 1000")] = 5,
+    stretch: Annotated[int, typer.Option(help="up to so many more, as good as the last")] = 0,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="leave out hits far behind the first")
+    ] = False,
     strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
     retriever: Retriever = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -65,9 +70,10 @@ def search(
 
     encoder = _open_encoder(retriever, "minilm") if retriever else None
     where = place or load_settings().home_path()
-    asked = None if queries is None else list(_read_instructions(queries))
+    asked = None if queries is None else _read_queries(queries)
     router = open_routed(where, encoder, report_lines())
-    ask = Ask(query=query, server=server, tool=tool, k=k, strategy=strategy)
+    more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
+    ask = Ask(query=query, server=server, tool=tool, **more)
     if asked is not None:
         wrong = 0
         for answer in search_many(router, asked, ask):
@@ -90,15 +96,19 @@ def _open_encoder(retriever: Path | None, spec: str) -> "Embedder":
     return MiniLM(retriever)
 
 
-def _read_instructions(path: Path) -> list[str]:
-    """The queries of a file, read whole before anything is answered."""
+def _read_queries(path: Path) -> list[dict[str, str]]:
+    """The questions of a file, read whole before anything is answered."""
     from warehouse.user_files import read_json_lines
 
+    parts = {"instruction": "query", "server": "server", "tool": "tool"}
     found = []
     for number, row in read_json_lines(path):
-        if not isinstance(row.get("instruction"), str):
-            raise UnusableInput(f"{path}, line {number}: no `instruction`, expected a text")
-        found.append(row["instruction"])
+        said = {parts[name]: row[name] for name in parts if row.get(name) is not None}
+        if not said or not all(isinstance(text, str) for text in said.values()):
+            raise UnusableInput(
+                f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"
+            )
+        found.append(said)
     return found
 
 

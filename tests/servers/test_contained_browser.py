@@ -158,3 +158,23 @@ def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) ->
     with site(lambda *_: Answer("")) as here:
         browse(here.url, read, open_browser_sandbox)
     assert here.paths == []
+
+
+ASKING = """<html><body><script>
+  const far = "http://127.0.0.1:9/" + "x".repeat(400000); let n = 0;
+  setInterval(() => { if (n++ < 400) fetch(far + n, {mode: "no-cors"}).catch(() => 0) }, 1)
+  </script></body></html>"""
+
+
+@needs_chromium
+def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here() -> None:
+    """A page's requests pass through us, where no limit of the browser counts."""
+    with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:
+
+        async def read(browser: Browser) -> None:
+            with pytest.raises(CrawlError, match="asks for more than 1,000 requests"):
+                await browser.render_html(f"{here.url}/x", "pre")
+            assert browser.refused <= {"127.0.0.1:9"}
+            assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
+
+        browse(here.url, read, open_browser_sandbox)

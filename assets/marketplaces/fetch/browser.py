@@ -15,13 +15,14 @@ from assets.marketplaces.fetch.errors import (
     make_too_large,
     make_unreachable,
 )
+from assets.marketplaces.fetch.page_requests import PageRequests
 from assets.marketplaces.policy import Contained, CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
 
-_SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
 _READY_MS = 5000
 _PAGE_S = 30.0  # beyond the time-outs of a page: one whose script never rests answers no question
 _CLOSE_S = 5.0
+_REFUSED = 16  # hosts kept of one page
 _PAGES = 2  # at once: a page is a process, and a crawl shares the machine with sandboxes
 _ARGS = (
     "--disable-background-networking",
@@ -42,7 +43,7 @@ class Browser:
         self.policy = policy
         self.hosts = {urlsplit(site).netloc for site in self._list_sites()}
         self.requests = 0
-        self.blocked: list[str] = []
+        self.refused: set[str] = set()  # hosts that a page asked and nobody reached
         self.contained: Contained | None = None
         self._turn = asyncio.Semaphore(_PAGES)
         self._starting = asyncio.Lock()
@@ -86,13 +87,14 @@ class Browser:
     async def _render_html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import Error
 
-        context = None
+        context = asked = None
         try:
             context = await self._browser.new_context(
                 user_agent=self.policy.user_agent, service_workers="block", accept_downloads=False
             )
             context.set_default_timeout(self.policy.timeout_s * 1000)
-            await context.route("**/*", self._admit)
+            asked = PageRequests(self.hosts, context)
+            await context.route("**/*", asked.admit)
             page = await context.new_page()
             response = await page.goto(url, wait_until="domcontentloaded")
             if response is None or response.status != 200:
@@ -101,8 +103,13 @@ class Browser:
                 raise CrawlError("http_status", url, found, "200", "try later", status=status)
             return await self._read_document(page, url, ready)
         except Error as error:
+            if asked is not None:
+                asked.check(url)
             raise self._explain_failure(url, error) from error
         finally:
+            if asked is not None:
+                self.requests += asked.made
+                self.refused |= set(sorted(asked.refused)[:_REFUSED])
             if context is not None:
                 with suppress(Error, TimeoutError):
                     async with asyncio.timeout(_CLOSE_S):
@@ -127,19 +134,6 @@ class Browser:
         if len(html) > (cap := self.policy.max_body_bytes):
             raise make_too_large(url, f"{len(html):,} characters of rendered HTML", cap)
         return html, complete
-
-    async def _admit(self, route: Any) -> None:
-        """Lets a request through to the marketplace's own hosts only, and only what a page
-        needs."""
-        request = route.request
-        if urlsplit(request.url).netloc not in self.hosts:
-            self.blocked.append(request.url)
-            await route.abort("blockedbyclient")
-        elif request.resource_type in _SKIPPED:
-            await route.abort("blockedbyclient")
-        else:
-            self.requests += 1
-            await route.continue_()
 
     async def _start(self, url: str) -> None:
         if self._browser is not None:

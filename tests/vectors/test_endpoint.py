@@ -172,11 +172,13 @@ def test_a_key_is_needed_at_openai_and_must_be_one() -> None:
     assert "cret" not in str(caught.value).replace("secret", "")
 
 
+@pytest.mark.parametrize("setting", ["EMBEDDER", "OPENAI"])
 def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EMBEDDER_API_KEY", KEY)
     with embeddings_endpoint() as endpoint:
+        monkeypatch.setenv(f"{setting}_BASE_URL", f"{endpoint.url}/")
+        monkeypatch.setenv(f"{setting}_API_KEY", KEY)
         made = open_embedder(f"openai:small@{endpoint.url}")
         folder = save_encoder(made, tmp_path)
         asked = len(endpoint.asked)
@@ -188,26 +190,39 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
     card = (folder / "encoder.json").read_text()
     assert KEY not in card
-    assert json.loads(card)["api_key_env"] == "EMBEDDER_API_KEY"
+    assert "API_KEY" not in card
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "HOME"])
-def test_a_third_party_card_gets_no_key_but_its_own(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDER_API_KEY"])
+@pytest.mark.parametrize("named", [None, "http://127.0.0.1:9/v1"])
+def test_a_third_party_card_chooses_neither_address_nor_key(
+    variable: str, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(variable, KEY)
     with embeddings_endpoint() as endpoint:
         made = open_embedder(f"openai:small@{endpoint.url}")
         card = save_encoder(made, tmp_path) / "encoder.json"
-        card.write_text(card.read_text().replace("EMBEDDER_API_KEY", variable))
+        card.write_text(json.dumps({**json.loads(card.read_text()), "api_key_env": variable}))
+        monkeypatch.setenv(variable, KEY)
+        if named:
+            monkeypatch.setenv("OPENAI_BASE_URL", named)
         asked = len(endpoint.asked)
-        with pytest.raises(BadEmbedder, match=f"wants '{variable}' to be sent"):
+        with pytest.raises(BadEmbedder, match="EMBEDDER_BASE_URL") as refused:
             open_encoder(tmp_path, made.id)
         assert len(endpoint.asked) == asked
+        assert endpoint.url in str(refused.value)
+        monkeypatch.delenv(variable)
+        monkeypatch.setenv("UNRELATED_API_KEY", KEY)
+        monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)  # the user names it: no key of others
+        card.write_text(card.read_text().replace(variable, "UNRELATED_API_KEY"))
+        open_encoder(tmp_path, made.id).embed(["x"])
+        assert "authorization" not in endpoint.asked[-1][1]
 
 
-def test_a_card_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_card_of_another_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with embeddings_endpoint() as endpoint:
+        monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)
         made = open_embedder(f"openai:small@{endpoint.url}")
         card = save_encoder(made, tmp_path) / "encoder.json"
         card.write_text(card.read_text().replace('"model": "small"', '"model": "large"'))

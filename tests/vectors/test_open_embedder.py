@@ -62,9 +62,16 @@ def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
     assert _digest_model(sentence._model)[:16] == before
 
 
-def test_it_is_saved_as_the_place_of_its_weights(sentence: SentenceEncoder, tmp_path: Path) -> None:
+def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
+    sentence: SentenceEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
+    for named in ("", "some/other", str(tmp_path)):
+        monkeypatch.setenv("EMBEDDER_MODEL", named)
+        with pytest.raises(BadEmbedder, match="set EMBEDDER_MODEL to it"):
+            open_encoder(tmp_path, sentence.id, threads=1)
+    monkeypatch.setenv("EMBEDDER_MODEL", str(find_base_path()))
     again = open_encoder(tmp_path, sentence.id, threads=1)
     assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
     card = folder / "encoder.json"

@@ -18,12 +18,11 @@ def open_embedder(
     threads: int | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
-    api_key_env: str | None = None,
     timeout_s: float = 30.0,
 ) -> Embedder:
     """The embedder that `spec` names (SPECS).
 
-    The last four are of `openai:`. Without `base_url` the one in the spec counts, then
+    The last three are of `openai:`. Without `base_url` the one in the spec counts, then
     OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other
     host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
     """
@@ -44,7 +43,6 @@ def open_embedder(
             model,
             base_url=base_url or where,
             api_key=api_key,
-            api_key_env=api_key_env,
             timeout_s=timeout_s,
         )
     raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")

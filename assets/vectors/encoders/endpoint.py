@@ -1,8 +1,8 @@
 """Any OpenAI-compatible `/embeddings` endpoint as an embedder.
 
 The key is read from the environment and is neither in an id, nor in an error, nor in a saved
-encoder; a saved encoder names the variable. Somebody else may have written that file, so it can
-name neither a variable that is no API key nor take OpenAI's key to another host.
+encoder. Somebody else may have written a saved encoder: it is opened only at an address that the
+user's settings name, with the key of that setting.
 """
 
 import os
@@ -45,19 +45,18 @@ class EndpointEncoder:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        api_key_env: str | None = None,
         dim: int | None = None,
         timeout_s: float = 30.0,
         backoff_s: float = BACKOFF_S,
     ) -> None:
         self.model = model
         self.base_url = _check_url(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        self.api_key_env = api_key_env or _choose_variable(self.base_url)
-        key = (api_key or os.environ.get(self.api_key_env, "")).strip()
+        variable = _choose_variable(self.base_url)
+        key = (api_key or os.environ.get(variable, "")).strip()
         if not key and self.base_url == OPENAI:
-            raise BadEmbedder(f"openai:{model}: no key; set {self.api_key_env}")
+            raise BadEmbedder(f"openai:{model}: no key; set {variable}")
         if not re.fullmatch("[!-~]*", key):  # said here, because the client's own error shows it
-            raise BadEmbedder(f"openai:{model}: the key in {self.api_key_env} is no line of ASCII")
+            raise BadEmbedder(f"openai:{model}: the key in {variable} is no line of ASCII")
         self._wire = Wire(self.base_url, key, timeout_s=timeout_s, backoff_s=backoff_s)
         self.dim = dim or len(self._read_vectors(["dimension"])[0])
         host = urlsplit(self.base_url).netloc
@@ -66,14 +65,7 @@ class EndpointEncoder:
 
     def saved(self) -> Saved:
         """How to reach it, without the key."""
-        return Saved(
-            {
-                "kind": "openai",
-                "model": self.model,
-                "base_url": self.base_url,
-                "api_key_env": self.api_key_env,
-            }
-        )
+        return Saved({"kind": "openai", "model": self.model, "base_url": self.base_url})
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Unit vectors [len(texts), dim]; a text that is given twice is asked for once."""
@@ -135,23 +127,27 @@ class EndpointEncoder:
 
 
 def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
-    """The endpoint that a saved encoder names. Raises BadEmbedder."""
-    base_url, variable = _check_url(card["base_url"]), card["api_key_env"]
-    ours = base_url in (OPENAI, (os.environ.get("OPENAI_BASE_URL") or "").rstrip("/"))
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]*_API_KEY", variable) or (
-        variable == OPENAI_KEY and not ours
-    ):
+    """The endpoint that a saved encoder names, where the user's own settings name it too: somebody
+    else may have written the file. Raises BadEmbedder."""
+    base_url = _check_url(card["base_url"])
+    if base_url not in _read_own_keys():
         raise BadEmbedder(
-            f"{card['id']}: encoder.json wants {variable!r} to be sent to {base_url}; expected"
-            f" a variable that ends in _API_KEY, and {OPENAI_KEY} only for OpenAI or"
-            " OPENAI_BASE_URL. Set OPENAI_BASE_URL to that address if it is yours"
+            f"{card['id']!r:.120}: its encoder.json asks for {base_url!r:.120}, which none of your"
+            " settings names; no query and no key was sent. If that address is yours, set"
+            " EMBEDDER_BASE_URL to it (its key: EMBEDDER_API_KEY)"
         )
-    return EndpointEncoder(card["model"], base_url=base_url, api_key_env=variable, dim=card["dim"])
+    return EndpointEncoder(card["model"], base_url=base_url, dim=card["dim"])
+
+
+def _read_own_keys() -> dict[str, str]:
+    """The addresses that the user's settings name, and which variable holds the key of each."""
+    own = {(os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/"): OPENAI_KEY}
+    named = (os.environ.get("EMBEDDER_BASE_URL") or "").rstrip("/")
+    return {**own, named: OTHER_KEY} if named else own
 
 
 def _choose_variable(base_url: str) -> str:
-    own = (os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
-    return OPENAI_KEY if base_url in (OPENAI, own) else OTHER_KEY
+    return _read_own_keys().get(base_url, OPENAI_KEY if base_url == OPENAI else OTHER_KEY)
 
 
 def _check_url(base_url: str) -> str:

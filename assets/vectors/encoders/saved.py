@@ -131,9 +131,9 @@ def _open_saved(
         from assets.vectors.encoders.endpoint import reopen_endpoint
 
         return reopen_endpoint(card)
-    from assets.vectors.encoders.sentence import SentenceEncoder
+    from assets.vectors.encoders.sentence import reopen_sentence
 
-    return SentenceEncoder(card["model"], threads=threads)
+    return reopen_sentence(card, threads)
 
 
 def _write_encoder(embedder: Savable, folder: Path) -> None:
@@ -156,7 +156,7 @@ def _find_flaw(folder: Path, embedder_id: str) -> str | None:
         card = _read_card(folder)
     except FileNotFoundError:
         return f"half-written, it has no {_CARD}"
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         return f"{_CARD} cannot be read ({error})"
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         found = card.get("format") if isinstance(card, dict) else type(card).__name__
@@ -169,7 +169,7 @@ def _find_flaw(folder: Path, embedder_id: str) -> str | None:
 def _find_odd_fact(card: dict[str, Any]) -> str | None:
     wanted: dict[str, dict[str, type]] = {
         "onnx": {"max_tokens": int, "precision": str},
-        "openai": {"model": str, "base_url": str, "api_key_env": str},
+        "openai": {"model": str, "base_url": str},
         "sentence-transformers": {"model": str},
     }
     kind = card.get("kind")

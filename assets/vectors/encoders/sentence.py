@@ -1,6 +1,7 @@
 """Any sentence-transformers model as an embedder; needs torch and sentence-transformers."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -74,6 +75,19 @@ class SentenceEncoder:
             if on_done:
                 on_done(start + len(part), len(due))
         return out[[places[text] for text in texts]]
+
+
+def reopen_sentence(card: dict[str, Any], threads: int | None) -> SentenceEncoder:
+    """The model that a saved encoder names, where the user's EMBEDDER_MODEL names it too: somebody
+    else may have written the file, and a model's folder can hold code. Raises BadEmbedder."""
+    model, own = card["model"], os.environ.get("EMBEDDER_MODEL", "").strip()
+    if own != model and not (own and Path(own).is_dir() and str(Path(own).resolve()) == model):
+        raise BadEmbedder(
+            f"{card['id']!r:.120}: its encoder.json asks for the sentence-transformers model"
+            f" {model!r:.120}, which you did not name; nothing of it was opened. If you trust that"
+            " model, set EMBEDDER_MODEL to it"
+        )
+    return SentenceEncoder(own, threads=threads)
 
 
 def _digest_model(model: Any) -> str:

@@ -1,12 +1,11 @@
 """What of a hit stands in a model's prompt, and about how many tokens that is."""
 
 import json
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.ranking.query import Hit
+from warehouse.sanitize.unseen import drop_unseen
 
 LONGEST = 200  # characters of a description in a line
 _LONGEST_SCHEMA = 6_000  # of the parameters of one tool: 99% of real contracts are shorter
@@ -51,8 +50,7 @@ def estimate_tokens(text: str) -> int:
 def make_one_line(text: str) -> str:
     """Third-party text as one line of visible characters, so that it cannot look like lines of
     the prompt around it."""
-    text = re.sub(r"\s+", " ", text)
-    return "".join(char for char in text if not unicodedata.category(char).startswith("C")).strip()
+    return " ".join(drop_unseen(text).split())
 
 
 def _shorten_text(text: str, most: int) -> str:

@@ -25,6 +25,7 @@ from warehouse.sanitize.secret_names import (
     is_secret_name,
     split_words,
 )
+from warehouse.sanitize.unseen import drop_unseen
 
 __all__ = [
     "MARK",
@@ -62,12 +63,20 @@ def redact_issued_keys(value: Any) -> Any:
 
     def copy(item: Any, _under: str) -> Any:
         if isinstance(item, str):
-            return _cut_spans(item, list(find_issued_keys(item)))
+            return _cut_issued_keys(item)
         if isinstance(item, dict):
-            return {_cut_spans(key, list(find_issued_keys(key))): one for key, one in item.items()}
+            return {_cut_issued_keys(key): one for key, one in item.items()}
         return list(item) if isinstance(item, list) else item
 
     return rebuild(value, copy)
+
+
+def _cut_issued_keys(text: str) -> str:
+    """The text without issued keys; where unseen characters part one, without those either."""
+    clean = _cut_spans(text, list(find_issued_keys(text)))
+    bare = drop_unseen(clean)
+    spans = [] if bare == clean else list(find_issued_keys(bare))
+    return _cut_spans(bare, spans) if spans else clean
 
 
 def _cut_spans(text: str, spans: list[Span]) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from warehouse.sanitize.nested import rebuild
+from warehouse.sanitize.unseen import drop_unseen
 
 SHORTEST = 6  # of a secret; shorter ones stand in texts by chance
 _PIECE = 128  # a private key of 2,000 characters is looked for piece by piece
@@ -53,7 +54,14 @@ class Scrubber:
         return list(value) if isinstance(value, list | tuple) else self.scrub_text(str(value))
 
     def scrub_text(self, text: str) -> str:
-        """A text without the secrets."""
+        """A text without the secrets; one that hides a secret behind unseen characters loses
+        those."""
+        clean = self._scrub_seen(text)
+        bare = drop_unseen(clean)
+        scrubbed = clean if bare == clean else self._scrub_seen(bare)
+        return clean if scrubbed in (clean, bare) else scrubbed
+
+    def _scrub_seen(self, text: str) -> str:
         if self._pattern is None:
             return text
         for _ in range(4):  # a label and what stood beside it may spell a secret again
@@ -85,7 +93,9 @@ def _split_secrets(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 pieces = [*cuts, one[-_PIECE:]]
             else:
                 pieces = [one]
-            yield from ((piece, name) for piece in pieces if len(piece) >= SHORTEST)
+            for piece in pieces:
+                forms = dict.fromkeys((piece, drop_unseen(piece)))
+                yield from ((form, name) for form in forms if len(form) >= SHORTEST)
 
 
 def _decode_basic(token: str) -> list[str]:

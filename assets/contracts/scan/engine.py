@@ -1,9 +1,9 @@
 """Engine: all rules over all texts of a tool, and what several findings mean together."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from assets.contracts.scan.rules.marks import find_marks
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.scan.text.normalise import collect_words, split_words
 from assets.contracts.scan.text.phrases import Ideas, find_ideas
+from warehouse.sanitize.unseen import find_seen
 from warehouse.storage.digest import digest_sources
 
-FINDINGS_CAP = 200  # of one tool
+KEPT_CAP = 50  # findings of one rule and severity that are kept of one tool; all are looked for
 
 
 # What says nothing of one version alone is left to the comparison of two.
@@ -71,14 +72,39 @@ def scan_contents(
 ) -> list[Finding]:
     """The findings of a tool of that name, or of some of its texts."""
     own = own | {name} | {text.parameter for text in contents.texts}
-    about = split_words(name, name=True).words
-    out: list[Finding] = []
-    for field, what in contents.capped:
-        out.append(build_finding(name, field, what, build_hit("not_read_whole", 0, len(what))))
-    for text in contents.texts:
-        hits = islice(find_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
-        out += [build_finding(name, text.field, text.text, found) for found in hits]
+    out = keep_findings(_find_all(name, contents, own, elsewhere))
     return [*out, *_find_combined(out)]
+
+
+def keep_findings(found: Iterable[Finding]) -> list[Finding]:
+    """KEPT_CAP findings of each rule and severity, and one finding that says how many were left
+    out: many of one kind cannot crowd out another."""
+    out: list[Finding] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    more: Counter[tuple[str, str]] = Counter()
+    last: Finding | None = None
+    for one in found:
+        kind = one.rule, one.severity
+        counts[kind] += 1
+        if counts[kind] <= KEPT_CAP:
+            out.append(one)
+        else:
+            more[kind], last = more[kind] + 1, one
+    if last is not None:
+        told = ", ".join(f"{count} of {rule} ({grade})" for (rule, grade), count in more.items())
+        rule = RULES["more_findings"]
+        why = f"{rule.why}: {told}"
+        out.append(replace(last, rule=rule.id, severity=rule.severity, why=why))
+    return out
+
+
+def _find_all(name: str, contents: Read, own: Set[str], elsewhere: Set[str]) -> Iterator[Finding]:
+    about = split_words(name, name=True).words
+    for field, what in contents.capped:
+        yield build_finding(name, field, what, build_hit("not_read_whole", 0, len(what)))
+    for text in contents.texts:
+        for found in find_hits(text, own, elsewhere, about):
+            yield build_finding(name, text.field, text.text, found)
 
 
 def read_name(tool: Any) -> str:
@@ -100,10 +126,28 @@ def find_mentioned(tool: Any) -> frozenset[str]:
 def find_hits(
     text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
 ) -> Iterator[Hit]:
-    """All hits in one text of a tool. about: words of the tool's own name."""
+    """All hits in one text of a tool, as it was sent and as it is shown. about: words of the tool's
+    own name."""
     if not text.text:
         return
     yield from find_hidden(text.text, text.role)
+    told = set[Hit]()
+    for found in _find_read(text, own, elsewhere, about):
+        told.add(found)
+        yield found
+    seen, places = find_seen(text.text)
+    if places:
+        for found in _find_read(replace(text, text=seen), own, elsewhere, about):
+            end = places[max(found.start, found.end - 1)] + 1
+            found = replace(found, start=places[found.start], end=end)
+            if found not in told:
+                yield found
+
+
+def _find_read(
+    text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+) -> Iterator[Hit]:
+    """Hits of what a text says, plainly or encoded."""
     within = read_ideas(text, own, elsewhere)
     yield from _find_worded(text, within)
     yield from parameters.judge_parameter(text, about, within)
@@ -114,8 +158,9 @@ def find_hits(
             key=SEVERITIES.index,
             default="",
         )
-        found = build_encoded_hit(run, worst)
-        if found:
+        if not run.text:
+            yield build_hit("not_read_whole", run.start, run.end)
+        elif found := build_encoded_hit(run, worst):
             yield found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from assets.contracts.scan.engine import FINDINGS_CAP, scan_contents
+from assets.contracts.scan.engine import keep_findings, scan_contents
 from assets.contracts.scan.finding import Finding, build_finding, build_hit
 from assets.contracts.scan.text.fields import TOTAL_CAP, read_fields
 
@@ -12,18 +12,20 @@ from assets.contracts.scan.text.fields import TOTAL_CAP, read_fields
 def scan_extras(extras: Mapping[str, Any], own: Set[str] = frozenset()) -> list[Finding]:
     """The findings of a server's instructions and of each entry of its lists of prompts, resources
     and templates; TOTAL_CAP characters in all. own: the names of its tools."""
-    out: list[Finding] = []
+    return keep_findings(_scan_entries(extras, own))
+
+
+def _scan_entries(extras: Mapping[str, Any], own: Set[str]) -> Iterator[Finding]:
     read = 0
     for field, entry in _list_entries(extras):
-        if read > TOTAL_CAP or len(out) >= FINDINGS_CAP:
+        if read > TOTAL_CAP:
             what = "more text than is read of one server"
-            out.append(build_finding("", field, what, build_hit("not_read_whole", 0, len(what))))
+            yield build_finding("", field, what, build_hit("not_read_whole", 0, len(what)))
             break
         texts = read_fields(entry)
         read += sum(len(text.text) for text in texts.texts)
-        found = scan_contents("", texts, own)
-        out += [replace(one, field=field + one.field) for one in found]
-    return out
+        for one in scan_contents("", texts, own):
+            yield replace(one, field=field + one.field)
 
 
 def _list_entries(extras: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

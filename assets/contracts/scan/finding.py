@@ -4,6 +4,7 @@ Excerpts are escaped, so that no terminal, log or page is attacked by what it sh
 """
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,16 @@ class Hit:
     end: int
     severity: str
     why: str = ""
+
+
+def rank_hit(hit: Hit) -> int:
+    """A key that grows with the severity."""
+    return SEVERITIES.index(hit.severity)
+
+
+def keep_gravest(hits: Iterable[Hit]) -> list[Hit]:
+    """The gravest of the hits of one rule, the first of equals; [] for none."""
+    return [best] if (best := max(hits, key=rank_hit, default=None)) else []
 
 
 def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = "") -> Hit:

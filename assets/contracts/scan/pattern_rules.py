@@ -2,19 +2,24 @@
 
 from collections.abc import Iterator
 
-from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule
+from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule, rank_hit
 from assets.contracts.scan.text.phrases import Ideas, is_near, match_phrase, sentence_holds
 
 _QUOTES = "\"'`“”‘’«»「」"
 _MENTION_REACH = 14
 _GUARD_REACH = 14
-_HITS_CAP = 3  # of one rule in one text: more say nothing new
+_HITS_CAP = 3  # of one rule in one text, the gravest: more say nothing new
 
 
 def judge_text(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
-    """The hits of a rule's patterns in one text; overlapping ones once, the tightest."""
+    """The gravest hits of a rule's patterns in one text; overlapping ones once, the tightest."""
+    hits = sorted(_judge_spans(rule, text, within), key=rank_hit, reverse=True)
+    yield from sorted(hits[:_HITS_CAP], key=lambda hit: hit.start)
+
+
+def _judge_spans(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
     spans = sorted({span for pattern in rule.patterns for span in match_phrase(pattern, within)})
-    for span in _find_tightest(spans)[:_HITS_CAP]:
+    for span in _find_tightest(spans):
         start, end = within.words.starts[span[0]], within.words.ends[span[1]]
         severity = rule.severity
         if rule.followed and is_near(

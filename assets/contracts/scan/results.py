@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
-from assets.contracts.scan.engine import FINDINGS_CAP, find_hits
+from assets.contracts.scan.engine import find_hits
 from assets.contracts.scan.finding import EXCERPT_CAP, SEVERITIES, Finding, Hit, build_finding
 from assets.contracts.scan.text.fields import read_pieces
 from warehouse.sanitize.escape import escape_text
@@ -33,11 +32,9 @@ def scan_result(tool: str, parts: Mapping[str, Any], most: int = MOST) -> Heard:
         read = read_pieces(value, most)
         out.unread = out.unread or bool(read.capped)
         gravest: dict[str, tuple[Finding, str]] = {}
-        left = FINDINGS_CAP
         for text in read.texts:
-            hits = list(islice(find_hits(text, frozenset(), frozenset(), ()), left))
-            left -= len(hits)
-            for hit in map(_limit_hit, hits):
+            for hit in map(_limit_hit, find_hits(text, frozenset(), frozenset(), ())):
+                out.unread = out.unread or hit.rule.id == "not_read_whole"
                 before = gravest.get(hit.rule.id)
                 if before is None or _rank(hit) > SEVERITIES.index(before[0].severity):
                     words = text.text[hit.start : hit.end]

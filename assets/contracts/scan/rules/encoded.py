@@ -7,14 +7,14 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from assets.contracts.scan.finding import HIGH, MEDIUM, Hit, build_hit
 from assets.contracts.scan.rules.hidden import decode_tags
 
-DECODED_CAP = 16_384
-_RUNS_CAP = 16  # runs of one kind that are decoded in one text
+_BUDGET = 196_608  # characters decoded of one text, whatever stands within what was decoded
+_DEPTH = 3  # codes within codes
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _HEX = re.compile(r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){8,}|(?:[0-9A-Fa-f]{2}[ :,]){12,}")
@@ -31,7 +31,8 @@ _TWO_WORDS = re.compile(
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a run of the text decodes to. plain: whether it reads as words on its own."""
+    """What a run of the text decodes to, "" where no more is decoded. plain: whether it reads as
+    words on its own."""
 
     start: int
     end: int
@@ -40,7 +41,24 @@ class Decoded:
 
 
 def decode_text(text: str) -> Iterator[Decoded]:
-    """Every run of a text that decodes to readable text."""
+    """Every run of a text that decodes to readable text, and runs within what was decoded; the last
+    is empty where the budget was spent before the end."""
+    left = _BUDGET
+    todo = [(found, 1) for found in _decode_once(text)] + [
+        (found, 1) for found in _decode_whole(text)
+    ]
+    for found, depth in todo:
+        left -= len(found.text)
+        if left < 0:
+            yield Decoded(found.start, found.end, "", False)
+            return
+        yield found
+        if depth < _DEPTH:
+            inner = _decode_once(found.text)
+            todo += [(replace(one, start=found.start, end=found.end), depth + 1) for one in inner]
+
+
+def _decode_once(text: str) -> Iterator[Decoded]:
     if len(text) >= 15:
         for pattern, decode in (
             (_BASE64, _decode_base64),
@@ -52,18 +70,20 @@ def decode_text(text: str) -> Iterator[Decoded]:
             yield from _find_runs(text, pattern, decode)
     smuggled = decode_tags(text)
     if smuggled:
-        yield Decoded(0, len(text), smuggled[:DECODED_CAP], False)
+        yield Decoded(0, len(text), smuggled, False)
+
+
+def _decode_whole(text: str) -> Iterator[Decoded]:
+    """A text that says of itself that it is turned round or shifted."""
     if _ROT13.search(text):
-        yield Decoded(0, len(text), codecs.encode(text[:DECODED_CAP], "rot13"), False)
+        yield Decoded(0, len(text), codecs.encode(text, "rot13"), False)
     if _REVERSED.search(text):
-        yield Decoded(0, len(text), text[:DECODED_CAP][::-1], False)
+        yield Decoded(0, len(text), text[::-1], False)
 
 
 def _find_runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[Decoded]:
-    for count, run in enumerate(pattern.finditer(text)):
-        if count == _RUNS_CAP:
-            return
-        out = decode(run[0][:DECODED_CAP])  # type: ignore[operator]
+    for run in pattern.finditer(text):
+        out = decode(run[0])  # type: ignore[operator]
         if out and out != run[0] and _is_readable(out):
             yield Decoded(run.start(), run.end(), out, _TWO_WORDS.search(out) is not None)
 

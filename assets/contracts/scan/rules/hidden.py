@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import regex
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, keep_gravest
 from assets.contracts.scan.text.lookalike import is_disguised
 
 _TAG_RUN = re.compile("[\U000e0000-\U000e007f]+")
@@ -26,6 +26,7 @@ _JOINED = regex.compile(
 _ESCAPE = re.compile("\x1b[\\[\\]()PX^_c78=>]|\x9b|\x1b")
 _WRITTEN_ESCAPE = re.compile(r"\\(?:x1b|u001b|033|e)\[[0-9;]{0,16}[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9a\x9c-\x9f]")
+_REWRITE = re.compile("[\x08\x7f]")
 _WORD = re.compile(r"[^\W_]{2,64}")
 _LONG_RUN = 6  # zero-width characters in a row that can only be a code
 
@@ -45,8 +46,8 @@ def find_hidden(text: str, role: str) -> Iterator[Hit]:
             yield build_hit("hidden_tags", *found.span())
             break
     yield from _find_directions(text)
-    yield from _find_zero_width(text)
-    yield from _find_selectors(text)
+    yield from keep_gravest(_find_zero_width(text))
+    yield from keep_gravest(_find_selectors(text))
     yield from _find_letters(text, role)
 
 
@@ -61,7 +62,7 @@ def _find_controls(text: str) -> Iterator[Hit]:
     found = _ESCAPE.search(text)
     if found:
         yield build_hit("terminal_escape", *found.span())
-    found = _CONTROL.search(text)
+    found = _REWRITE.search(text) or _CONTROL.search(text)
     if found:
         # A backspace or a lone carriage return rewrites the line that a person reads.
         yield build_hit("control_character", *found.span(), HIGH if found[0] in "\x08\x7f" else "")
@@ -75,11 +76,13 @@ def _find_written(text: str) -> Iterator[Hit]:
 
 
 def _find_directions(text: str) -> Iterator[Hit]:
-    found = _OVERRIDE.search(text)
     natural = _RIGHT_TO_LEFT.search(text)
-    if found:
-        severity = LOW if natural and found[0] in "\u202a\u202b" else ""
-        yield build_hit("bidi_override", *found.span(), severity)
+    yield from keep_gravest(
+        build_hit(
+            "bidi_override", *found.span(), LOW if natural and found[0] in "\u202a\u202b" else ""
+        )
+        for found in _OVERRIDE.finditer(text)
+    )
     found = _ISOLATE.search(text)
     if found and not natural:
         yield build_hit("bidi_override", *found.span(), MEDIUM)
@@ -95,7 +98,6 @@ def _find_zero_width(text: str) -> Iterator[Hit]:
         inside = before.isalnum() and after.isalnum() and found[0].strip("\u00ad")
         long = end - start >= _LONG_RUN
         yield build_hit("zero_width", start, end, HIGH if long else MEDIUM if inside else LOW)
-        break
 
 
 def _find_selectors(text: str) -> Iterator[Hit]:
@@ -104,7 +106,6 @@ def _find_selectors(text: str) -> Iterator[Hit]:
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
             continue
         yield build_hit("variation_selectors", start, end, "" if end - start > 2 else MEDIUM)
-        break
 
 
 def _find_letters(text: str, role: str) -> Iterator[Hit]:

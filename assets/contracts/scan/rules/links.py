@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from assets.contracts.scan.finding import LOW, MEDIUM, Hit, build_hit
+from assets.contracts.scan.finding import LOW, MEDIUM, Hit, build_hit, keep_gravest
 from assets.contracts.scan.text.normalise import collect_words, split_words
 
 _URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]{1,2000}", re.IGNORECASE)
@@ -35,15 +35,12 @@ _CATCHERS = (
     "webhook.cool", "postb.in", "mockbin", "pastebin.com", "0x0.st", "file.io", "paste.ee",
 )  # fmt: skip
 _METADATA = ("169.254.169.254", "metadata.google.internal", "100.100.100.200", "fd00:ec2::254")
-_LINKS_CAP = 64
+_NEAR = 200  # characters before code in which the sign of a link may stand
 
 
 def find_links(text: str) -> Iterator[Hit]:
     """All hits of the addresses in a text."""
-    found = _CODE.search(text)
-    if found:
-        in_link = text[: found.start()].rstrip(" \"'").endswith(("](", "href=", "src="))
-        yield build_hit("code_link", *found.span(), "" if in_link else MEDIUM)
+    yield from keep_gravest(_judge_code(text, found) for found in _CODE.finditer(text))
     for name in _METADATA:
         at = text.find(name)
         if at >= 0:
@@ -55,15 +52,19 @@ def find_links(text: str) -> Iterator[Hit]:
         for image in pattern.finditer(text):
             if _find_slots(image[1]):
                 yield build_hit("image_with_data", *image.span())
-    for count, url in enumerate(_URL.finditer(text)):
-        if count == _LINKS_CAP:
-            break
+    for url in _URL.finditer(text):
         yield from _judge_link(url[0].rstrip(".,;:!?)]}'\""), url[0], url.start())
 
 
 def find_hosts(text: str) -> set[str]:
     """The hosts of all addresses in a text."""
-    return {host for url in _URL.findall(text)[:_LINKS_CAP] if (host := _read_host(url))}
+    return {host for url in _URL.findall(text) if (host := _read_host(url))}
+
+
+def _judge_code(text: str, found: re.Match[str]) -> Hit:
+    before = text[max(0, found.start() - _NEAR) : found.start()].rstrip(" \"'")
+    in_link = before.endswith(("](", "href=", "src="))
+    return build_hit("code_link", *found.span(), "" if in_link else MEDIUM)
 
 
 def _judge_link(url: str, full: str, start: int) -> Iterator[Hit]:

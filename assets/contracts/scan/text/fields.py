@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.scan.text.normalise import collect_words
+from warehouse.sanitize.unseen import drop_unseen
 
 TEXT_CAP = 65_536  # characters read of one string
 FIELD_CAP = 20_000  # strings read of one tool
@@ -83,9 +84,12 @@ def read_pieces(value: Any, most: int) -> Read:
         if text.role == "data" and len(kept) <= _SHORT:
             short.append(text)
             continue
-        for start in range(0, max(1, len(kept) - _OVERLAP), TEXT_CAP - _OVERLAP):
-            piece = kept[start : start + TEXT_CAP]
-            out.texts.append(Text(text.field, piece, text.role, text.parameter))
+        # Unseen characters may stretch a phrase over more than two pieces share.
+        seen_text = drop_unseen(kept) if len(kept) > TEXT_CAP else kept
+        for whole in dict.fromkeys((kept, seen_text)):
+            for start in range(0, max(1, len(whole) - _OVERLAP), TEXT_CAP - _OVERLAP):
+                piece = whole[start : start + TEXT_CAP]
+                out.texts.append(Text(text.field, piece, text.role, text.parameter))
     for batch in (short[at : at + _BATCH] for at in range(0, len(short), _BATCH)):
         joined = _PARAGRAPH.join(one.text[:_SHORT] for one in batch)
         out.texts.append(Text(batch[0].field, joined, "data", batch[0].parameter))

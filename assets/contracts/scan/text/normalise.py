@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from assets.contracts.scan.text.lookalike import fold_latin
+from warehouse.sanitize.unseen import find_seen
 
 SENTENCE, _PARAGRAPH = 4, 8  # how many words of distance an end of sentence or paragraph adds
 _WORD_CAP = 64
 
-UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]+"
-)
 _WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _MARKS = "\u0300-\u036f\u0483-\u0487\u20d0-\u20ff"  # struck-through and stacked letters
 _LETTER = rf"(?:(?![{_WIDE}_])[\w{_MARKS}])"
@@ -43,7 +40,7 @@ class Words:
 
 def split_words(text: str, *, name: bool = False) -> Words:
     """The words of a text. `name`: an identifier, whose camelCase parts are words too."""
-    shown, offsets = _decode_shown(text)
+    shown, offsets = find_seen(text)
     found: list[tuple[str, int, int]] = []
     joined = _join_letters(shown)
     for token in _TOKEN.finditer(shown):
@@ -102,20 +99,6 @@ def list_readings(word: str) -> tuple[str, ...]:
     if not word.isalpha() and not word.isdigit():
         out.append(word.translate(_LEET))
     return tuple(dict.fromkeys(out))
-
-
-def _decode_shown(text: str) -> tuple[str, list[int]]:
-    """(the text without unseen characters, where each kept one stood; [] when none was taken)."""
-    if text.isascii() or not UNSEEN.search(text):
-        return text, []
-    kept, offsets, at = [], [], 0
-    for gone in UNSEEN.finditer(text):
-        kept.append(text[at : gone.start()])
-        offsets += range(at, gone.start())
-        at = gone.end()
-    kept.append(text[at:])
-    offsets += range(at, len(text))
-    return "".join(kept), offsets
 
 
 def _join_letters(text: str) -> dict[int, tuple[str, int]]:

@@ -6,6 +6,7 @@ Packages are imported inside each command, so that `toolmill --help` answers at 
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,7 +152,7 @@ def run(
 
 @app.command()
 def dev(
-    port: Annotated[int, typer.Option(help="of the Dagster UI")] = 3000,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="of the Dagster UI")] = 3000,
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
@@ -159,13 +160,14 @@ def dev(
 
     chosen = change_demo(load_settings(), day, None)
     home = _prepare(chosen)
+    _require_free_port(port)
     # Dagster loads the `.env` of its working directory over the environment: it starts where there
     # is none, and the code location goes back to where the user is.
     env = {
         **os.environ,
         "TOOLMILL_HOME": str(home),
         "TOOLMILL_STATE": str(chosen.state_path()),
-        CONFIG: str(config_path().resolve()),
+        **({CONFIG: str(config_path().resolve())} if config_path().is_file() else {}),
         WORKDIR: str(Path.cwd()),
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
@@ -177,3 +179,17 @@ def dev(
             [*command, *address], cwd=Path(os.environ["DAGSTER_HOME"]), env=env
         )
     sys.exit(1 if status else 0)
+
+
+def _require_free_port(port: int) -> None:
+    """Ends the command where another program listens: Dagster would go on without its UI."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            fail(
+                f"port {port} on 127.0.0.1 is taken ({error.strerror}); end the other program, or"
+                " choose another with --port",
+                1,
+            )

@@ -2,14 +2,16 @@
 
 import difflib
 import os
+import reprlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from pydantic import AliasChoices, ValidationError
+from pydantic_settings import SettingsError as SourceError
 
-from orchestration.settings.marketplaces import list_extra_names
+from orchestration.settings.marketplaces import KEYS, list_extra_names
 from orchestration.settings.model import CONFIG, PREFIX, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
 
@@ -24,15 +26,32 @@ class SettingsError(UnusableInput):
 def load_settings() -> Settings:
     """The settings in force. Raises SettingsError that names each unusable setting and the fix."""
     _refuse_unknown_variables(os.environ)
+    _require_named_file(os.environ)
+    wrong: list[str] = []
     try:
         return Settings()  # type: ignore[call-arg]
     except ValidationError as error:
-        lines = [
-            _explain_error(item["loc"], item["msg"], item.get("input")) for item in error.errors()
-        ]
-        raise SettingsError("\n".join(lines)) from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{config_path()}: not TOML: {error}") from error
+        wrong = explain_errors(error)
+    except SourceError as error:
+        wrong = [_explain_source(str(error))]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        wrong = [f"{config_path()}: not TOML: {error}"]
+    except OSError as error:
+        wrong = [f"{config_path()}: {error.strerror}"]
+    # Not inside the handlers: Pydantic's own error holds all that was given, secrets too, and a
+    # traceback would show it as the cause.
+    raise SettingsError("\n".join(" ".join(line.split()) for line in wrong))
+
+
+def explain_errors(error: ValidationError, names: Mapping[str, str] | None = None) -> list[str]:
+    """One line a wrong value; `names` calls settings by options instead of variables.
+
+    A value is shown only where it is that setting's alone, and no secret.
+    """
+    return [
+        _explain_error(item["loc"], item["msg"], item.get("input"), names or {})
+        for item in error.errors(include_url=False)
+    ]
 
 
 @lru_cache
@@ -43,6 +62,22 @@ def list_known_names() -> dict[str, str]:
         for name in list_extra_names()
     }
     return dict(_list_names(Settings, ())) | extra
+
+
+@lru_cache
+def list_secret_names() -> frozenset[str]:
+    """The dotted names of settings whose value is never shown."""
+    extra = (f"marketplaces.{name}" for name, field in list_extra_names().items() if field in KEYS)
+    return frozenset((*_list_secrets(Settings, ()), *extra))
+
+
+def _list_secrets(model: type, path: tuple[str, ...]) -> Iterator[str]:
+    for name, field in model.__pydantic_fields__.items():
+        kind = field.annotation
+        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
+            yield from _list_secrets(kind, (*path, name))
+        elif "Secret" in str(kind):
+            yield ".".join((*path, name))
 
 
 def _list_names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -72,18 +107,56 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
         raise SettingsError("\n".join(_explain_unknown(name, sorted(known)) for name in unknown))
 
 
+def _require_named_file(environment: Mapping[str, str]) -> None:
+    """Only the default file may be absent."""
+    path = config_path()
+    if not environment.get(CONFIG) or path.is_file():
+        return
+    what = "which is no file" if path.exists() else "but there is no such file"
+    raise SettingsError(f"{CONFIG} names {path}, {what}; correct it or unset it")
+
+
+def _explain_source(message: str) -> str:
+    """Of a variable that should hold a list or a table; its text may hold a secret."""
+    field = message.partition('"')[2].partition('"')[0]
+    return f"{PREFIX}{field.upper()}: what is set there or below it is not JSON"
+
+
 def _explain_unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`toolmill settings` lists every name"
     return f"{name}: no such setting; {hint}"
 
 
-def _explain_error(location: tuple[int | str, ...], message: str, found: Any) -> str:
+def _explain_error(
+    location: tuple[int | str, ...], message: str, found: Any, names: Mapping[str, str]
+) -> str:
+    known = list_known_names()
     dotted = ".".join(str(part) for part in location)
-    variable = list_known_names().get(dotted)
+    aliases = {variable: name for name, variable in known.items()}
+    dotted = aliases.get(dotted, dotted)  # Pydantic names some by their variable
     if location[:1] == ("servers",) and not message.startswith(_UNKNOWN):
         return f"{dotted} in {config_path().name}: {message}"  # what was found may be a secret
-    if variable is None:
-        return _explain_unknown(f"setting {dotted!r}", sorted(list_known_names()))
-    shown = "" if "key" in dotted else f" (found {found!r})"
-    return f"{variable} ({dotted} in {config_path().name}): {message}{shown}"
+    if message.startswith(_UNKNOWN):
+        return _explain_unknown(f"setting {dotted!r}", sorted(known))
+    # Below a list or a mapping there is no variable of its own: its setting is named.
+    held = next((name for name in (dotted, *_list_parts(location)) if name in known), dotted)
+    block = any(name.startswith(f"{dotted}.") for name in known)
+    hidden = block or held != dotted or held in list_secret_names()
+    shown = "" if hidden else _show_value(found)
+    if held in names:
+        return f"{names[held]}: {message}{shown}"
+    return f"{known.get(held, held)} ({dotted} in {config_path().name}): {message}{shown}"
+
+
+def _list_parts(location: tuple[int | str, ...]) -> Iterator[str]:
+    """A dotted name, then what it is part of."""
+    for n in range(len(location), 0, -1):
+        yield ".".join(str(part) for part in location[:n])
+
+
+def _show_value(found: Any) -> str:
+    """A single value, cut; of a list or a mapping, whose parts may be secrets, only what it is."""
+    if isinstance(found, str | int | float):
+        return f" (found {reprlib.repr(found)})"
+    return f" (found a {type(found).__name__})"

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from orchestration.cli.terminal import fail, print_json, print_line, report_lines
-from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.load import SettingsError, explain_errors, load_settings
 from orchestration.settings.model import Settings
 
 app = typer.Typer(add_completion=False)
@@ -128,11 +129,13 @@ def change_demo(chosen: Settings, day: int | None, scale: str | None) -> Setting
     given = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
     if not given:
         return chosen
+    wrong: list[str] = []
     try:
         demo = type(chosen.demo)(**{**chosen.demo.model_dump(), **given})
-    except ValueError as error:
-        raise SettingsError(f"--day is 1 or 2, --scale small, standard or large: {error}") from None
-    return chosen.model_copy(update={"demo": demo})
+        return chosen.model_copy(update={"demo": demo})
+    except ValidationError as error:
+        wrong = explain_errors(error, {name: f"--{name}" for name in given})
+    raise SettingsError("\n".join(wrong))
 
 
 def open_replicas(chosen: Settings) -> Any:

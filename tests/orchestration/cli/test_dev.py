@@ -71,6 +71,25 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
     assert (named / "state" / "dagster" / "dagster.yaml").exists()
 
 
+def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = {**os.environ, "TOOLMILL_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "orchestration", "dev", "--port", str(port)]
+        done = subprocess.run(
+            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    told = done.stderr.strip().splitlines()
+    assert told[-1] == (
+        f"port {port} on 127.0.0.1 is taken (Address already in use); end the other program, or"
+        " choose another with --port"
+    )
+    assert "Dagster UI" not in done.stderr
+
+
 def page(port: int, dev: subprocess.Popen, log: Path) -> str:
     """What the UI is told of the code location, once it is loaded."""
     until = time.monotonic() + 180

@@ -1,6 +1,7 @@
 """Settings: one file, one environment, no secret printed, no typo accepted."""
 
 import json
+import traceback
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,16 @@ from assets.servers.contained_browser import open_browser_sandbox
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
+from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
-from orchestration.settings.load import SettingsError, list_known_names, load_settings
+from orchestration.settings.load import (
+    SettingsError,
+    list_known_names,
+    list_secret_names,
+    load_settings,
+)
+from orchestration.settings.marketplaces import KEYS
 from orchestration.settings.model import Settings
 from orchestration.settings.place import Place
 from serving.meta.access.policy import HttpSettings, MetaPolicy
@@ -158,6 +166,91 @@ def test_a_wrong_key_value_is_not_echoed(monkeypatch, elsewhere: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings()
     assert "[1, 2]" not in str(caught.value)
+
+
+SECRET = "SEKRET-4711"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            f'[marketplaces.nosuch]\nenabled = true\n[marketplaces.glama]\napi_key = "{SECRET}"\n',
+            "no adapter 'nosuch' is installed",
+        ),
+        (f'[roles]\njudge = ["{SECRET}"]\n', "TOOLMILL_ROLES__JUDGE"),
+        (f'roles = "{SECRET}"\n', "TOOLMILL_ROLES"),
+        (f'[marketplaces.glama]\nclient_secret = ["{SECRET}"]\n', "CLIENT_SECRET"),
+        (f'[sandbox]\nmemory_mb = {{ a = "{SECRET}" }}\n', "TOOLMILL_SANDBOX__MEMORY_MB"),
+        (f'[sandbox]\nfetch_hosts = [{{ a = "{SECRET}" }}]\n', "TOOLMILL_SANDBOX__FETCH_HOSTS"),
+        (f'[marketplaces.glama]\napikey = "{SECRET}"\n', "marketplaces.glama.apikey"),
+        (f'[servers."npm:x"]\nenv = "{SECRET}"\n', "servers.npm:x"),
+        (f'openai_api_key = ["{SECRET}"]\n', "OPENAI_API_KEY"),
+    ],
+)
+def test_an_error_is_one_short_line_and_shows_no_other_setting(
+    elsewhere: Path, text: str, named: str
+) -> None:
+    (elsewhere / "toolmill.toml").write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    [line] = str(caught.value).splitlines()
+    assert named in line
+    assert len(line) < 400
+    told = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in told
+
+
+def test_every_secret_setting_is_hidden_in_errors(elsewhere: Path) -> None:
+    hidden = list_secret_names()
+    assert {"openai_api_key", "serve.http.token", "roles.judge.api_key"} < hidden
+    assert {f"marketplaces.glama.{name}" for name in KEYS} < hidden
+    for name in hidden:
+        block, _, leaf = name.rpartition(".")
+        table = f"[{block}]\n" if block else ""
+        (elsewhere / "toolmill.toml").write_text(f"{table}{leaf} = 4711\n")
+        with pytest.raises(SettingsError) as caught:
+            load_settings()
+        assert name in str(caught.value)
+        assert "4711" not in str(caught.value)
+
+
+def test_a_long_wrong_value_is_cut(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots\n" * 1000)
+    with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots") as caught:
+        load_settings()
+    assert len(str(caught.value)) < 300
+
+
+def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_ROLES", f"{{{SECRET}")
+    with pytest.raises(SettingsError, match=r"TOOLMILL_ROLES: .*not JSON") as caught:
+        load_settings()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_named_file_that_is_not_there_is_an_error(elsewhere: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere / "nope.toml"))
+    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*nope\.toml, .*no such file"):
+        load_settings()
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere))
+    with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*no file"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("day", "scale", "named"),
+    [
+        (3, None, "--day: Input should be 1 or 2 (found 3)"),
+        (None, "huge", "--scale: Input should be 'small', 'standard' or 'large' (found 'huge')"),
+    ],
+)
+def test_a_wrong_option_of_the_demo_is_one_line(
+    day: int | None, scale: str | None, named: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        change_demo(load_settings(), day, scale)
+    assert str(caught.value) == named
 
 
 def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:

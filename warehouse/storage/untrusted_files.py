@@ -6,13 +6,17 @@ read; a pipe or a device is not waited for.
 
 import errno
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path, PurePath
 from stat import S_ISREG
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DEEPEST = 64  # folders one in another: a third-party tree costs no more than its size
+_MOST_FOLDERS, _MOST_NAMES = 100_000, 1_000_000
 _REASONS = {
     errno.ELOOP: "it is a link",
     errno.ENOTDIR: "a part on its way is no folder, or a link to one",
@@ -56,16 +60,57 @@ def list_files(
     root: Path, relative: str | PurePath = "", skip: Collection[str] = ()
 ) -> Iterator[Path]:
     """What is no folder at and below one, as paths below `root`: the names of each folder in order,
-    then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile."""
-    left = [Path(relative)]
-    while left:
-        here, folders = left.pop(), []
-        for name, is_folder in _scan_folder(root, here):
-            if not is_folder:
-                yield here / name
-            elif name not in skip:
-                folders.append(here / name)
-        left += reversed(folders)
+    then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile, for a
+    tree that is too deep or too large too."""
+    budget = _Budget()
+    # Each folder is opened in the one that holds it, which stays open: from the root, a chain of
+    # 2,000 folders costs 2,000,000 openings.
+    held = [(Path(relative), open_folder(root, relative))]
+    try:
+        left = [(yield from _list_folder(*held[0], skip, budget))]
+        while left:
+            if not left[-1]:
+                left.pop()
+                os.close(held.pop()[1])
+                continue
+            above, folder = held[-1]
+            here = above / left[-1].pop(0)
+            budget.spend_folder(here, len(held))
+            held.append((here, _open_here(here, folder)))
+            left.append((yield from _list_folder(*held[-1], skip, budget)))
+    finally:
+        for _, folder in held:
+            os.close(folder)
+
+
+@dataclass
+class _Budget:
+    """What one walk may still cost."""
+
+    folders: int = field(default_factory=lambda: _MOST_FOLDERS)
+    names: int = field(default_factory=lambda: _MOST_NAMES)
+
+    def spend_folder(self, here: Path, depth: int) -> None:
+        """Raises UnreadableFile for a folder that lies too deep, or is one too many."""
+        self.folders -= 1
+        if depth > _DEEPEST:
+            raise _make_error(here, errno.EFBIG, f"more than {_DEEPEST} folders one in another")
+        if self.folders < 0:
+            raise _make_error(here, errno.EFBIG, f"more than {_MOST_FOLDERS:,} folders")
+
+
+def _list_folder(
+    here: Path, folder: int, skip: Collection[str], budget: _Budget
+) -> Generator[Path, None, list[str]]:
+    """Yields what is no folder in an open one; returns the names of its folders, in order."""
+    below = []
+    for name, is_folder in _scan_open(folder, here, budget.names):
+        budget.names -= 1
+        if not is_folder:
+            yield here / name
+        elif name not in skip:
+            below.append(name)
+    return below
 
 
 def match_paths(root: Path, pattern: str) -> list[Path]:
@@ -90,13 +135,28 @@ def _list_names(root: Path, relative: Path) -> list[str]:
 
 
 def _scan_folder(root: Path, relative: Path) -> list[tuple[str, bool]]:
-    """(name, whether it is a folder itself) of all that lies in one folder, in order."""
     folder = open_folder(root, relative)
     try:
-        with os.scandir(folder) as entries:
-            return sorted((one.name, one.is_dir(follow_symlinks=False)) for one in entries)
+        return _scan_open(folder, relative, _MOST_NAMES)
     finally:
         os.close(folder)
+
+
+def _scan_open(folder: int, here: Path, most: int) -> list[tuple[str, bool]]:
+    """(name, whether it is a folder itself) of all that lies in one folder, in order."""
+    with os.scandir(folder) as entries:
+        found = [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, most + 1)]
+    if len(found) > most:
+        raise _make_error(here, errno.EFBIG, f"more than {_MOST_NAMES:,} names")
+    return sorted(found)
+
+
+def _open_here(here: Path, above: int) -> int:
+    try:
+        return os.open(here.name, _READ | os.O_DIRECTORY, dir_fd=above)
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or "it cannot be opened")
+        raise _make_error(here, error.errno, reason) from error
 
 
 def _open_below(root: Path, relative: str | PurePath, kind: int = 0) -> int:

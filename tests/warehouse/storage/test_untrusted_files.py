@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warehouse.storage import untrusted_files
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
     list_files,
@@ -80,6 +81,45 @@ def test_a_listing_follows_no_link_and_names_every_file(tree: Path) -> None:
     assert list(list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
     with pytest.raises(UnreadableFile):
         list(list_files(tree, "folder"))
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that are opened from now on."""
+    seen, opened = [], os.open
+
+    def count(name, *facts, **more):
+        seen.append(str(name))
+        return opened(name, *facts, **more)
+
+    monkeypatch.setattr(os, "open", count)
+    return seen
+
+
+def test_a_deep_tree_is_opened_folder_by_folder(tmp_path: Path, openings: list[str]) -> None:
+    chain = tmp_path.joinpath(*["d"] * 60)
+    chain.mkdir(parents=True)
+    (chain / "file").write_bytes(b"")
+    held = len(os.listdir("/proc/self/fd"))
+    assert list(list_files(tmp_path)) == [(chain / "file").relative_to(tmp_path)]
+    assert len(openings) <= 61
+    walk = list_files(tmp_path)
+    next(walk)
+    walk.close()
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
+def test_a_tree_has_a_depth_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.joinpath(*["d"] * 200).mkdir(parents=True)
+    with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
+        list(list_files(tmp_path))
+    held = len(os.listdir("/proc/self/fd"))
+    for cap, said in (("_MOST_FOLDERS", "than 5 folders"), ("_MOST_NAMES", "than 5 names")):
+        monkeypatch.setattr(untrusted_files, cap, 5)
+        with pytest.raises(UnreadableFile, match=said):
+            list(list_files(tmp_path))
+        monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == held
 
 
 def test_a_pattern_leads_through_no_link(tree: Path) -> None:

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.policy import DeployPolicy
@@ -15,7 +17,13 @@ _MOST = 2000  # characters that a user is asked to read
 _CODE = re.compile(
     r"(?i)(?!NODE_ENV$)((LD|DYLD|NODE|TS_NODE|BUN|DENO|ELECTRON|DOTNET|_?JAVA|JDK|BASH|GIT|NPM|UV|PIP"
     r"|SSL|OPENSSL|MALLOC|GLIBC|GCONV)_\w*|(PYTHON|PERL5|RUBY(OPT|LIB))\w*|PATH|ENV|IFS|SHELLOPTS"
-    r"|LOCPATH|NLSPATH|GETCONF_DIR|SSLKEYLOGFILE|(REQUESTS|CURL)_CA_BUNDLE)"
+    r"|LOCPATH|NLSPATH|GETCONF_DIR|SSLKEYLOGFILE|(REQUESTS|CURL)_CA_BUNDLE"
+    r"|HOME|USERPROFILE|XDG_\w*|TMPDIR|SHELL|PAGER|\w*EDITOR|VISUAL|BROWSER|COMSPEC|PATHEXT"
+    r"|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|KUBECONFIG|DOCKER_CONFIG|PGSERVICE\w*|PGPASSFILE|PGSYS\w*"
+    r"|\w*_(CONFIG|CREDENTIALS|RC)_?FILE|\w*_(BINARY|EXECUTABLE|EXEC|BIN|COMMAND|CMD|WRAPPER)(_PATH)?"
+    r"|(LUA|R|JULIA|GO|CARGO|RUSTC?|PHP|CMAKE|GEM|BUNDLE|COMPOSER|GRADLE|MAVEN|M2|ERL|ELIXIR|GUILE"
+    r"|TCL|EMACS|VIM|PUPPETEER|PLAYWRIGHT|CHROME|ESBUILD)_\w*"
+    r"|\w*(_RC|_INIT|PRELOAD|_PLUGINS?)|(INPUT|WGET|CURL|NPM)RC|(VIM|EX)INIT|GOFLAGS|\w*HOSTADDR)"
 )
 # Where a server sends what it holds, read word by word: GITHUB_API_URL, httpsProxy, DD_SITE.
 _PLACE = re.compile(
@@ -41,12 +49,13 @@ def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Fail
             f"{recipe.server_id} has {gift}, and {', '.join(taken)[:300]} of its listing decide"
             f" what code runs or where that goes; give your own value ({example} in toolmill.toml)",
         )
-    if not (env or headers or recipe.args):
+    url = _find_chosen_url(recipe)
+    if not (env or headers or recipe.args or url):
         return None
     wanted = digest_confirmed(recipe)
     if wanted in policy.confirmed.get(recipe.server_id, ()):
         return None
-    shown = _describe_choice(recipe, env, headers)
+    shown = _describe_choice(recipe, env, headers, url)
     if len(shown) > _MOST:
         found = f"{recipe.server_id}: {len(shown)} characters of arguments and variables"
         return Failure("policy_denied", f"{found}, at most {_MOST} can be confirmed")
@@ -79,7 +88,19 @@ def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | 
     return "the network" if granted else None
 
 
-def _describe_choice(recipe: Recipe, env: Mapping[str, str], headers: Mapping[str, str]) -> str:
+def _find_chosen_url(recipe: Recipe) -> str:
+    """The address of a remote server, where it holds more than its server id does: that leaves out
+    the query and what stands before an @."""
+    if recipe.ecosystem != "remote" or not recipe.url:
+        return ""
+    parts = urlsplit(recipe.url)
+    return recipe.url if parts.query or parts.fragment or "@" in parts.netloc else ""
+
+
+def _describe_choice(
+    recipe: Recipe, env: Mapping[str, str], headers: Mapping[str, str], url: str
+) -> str:
     """ASCII: third-party text that a user reads before agreeing to it."""
-    parts = {"arguments": list(recipe.args), "variables": dict(env), "headers": dict(headers)}
+    parts: dict[str, Any] = {"address": url, "arguments": list(recipe.args)}
+    parts |= {"variables": dict(env), "headers": dict(headers)}
     return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)

@@ -43,6 +43,9 @@ def chosen(**facts):
         *("HTTPS_PROXY", "all_proxy", "GLOBAL_AGENT_HTTP_PROXY", "GITHUB_API_URL", "httpsProxy"),
         *("OPENAI_BASE_URL", "GITHUB_HOST", "DD_SITE", "BASH_ENV", "PATH", "SSL_CERT_FILE"),
         *("GIT_SSH_COMMAND", "BASE_URI", "SENTRY_DSN", "JAVA_TOOL_OPTIONS", "apiEndpoint"),
+        *("HOSTALIASES", "LOCALDOMAIN", "KUBECONFIG", "AWS_CONFIG_FILE", "HOME", "SHELL"),
+        *("XDG_CONFIG_HOME", "EDITOR", "ESBUILD_BINARY_PATH", "PUPPETEER_EXECUTABLE_PATH"),
+        *("LUA_INIT", "RUSTC_WRAPPER", "PGHOSTADDR", "AWS_SHARED_CREDENTIALS_FILE", "INPUTRC"),
     ],
 )
 @pytest.mark.parametrize("grant", ["secret", "network"])
@@ -61,7 +64,20 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
 
 @pytest.mark.parametrize(
     "name",
-    ["LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV", "PIPELINE"],
+    [
+        *("LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV"),
+        *(
+            "PIPELINE",
+            "LANG",
+            "TZ",
+            "DEBUG",
+            "PORT",
+            "GITHUB_TOKEN",
+            "SOURCE",
+            "SRC",
+            "MAX_RESULTS",
+        ),
+    ],
 )
 def test_an_ordinary_variable_redirects_nothing(name):
     assert not is_redirecting(name)
@@ -117,6 +133,21 @@ def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
     assert found
     assert (found.kind, '"X-Tenant": "evil"' in found.detail) == ("needs_confirmation", True)
     assert find_unconfirmed(recipe, Given(headers={"x-tenant": "mine"}), policy) is None
+
+
+@pytest.mark.parametrize("more", ["?upstream=https://evil.example/", "#a", "@"])
+def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
+    about = {"server_id": "remote:https://x/mcp", "ecosystem": "remote", "name": "https://x/mcp"}
+    url = "https://evil:pw@x/mcp" if more == "@" else f"https://x/mcp{more}"
+    recipe, real = Recipe(**about, url=url), Given(headers={"Authorization": "Bearer real"})
+    found = find_unconfirmed(recipe, real, policy)
+    assert found
+    assert (found.kind, f'address "{url}"' in found.detail) == ("needs_confirmation", True)
+    agreed = replace(policy, confirmed={recipe.server_id: (digest_confirmed(recipe),)})
+    assert find_unconfirmed(recipe, real, agreed) is None
+    changed = recipe.model_copy(update={"url": "https://x/mcp?other=1"})
+    assert find_unconfirmed(changed, real, agreed)
+    assert find_unconfirmed(Recipe(**about, url="https://x/mcp"), real, policy) is None
 
 
 def test_more_than_anybody_reads_is_not_asked_for(policy):

@@ -16,6 +16,7 @@ from assets.servers.sandbox.process import (
 )
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from tests.support.untrusted_server import require_sandbox
+from warehouse import process_identity
 
 
 def _run(*argv, **facts):
@@ -141,6 +142,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "assets" / "servers" / "sandbox"
         shutil.copytree(Path(process.__file__).parent, package)
+        (Path(folder) / "warehouse").mkdir()
+        shutil.copy(process_identity.__file__, Path(folder) / "warehouse")
         Path(folder).chmod(0o755)
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run(

@@ -23,7 +23,7 @@ async def test_the_tools_are_listed_with_how_much_can_be_found(world: World, mod
     async with world.client(mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {"find_tools", "describe_tool", "call_tool", "report_outcome"}
-    assert "9 tools of 4 servers" in tools["find_tools"].description
+    assert "10 tools of 4 servers" in tools["find_tools"].description
     assert all(tool.output_schema and tool.input_schema for tool in tools.values())
     assert tools["find_tools"].annotations.read_only_hint is True
     assert tools["call_tool"].annotations.destructive_hint is True
@@ -181,7 +181,7 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(world: Worl
         )
         page = await client.read_resource("toolmill://servers/npm%3Afiles")
     ids = [hit["tool_id"] for hit in found.structured_content["answers"][0]["hits"]]
-    assert len(ids) == 8
+    assert len(ids) == 9
     assert "npm:files::read_file" not in ids
     assert told.is_error
     assert called.is_error

@@ -247,8 +247,8 @@ async def test_sessions_are_told_of_a_new_index(world: World) -> None:
                 await anyio.sleep(0.05)
         now = (await client.list_tools()).tools[0].description
         capabilities = client.server_capabilities
-    assert "9 tools" in listed
-    assert "10 tools" in now
+    assert "10 tools" in listed
+    assert "11 tools" in now
     assert capabilities.tools.list_changed
     assert capabilities.resources.list_changed
 

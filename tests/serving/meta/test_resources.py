@@ -54,8 +54,8 @@ async def test_the_catalogue_counts_tools_by_server_and_leads_to_each(world: Wor
         catalogue = await read(client, "toolmill://catalogue")
         files = await read(client, "toolmill://servers/npm%3Afiles")
     counts = {one["server_id"]: one["tools"] for one in catalogue["items"]}
-    assert counts == {"npm:files": 2, "npm:odd": 5, "pypi:clock": 1, "pypi:mail": 1}
-    assert (catalogue["servers"], catalogue["tools"]) == (4, 9)
+    assert counts == {"npm:files": 2, "npm:odd": 6, "pypi:clock": 1, "pypi:mail": 1}
+    assert (catalogue["servers"], catalogue["tools"]) == (4, 10)
     assert "next" not in catalogue
     assert [one["tool_id"] for one in files["tools"]] == [
         "npm:files::read_file",

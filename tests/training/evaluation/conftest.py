@@ -19,6 +19,7 @@ from training.evaluation.predictors.interface import (
 )
 from training.sets.policy import SetPolicy
 from training.sets.pool import save_pool
+from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 
@@ -59,6 +60,27 @@ def made() -> TrainingSet:
     both = [*pairs, aside]
     policy = SetPolicy(unseen_tools=0.3, seen_tools=0.3, near_cosine=1.0)
     return build_training_set(both, snapshots, embed, policy)
+
+
+# Said again, of this set: a session's fixture is made once, and the folder's own are of another.
+@pytest.fixture(scope="session")
+def rows(made: TrainingSet) -> list[dict[str, Any]]:
+    return made.rows
+
+
+@pytest.fixture(scope="session")
+def pool(made: TrainingSet) -> dict[str, dict[str, Any]]:
+    return made.pool
+
+
+@pytest.fixture(scope="session")
+def train_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["split"] == TRAIN]
+
+
+@pytest.fixture(scope="session")
+def test_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["split"] == UNSEEN_SERVER]
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,10 @@ def check_result(
 
     parts = {name: part for name, part in _list_parts(result).items() if part}
     clean = {name: redact_issued_keys(part) for name, part in parts.items()}
-    heard = scan_result(tool, clean)
+    texts = [text for block in clean.get("content", []) if (text := _read_text(block))]
+    joined = {"joined": "\n".join(texts)} if len(texts) > 1 else {}  # as a prompt holds them
+    heard = scan_result(tool, clean | joined)
+    heard.found = _drop_repeated(heard.found)
     keys = [
         build_finding(tool, f"/{name}", "", build_hit("issued_key", 0, 0))
         for name, part in parts.items()
@@ -71,6 +74,11 @@ def check_result(
     ]
     if "content" in clean:
         clean["content"] = list(map(_restore_media, clean["content"], result.content))
+    if (whole := redact_issued_keys("".join(texts))) != "".join(texts):
+        # A key that blocks share: their texts become one, without it.
+        keys.append(build_finding(tool, "/content", "", build_hit("issued_key", 0, 0)))
+        media = [block for block in clean["content"] if not _read_text(block)]
+        clean["content"] = [{"type": "text", "text": whole}, *media]
     sent = "\n".join(_iter_texts(arguments))
     laid = [*keys, *(found for found, words in heard.found if words not in sent)]
     if not own_words:
@@ -89,6 +97,23 @@ def _list_parts(result: CallResult) -> dict[str, Any]:
         "hint": result.hint,
         "problems": result.problems if result.status == "ok" else [],
     }
+
+
+def _drop_repeated(found: list[tuple["Finding", str]]) -> list[tuple["Finding", str]]:
+    """Findings without those of the joined texts that a block shows on its own."""
+    told = {(one.rule, one.severity) for one, _ in found if not one.field.startswith("/joined")}
+    return [
+        (one, words)
+        for one, words in found
+        if not one.field.startswith("/joined") or (one.rule, one.severity) not in told
+    ]
+
+
+def _read_text(block: dict[str, Any]) -> str:
+    """The text of a content block or of the resource in it, "" for others."""
+    held = block.get("resource")
+    text = held.get("text") if isinstance(held, dict) else block.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def _drop_media(block: dict[str, Any]) -> dict[str, Any]:

@@ -138,9 +138,11 @@ def is_golden(task: Task, name: str, arguments: Any) -> bool:
 
 def render_result(result: CallResult, limit: int) -> str:
     """What a model is shown of a result: its texts, or what is wrong and the fix; cut. Of one that
-    looks like orders to a model, no word."""
+    looks like orders to a model, or holds more than is scanned, no word."""
     if result.alarming:
         return f"(withheld: what the tool returned breaks {', '.join(result.alarming)})"
+    if result.unread:
+        return "(withheld: the tool returned more than is scanned; ask it for less)"
     parts = [_render_block(block) for block in result.content]
     if result.status != "ok":
         problems = [json.dumps(one, ensure_ascii=True, default=str) for one in result.problems]

@@ -156,8 +156,10 @@ def dev(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
+    from orchestration.runs.fork_server import silence_warnings
     from orchestration.runs.process_tree import run_until_signalled
 
+    silence_warnings()
     chosen = change_demo(load_settings(), day, None)
     home = _prepare(chosen)
     _require_free_port(port)

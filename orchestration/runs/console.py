@@ -25,6 +25,7 @@ START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
 _STYLES = {NOTE: "dim", WARNING: "yellow", MADE: "green", FAILED: "red", PROGRESS: "dim"}
 _FIGURES = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
 _COUNTED = re.compile(r"\b\d+/\d+\b|\bsteps=\d+")  # the lines of `warehouse.progress` and of losses
+_PIPES = "[pipes] external process successfully opened"
 _PLAIN_EVERY_S = 20.0
 
 
@@ -54,6 +55,8 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
     if kind is not None or record.levelno < logging.INFO:
         return None
     text = str(meta.get("orig_message") or record.getMessage())
+    if text.startswith(_PIPES):
+        return None
     if record.levelno >= logging.WARNING:
         return Line(WARNING, stage, text)
     return Line(PROGRESS if _COUNTED.search(text) else NOTE, stage, text)

@@ -1,7 +1,10 @@
 """The process that workers are copied from; light, so that it can start before anything heavy."""
 
 import os
-from multiprocessing import forkserver
+import signal
+import sys
+import warnings
+from multiprocessing import forkserver, resource_tracker
 
 CORES = max(1, len(os.sched_getaffinity(0)))
 
@@ -11,8 +14,27 @@ def warm_up() -> None:
 
     Workers are not forked from the caller: a copy would hold the locks of threads it has not.
     """
+    silence_warnings()
     if CORES > 1:
         # Pandas is a second of LanceDB's import; LanceDB starts threads, so no fork of it is safe.
         preload = ["orchestration.runs.runner", "pandas", "pyarrow.dataset"]
         forkserver.set_forkserver_preload(preload)
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # it unblocks the signal, so it goes first
+        # Until it has imported all that, Ctrl-C would end it with a traceback; workers inherit
+        # the mask, and lift it once they have a handler of their own.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def silence_warnings() -> None:
+    """Keeps warnings out of this process and what it starts, unless the user chose some.
+
+    They are libraries' words to programmers; the resource tracker's tell of semaphores that
+    killed workers held, and that it has removed.
+    """
+    if not sys.warnoptions and "PYTHONWARNINGS" not in os.environ:
+        os.environ["PYTHONWARNINGS"] = "ignore"
+        warnings.simplefilter("ignore")

@@ -121,10 +121,16 @@ def _drain(lines: Any, show: Callable[[Line], None]) -> Iterator[None]:
 def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     _GIVEN.update(environment)
     os.environ.update(environment)  # the fork server may be older than the caller's settings
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heard while a run goes on
+    silence_interrupts()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
     _RUNNER[:] = [Runner(open_instance())]
+
+
+def silence_interrupts() -> None:
+    """Until a run goes on; the fork server that this was copied from blocks them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:

@@ -44,6 +44,12 @@ def shown(console: Console) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
+def test_what_pipes_says_of_itself_is_left_out() -> None:
+    assert (
+        read_record(record("[pipes] external process successfully opened dagster pipes.")) is None
+    )
+
+
 def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
     made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))

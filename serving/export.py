@@ -117,7 +117,7 @@ def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         told = json.loads(held)
         return told, {str(name): str(value) for name, value in told["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"[:200]
         raise BadExport(f"{folder}: {MANIFEST}: {found}; export anew") from None
 

@@ -76,7 +76,7 @@ def _read_signature(folder: Path) -> bytes:
             f"{folder}: no {SIGNATURE}, so nobody signed it; ask its maker for `toolmill release"
             " sign`, or serve it without --trust"
         ) from None
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         told = f"{type(error).__name__}: {error}"[:200]
         raise BadExport(f"{path}: {told}; expected what `toolmill release sign` writes") from None
 

@@ -15,6 +15,7 @@ router/HEAD.json                   {version, release, at}: moves after the folde
 import json
 import shutil
 import time
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,35 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.lexical import BM25
+from serving.index.arrays import (
+    check_places,
+    check_starts,
+    check_texts,
+    check_vectors,
+    read_array,
+    read_arrays,
+)
 from serving.index.build import Embed, Step, write_version
 from serving.index.content import compute_version, order_content
 from serving.index.errors import IndexBroken, IndexMissing
-from serving.index.model import BLOCK, FORMAT, Index, Server, Source, Tool, View
+from serving.index.model import (
+    BLOCK,
+    FORMAT,
+    SERVER,
+    TOOL,
+    Index,
+    Server,
+    Source,
+    Tool,
+    View,
+)
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
+# What reading JSON, NumPy's files and archives raises for a file that somebody else wrote.
+_UNREADABLE = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError,
+    MemoryError, ArithmeticError, zipfile.BadZipFile,
+)  # fmt: skip
 REBUILD = (
     "build it again: materialize router_index, or `toolmill index SERVERS.jsonl --out` this folder"
 )
@@ -119,7 +143,9 @@ def load_index(place: Path, version: str) -> Index:
         index = _read(folder, meta)
         index.warm()
         return index
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except IndexBroken:
+        raise
+    except _UNREADABLE as error:
         told = f"{type(error).__name__}: {error}"
         raise IndexBroken(
             f"router index {version[:12]} in {folder}: {told}; delete the folder and {REBUILD}"
@@ -135,11 +161,15 @@ def _check_sizes(folder: Path, files: Mapping[str, int]) -> None:
 
 def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
     tools = [_read_tool(row) for row in _read_lines(folder / "tools.jsonl")]
-    servers = [Server(**row) for row in _read_lines(folder / "servers.jsonl")]
+    servers = [_read_server(row) for row in _read_lines(folder / "servers.jsonl")]
     if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
         raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
     named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
-    block, views = _read_views(folder, meta["views"])
+    sizes = {TOOL: len(tools), SERVER: len(servers)}
+    check_places(np.array([tool.server for tool in tools]), len(tools), len(servers), "tools.jsonl")
+    block, views = _read_views(folder, meta["views"], sizes)
+    starts = read_array(folder / "contracts.starts.npy")
+    end = (folder / "contracts.jsonl").stat().st_size
     trained = folder / "reranker.json"
     return Index(
         **named,
@@ -148,10 +178,10 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
         views=views,
         block=block,
         fields={name: _read_field(folder, name, **of) for name, of in meta["fields"].items()},
-        twins=np.load(folder / "twins.npy"),
+        twins=check_places(read_array(folder / "twins.npy"), len(tools), len(tools), "twins.npy"),
         recipes={row["server_id"]: row["recipe"] for row in _read_lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
-        contract_starts=np.load(folder / "contracts.starts.npy"),
+        contract_starts=check_starts(starts, len(tools), end, "contracts.starts.npy"),
         reranker=json.loads(trained.read_bytes()) if trained.exists() else None,
     )
 
@@ -161,33 +191,50 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def _read_server(row: dict[str, Any]) -> Server:
+    check_texts(row, ("server_id", "name", "description", "summary"))
+    return Server(**row)
+
+
 def _read_tool(row: dict[str, Any]) -> Tool:
+    check_texts(row, ("tool_id", "server_id", "tool", "description", "contract_digest"))
     listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
     return Tool(**{**row, **listed})
 
 
 def _read_views(
-    folder: Path, held: Mapping[str, Mapping[str, Any]]
+    folder: Path, held: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int]
 ) -> tuple[np.ndarray, dict[str, View]]:
     """The views, and the one array that those every query is held against are slices of."""
-    found = {name: np.load(folder / f"view-{name}.npy", mmap_mode="r") for name in held}
+    found = {}
+    for name, of in held.items():
+        mapped = np.load(folder / f"view-{name}.npy", mmap_mode="r")
+        found[name] = check_vectors(mapped, of["rows"], f"view-{name}.npy")
     block = np.concatenate([found[name] for name in BLOCK])
     end = 0
     for name in BLOCK:
         start, end = end, end + len(found[name])
         found[name] = block[start:end]
-    owners = {name: np.load(folder / f"view-{name}.owner.npy") for name in held}
+    owners = {}
+    for name, of in held.items():
+        places = read_array(folder / f"view-{name}.owner.npy")
+        owners[name] = check_places(
+            places, of["rows"], sizes[of["level"]], f"view-{name}.owner.npy"
+        )
     return block, {name: View(found[name], owners[name], of["level"]) for name, of in held.items()}
 
 
 def _read_field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
     terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
-    with np.load(folder / f"bm25-{name}.npz") as arrays:
-        return BM25(
-            terms={term: place for place, term in enumerate(terms)},
-            starts=arrays["starts"],
-            documents=arrays["documents"],
-            weights=arrays["weights"],
-            size=size,
-            stemmed=stemmed,
-        )
+    path = folder / f"bm25-{name}.npz"
+    starts, documents, weights = read_arrays(path, ("starts", "documents", "weights"))
+    check_starts(starts, len(terms), len(documents), path.name)
+    check_places(documents, len(weights), size, path.name)
+    return BM25(
+        terms={term: place for place, term in enumerate(terms)},
+        starts=starts,
+        documents=documents,
+        weights=weights,
+        size=size,
+        stemmed=stemmed,
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_VIEWS
 from serving.index.coarse_search import SMALL, Moments, Sketch
+from serving.index.errors import IndexBroken
 
 if TYPE_CHECKING:
     from serving.index.fusion import Fusion
@@ -153,9 +154,13 @@ class Index:
         return self.places.get(tool_id)
 
     def contract(self, place: int) -> dict[str, Any]:
-        """The whole contract of one tool, read from the version's folder."""
+        """The whole contract of one tool, read from the version's folder. Raises IndexBroken."""
         start, end = (int(at) for at in self.contract_starts[place : place + 2])
-        return json.loads(os.pread(self.contracts.fileno(), end - start, start))
+        try:
+            return json.loads(os.pread(self.contracts.fileno(), end - start, start))
+        except (ValueError, RecursionError) as error:
+            tool, why = self.tools[place].tool_id, f"{type(error).__name__}: {error}"[:120]
+            raise IndexBroken(f"contracts.jsonl: {tool!r:.120}: {why}; build it again") from error
 
     def recipe(self, server_id: str) -> dict[str, Any] | None:
         """How the server is launched, None when the index was built without it."""

@@ -24,7 +24,7 @@ def read_pointer(path: Path, fix: str) -> Json | None:
         body = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
         raise PointerBroken(f"{path}: cannot be read ({reason}), expected JSON; {fix}") from error
     if not isinstance(body, dict):

@@ -191,6 +191,7 @@ def test_the_command_says_that_no_larger_model_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    (tmp_path / "none.toml").touch()
     monkeypatch.setenv(CONFIG, str(tmp_path / "none.toml"))
     asked = ["agent-eval", "--small", "baseline"]
     told = CliRunner().invoke(app, [*asked, "--role", "actor"])

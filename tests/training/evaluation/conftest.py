@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.training.conftest import embed, make_world
+# The folder's fixtures once more, of this folder's own `made`: a session makes each only once.
+from tests.training.conftest import (  # noqa: F401
+    embed,
+    make_world,
+    pool,
+    rows,
+    test_rows,
+    train_rows,
+)
 from tests.training.small_base import make_base
 from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.plan import TestPlan
@@ -19,7 +27,6 @@ from training.evaluation.predictors.interface import (
 )
 from training.sets.policy import SetPolicy
 from training.sets.pool import save_pool
-from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 
@@ -62,27 +69,6 @@ def made() -> TrainingSet:
     return build_training_set(both, snapshots, embed, policy)
 
 
-# Said again, of this set: a session's fixture is made once, and the folder's own are of another.
-@pytest.fixture(scope="session")
-def rows(made: TrainingSet) -> list[dict[str, Any]]:
-    return made.rows
-
-
-@pytest.fixture(scope="session")
-def pool(made: TrainingSet) -> dict[str, dict[str, Any]]:
-    return made.pool
-
-
-@pytest.fixture(scope="session")
-def train_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["split"] == TRAIN]
-
-
-@pytest.fixture(scope="session")
-def test_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["split"] == UNSEEN_SERVER]
-
-
 @pytest.fixture(scope="session")
 def items(made: TrainingSet) -> list[Item]:
     return make_items(made.rows, made.pool, PLAN)
@@ -118,10 +104,10 @@ def home(tmp_path: Path, made: TrainingSet) -> Path:
     return publish_set(tmp_path / "home", made.rows, made)
 
 
-def publish_set(home: Path, rows: Sequence[dict[str, Any]], made: TrainingSet) -> Path:
-    """Makes `rows` the home's current training set."""
+def publish_set(home: Path, published: Sequence[dict[str, Any]], made: TrainingSet) -> Path:
+    """Makes `published` the home's current training set."""
     warehouse = Warehouse(home=home, state=home / "state")
-    staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(rows))
+    staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(published))
     warehouse.tables.promote(staged, "test", [])
     save_pool(home, staged.digest, made.pool)
     return home

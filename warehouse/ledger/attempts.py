@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from warehouse.ledger.database import Database
+from warehouse.ledger.events import STARTED
 from warehouse.ledger.files import LedgerUnavailable, make_unavailable
-from warehouse.ledger.journal import STARTED
 from warehouse.process_identity import identify_process
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 

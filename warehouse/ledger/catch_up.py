@@ -2,22 +2,20 @@
 
 import sqlite3
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
+from warehouse.ledger.events import EFFECT, RUN, Event
 
-def apply_events(db: sqlite3.Connection, events: Iterable[Any]) -> None:
+
+def apply_events(db: sqlite3.Connection, events: Iterable[Event | None]) -> None:
     """Does to the database what these events say; what is no event is passed over.
 
     `started` is left out: its transaction did not end, so its effect was never sent.
     """
-    for event in events:
-        kind = event.get("is") if isinstance(event, dict) else None
-        apply = _APPLY.get(kind) if isinstance(kind, str) else None
-        if apply is not None:
-            try:
-                apply(db, event)
-            except (KeyError, sqlite3.InterfaceError, sqlite3.ProgrammingError):
-                continue  # half a record
+    for kind, row in filter(None, events):
+        if kind in _APPLY:
+            _APPLY[kind](db, row)
 
 
 def _apply_done(db: sqlite3.Connection, row: dict[str, Any]) -> None:
@@ -25,7 +23,7 @@ def _apply_done(db: sqlite3.Connection, row: dict[str, Any]) -> None:
     if known is None or known[0] != row["key"] or known[1] == "done":
         return
     names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id")
-    effect = [row[name] for name in ("key", "stage", "blob", "finished_at")]
+    effect = [row[name] for name in EFFECT]
     db.execute(
         "UPDATE attempts SET status = 'done', finished_at = ?, model = ?, prompt_tokens = ?,"
         " completion_tokens = ?, usd = ?, error = NULL WHERE id = ?",
@@ -39,9 +37,9 @@ def _apply_done(db: sqlite3.Connection, row: dict[str, Any]) -> None:
     )
 
 
-def _apply_unknown(db: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _apply_end(status: str, db: sqlite3.Connection, row: dict[str, Any]) -> None:
     db.execute(
-        "UPDATE attempts SET status = ? WHERE id = ? AND status = 'started'", (row["is"], row["id"])
+        "UPDATE attempts SET status = ? WHERE id = ? AND status = 'started'", (status, row["id"])
     )
 
 
@@ -54,14 +52,13 @@ def _apply_budget(db: sqlite3.Connection, row: dict[str, Any]) -> None:
 
 
 def _apply_run(db: sqlite3.Connection, row: dict[str, Any]) -> None:
-    names = ("scope", "number", "id", "opened_at", "closed_at")
-    db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", [row[name] for name in names])
+    db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", [row[name] for name in RUN])
 
 
 _APPLY = {
     "done": _apply_done,
-    "unknown": _apply_unknown,
-    "failed": _apply_unknown,
+    "unknown": partial(_apply_end, "unknown"),
+    "failed": partial(_apply_end, "failed"),
     "forgotten": _apply_forgotten,
     "budget": _apply_budget,
     "run": _apply_run,

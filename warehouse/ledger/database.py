@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warehouse.ledger.catch_up import apply_events
+from warehouse.ledger.events import read_events
 from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
@@ -14,7 +15,7 @@ from warehouse.ledger.files import (
     journal_of,
     make_unavailable,
 )
-from warehouse.ledger.journal import Journal, read_events, replay_journal, write_whole
+from warehouse.ledger.journal import Journal, replay_journal, write_whole
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from warehouse.ledger.journal import DONE, STARTED, Replayed
+from warehouse.ledger.events import DONE, STARTED
+from warehouse.ledger.journal import Replayed
 
 
 class LedgerUnavailable(RuntimeError):

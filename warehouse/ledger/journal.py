@@ -7,20 +7,15 @@ its line break, so that one that a full disk tore spoils no other.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warehouse.ledger.events import DONE, EFFECT, STARTED, read_events
 from warehouse.storage.files import write_all
 
 Row = Mapping[str, Any]
-
-DONE = (
-    "id", "key", "stage", "partition", "run_id", "started_at", "finished_at", "scope",
-    "reserved_usd", "model", "prompt_tokens", "completion_tokens", "usd", "blob",
-)  # fmt: skip
-STARTED = ("id", "key", "stage", "partition", "run_id", "started_at", "scope", "reserved_usd")
 
 
 class Journal:
@@ -54,17 +49,14 @@ class Replayed:
     runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     torn: int = 0
 
-    def apply(self, event: Row) -> None:
-        """One line more. Raises KeyError or TypeError for what is no event."""
-        kind, row = event["is"], {name: value for name, value in event.items() if name != "is"}
+    def apply(self, kind: str, row: dict[str, Any]) -> None:
+        """One event more. Raises KeyError for the end of an attempt that never began."""
         if kind == "done":
-            blob = {name: row[name] for name in DONE}.pop("blob")  # KeyError: half a record
             self.attempts[row["id"]] = {**row, "status": "done"}
-            if blob:
-                kept = {"key": row["key"], "stage": row["stage"], "blob": blob}
-                self.effects[row["key"]] = {**kept, "finished_at": row["finished_at"]}
+            if row["blob"]:
+                self.effects[row["key"]] = _pick_columns(row, EFFECT)
         elif kind == "started":
-            self.attempts[row["id"]] = {**{name: row[name] for name in STARTED}, "status": kind}
+            self.attempts[row["id"]] = {**row, "status": kind}
         elif kind == "unknown":
             self.attempts[row["id"]]["status"] = kind
         elif kind == "failed":
@@ -75,8 +67,6 @@ class Replayed:
             self.budgets[row["scope"]] = row["usd"]
         elif kind == "run":
             self.runs[(row["scope"], row["number"])] = row
-        else:
-            raise KeyError(kind)
 
 
 def replay_journal(path: Path) -> Replayed:
@@ -84,24 +74,11 @@ def replay_journal(path: Path) -> Replayed:
     found = Replayed()
     for event in read_events(path):
         try:
-            found.apply(event)
-        except (KeyError, TypeError, AttributeError):
-            found.torn += 1
+            found.apply(*event) if event else None
+        except KeyError:
+            event = None
+        found.torn += event is None
     return found
-
-
-def read_events(path: Path, start: int = 0) -> Iterator[Any]:
-    """The lines from byte `start` on, as they were written; None for one that is not JSON."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        file.seek(start)
-        for line in file:
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    yield None
 
 
 def write_whole(path: Path, held: Replayed) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from warehouse.ledger.attempts import Attempt, Attempts, Outcome, sum_spent
 from warehouse.ledger.database import Database
+from warehouse.ledger.events import RUN
 from warehouse.ledger.files import LedgerUnavailable
 from warehouse.storage.blobs import Blobs
 
@@ -178,8 +179,7 @@ class Ledger:
 
     def _write_run(self, db: sqlite3.Connection, *row: Any) -> None:
         db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", row)
-        names = ("scope", "number", "id", "opened_at", "closed_at")
-        self._database.journal.write("run", **dict(zip(names, row, strict=True)))
+        self._database.journal.write("run", **dict(zip(RUN, row, strict=True)))
 
     def close(self) -> None:
         self._database.close()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from warehouse.ledger.events import EFFECT, RUN
 from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
@@ -154,12 +155,10 @@ def _write_database(path: Path, held: Replayed) -> None:
                  row.get("completion_tokens") or 0, row.get("usd") or 0.0),
             )  # fmt: skip
         for effect in held.effects.values():
-            names = ("key", "stage", "blob", "finished_at")
-            db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in names])
+            db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in EFFECT])
         db.executemany("INSERT INTO budgets VALUES (?, ?)", held.budgets.items())
         for run in held.runs.values():
-            names = ("scope", "number", "id", "opened_at", "closed_at")
-            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [run[n] for n in names])
+            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [run[n] for n in RUN])
         db.execute("DELETE FROM paid")
         db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
         db.execute("COMMIT")

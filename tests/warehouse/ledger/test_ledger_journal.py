@@ -122,14 +122,28 @@ def test_a_torn_line_spoils_itself_only(tmp_path: Path) -> None:
     assert open_ledger(tmp_path).seen("after") == b"the next line"
 
 
+HALF = {"is": "done", "id": 99, "key": {}, "stage": 1, "partition": "_", "run_id": "-",
+        "started_at": 1, "finished_at": "x", "scope": "usd", "reserved_usd": 1, "model": "",
+        "prompt_tokens": 0, "completion_tokens": 0, "usd": 1, "blob": "../x"}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "line", [b"[]", b"7", b"{}", b'{"is":"done","id":1}', b"\xff\xfe", b'{"is":"x"}']
-)
-def test_a_line_that_is_no_event_is_counted(tmp_path: Path, line: bytes) -> None:
+    "line",
+    [b"[]", b"7", b"{}", b'{"is":"done","id":1}', b"\xff\xfe", b'{"is":"x"}', b"[" * 100_000,
+     b'{"is":["x"]}', b'{"is":"run","scope":[],"number":1}', b'{"is":"unknown","id":{}}',
+     b'{"is":"unknown","id":7777}', b'{"is":"budget","scope":"usd","usd":null}',
+     b'{"is":"budget","scope":"usd","usd":1e400}', b'{"is":"forgotten","key":null}',
+     b'{"is":"failed","id":' + b"9" * 30 + b"}", json.dumps(HALF).encode()],
+)  # fmt: skip
+def test_a_line_that_is_no_event_is_counted_and_passed_over(tmp_path: Path, line: bytes) -> None:
     lived_in(tmp_path).close()
-    with journal_of(tmp_path / "ledger.db").open("ab") as file:
+    path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
+    with journal_of(path).open("ab") as file:
         file.write(b"\n" + line)
-    assert check(tmp_path / "ledger.db", Blobs(tmp_path / "blobs")).torn_lines == 1
+    assert check(path, blobs).torn_lines == 1
+    assert_kept(tmp_path)
+    garbage(tmp_path)
+    rebuild_ledger(path, blobs)
     assert_kept(tmp_path)
 
 

@@ -1,0 +1,99 @@
+"""The events of a ledger's journal: one shape each, checked as they are read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from pydantic_core import from_json
+
+_Count = Annotated[int, Field(ge=0, lt=2**62)]  # SQLite holds 63 bits, and the next id is one more
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Started(BaseModel, strict=True):
+    """An attempt that holds a part of a budget. Times are epoch seconds."""
+
+    id: _Count
+    key: str
+    stage: str
+    partition: str
+    run_id: str
+    started_at: _Number
+    scope: str
+    reserved_usd: _Number
+
+
+class Done(Started):
+    """An effect that was received; the blob is "" where a later one has its place."""
+
+    finished_at: _Number
+    model: str
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    usd: _Number
+    blob: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+
+
+class Ended(BaseModel, strict=True):
+    """The end of an attempt of which nothing was received."""
+
+    id: _Count
+
+
+class Forgotten(BaseModel, strict=True):
+    """An effect that is due again."""
+
+    key: str
+
+
+class Budget(BaseModel, strict=True):
+    """The most that a scope may cost."""
+
+    scope: str
+    usd: _Number
+
+
+class Run(BaseModel, strict=True):
+    """A run of a scope, opened or closed."""
+
+    scope: str
+    number: _Count
+    id: str
+    opened_at: _Number
+    closed_at: _Number | None
+
+
+_KINDS: dict[str, type[BaseModel]] = {
+    "done": Done,
+    "started": Started,
+    "unknown": Ended,
+    "failed": Ended,
+    "forgotten": Forgotten,
+    "budget": Budget,
+    "run": Run,
+}
+DONE, STARTED, RUN = (tuple(kind.model_fields) for kind in (Done, Started, Run))
+EFFECT = ("key", "stage", "blob", "finished_at")
+
+Event = tuple[str, dict[str, Any]]  # kind and row
+
+
+def read_events(path: Path, start: int = 0) -> Iterator[Event | None]:
+    """The lines from byte `start` on, as they were written; None for one that is no event."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            if line.strip():
+                yield _parse_event(line)
+
+
+def _parse_event(line: bytes) -> Event | None:
+    try:
+        row = from_json(line)
+        kind = row.pop("is")
+        return kind, _KINDS[kind].model_validate(row).model_dump()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

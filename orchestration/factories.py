@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from assets.marketplaces.installed import list_installed
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings
+from warehouse.home import require_home
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
@@ -32,6 +33,12 @@ def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
         run_id=run_id,
         budget_usd=settings.budget_usd,
     )
+
+
+def open_made_warehouse(settings: Settings) -> Warehouse:
+    """`open_warehouse` for those who only look. Raises HomeUnavailable where there is none yet."""
+    require_home(settings.home_path())
+    return open_warehouse(settings)
 
 
 def list_enabled(settings: Settings) -> list[str]:

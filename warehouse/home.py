@@ -40,6 +40,16 @@ def check_home(home: Path) -> None:
         )
 
 
+def require_home(home: Path) -> None:
+    """Raises HomeUnavailable where nothing was made yet, or by another version; writes nothing."""
+    check_home(home)
+    if not (home / MARKER).exists():
+        raise HomeUnavailable(
+            f"{home}: nothing was made there yet; `toolmill run` makes it, TOOLMILL_HOME names"
+            " another folder"
+        )
+
+
 def claim_home(home: Path) -> None:
     """Checks a home and marks one that is empty. Raises HomeUnavailable."""
     check_home(home)

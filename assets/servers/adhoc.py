@@ -30,6 +30,9 @@ from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
 
+_RUNTIMES = ("python", "python3", "node")
+_SCRIPTS = (".py", ".js", ".mjs", ".cjs")
+
 
 class TargetError(UnusableInput):
     """A target that names nothing to probe; the message says what was expected."""
@@ -88,6 +91,9 @@ def _probe_directory(
     where = directory.resolve()
     if is_private_folder(where):  # before it is copied
         raise TargetError(f"--dir {directory}: a home folder; name the server's own folder")
+    script = next((word for word in command[1:] if not word.startswith("-")), "")
+    if command[0] in _RUNTIMES and script.endswith(_SCRIPTS) and not (directory / script).is_file():
+        raise TargetError(f"--dir {directory}: no file {script!r:.120} in it to run")
     with make_readable(where) as folder:
         runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
         if toolchain.node:

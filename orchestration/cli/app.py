@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +80,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Keeps language models fluent in MCP tools as they change.",
 )
 
 
@@ -115,6 +115,22 @@ def _prepare(settings: Settings) -> Path:
     return home
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(version("toolmill"))
+        raise typer.Exit
+
+
+@app.callback()
+def toolmill(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    """Keeps language models fluent in MCP tools as they change."""
+
+
 @app.command()
 def settings() -> None:
     """Print every setting in force as JSON; secrets are masked."""
@@ -130,15 +146,16 @@ def run(
     scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
 ) -> None:
     """Everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
-    from orchestration.runs.fork_server import warm_up
-
-    warm_up()
     from assets.marketplaces.installed import list_installed
+    from orchestration.runs.fork_server import warm_up
+    from warehouse.home import check_home
 
     unknown = sorted(set(marketplace or ()) - set(list_installed()))
     if unknown:
         fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)
     chosen = change_demo(load_settings(), day, scale)
+    check_home(chosen.home_path())
+    warm_up()
     _prepare(chosen)
     from orchestration.runs.nightly import run_once
     from orchestration.runs.summary import summarise_run

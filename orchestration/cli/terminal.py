@@ -25,6 +25,17 @@ def print_page(text: str, *, err: bool = False) -> None:
     typer.echo(escape_lines(text), err=err)
 
 
+def print_markdown(text: str) -> None:
+    """Markdown of ours: laid out on a terminal, as it is in a file or pipe."""
+    if not sys.stdout.isatty():
+        print_page(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(markup=False, highlight=False).print(Markdown(escape_lines(text), hyperlinks=False))
+
+
 def print_json(obj: Any) -> None:
     """One JSON value on one line of stdout."""
     typer.echo(escape_json(json.dumps(obj, ensure_ascii=False, default=str)))

@@ -47,9 +47,9 @@ def history(
 ) -> None:
     """Every contract a server was seen with, and what changed; reads published tables only."""
     from assets.contracts.history.history import collect_history
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
 
-    told = collect_history(open_warehouse(load_settings()).tables, server_id)
+    told = collect_history(open_made_warehouse(load_settings()).tables, server_id)
     print_json(told) if as_json else _print_history(told)
 
 

@@ -31,7 +31,7 @@ def export(
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
     from assets.synthesis.export.write import export as write_export
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
     from training.sets.split import TEST, TRAIN, split_of
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
@@ -44,7 +44,7 @@ def export(
     except ExportError as error:
         fail(str(error), 2)
     settings = load_settings()
-    warehouse = open_warehouse(settings)
+    warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
     clear = ask_firewall(open_firewall(warehouse))
     choice = Choice(at, split_of, clear, split, wanted, commercial_only)

@@ -29,9 +29,9 @@ def quarantine() -> None:
 def list_held(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
     from assets.contracts.quarantine.held_tools import list_held_tools
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
 
-    rows = list_held_tools(open_warehouse(load_settings()))
+    rows = list_held_tools(open_made_warehouse(load_settings()))
     tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
     if as_json:
         print_json({"held": rows, "tools": tools})
@@ -70,10 +70,10 @@ def hold(
 
 def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
     from assets.contracts.quarantine.held_tools import decide_on_tool
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
 
     _fail_usage(digest, by, why)
-    warehouse = open_warehouse(load_settings())
+    warehouse = open_made_warehouse(load_settings())
     told = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
     _block_tools(warehouse)
     print_json(told) if as_json else _print_held(told)

@@ -35,12 +35,12 @@ def review(
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
     from assets.synthesis.review.review import Sampled, open_review, report_review
     from assets.synthesis.review.server import Site, serve_review
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
 
     if marketplace is not None and marketplace not in list_installed():
         fail(f"unknown marketplace {marketplace!r}; known: {', '.join(list_installed())}", 2)
     settings = load_settings()
-    warehouse = open_warehouse(settings)
+    warehouse = open_made_warehouse(settings)
     tables = warehouse.tables
     pairs = tables.read(PAIRS, marketplace).to_dicts()
     judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()

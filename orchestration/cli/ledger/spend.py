@@ -14,9 +14,9 @@ def spend() -> None:
     marketplace, and unknown attempts."""
     from assets.synthesis.common.tables import JUDGEMENTS
     from assets.synthesis.reporting.spend import count_accepted_pairs, make_spend_rows
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
 
-    warehouse = open_warehouse(load_settings())
+    warehouse = open_made_warehouse(load_settings())
     ledger = warehouse.ledger
     accepted, distinct = count_accepted_pairs(warehouse.tables.read(JUDGEMENTS))
     costs = ledger.costs()

@@ -26,10 +26,10 @@ def blast(
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
     from assets.contracts.history.history import iterate_contracts
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
     from training.reporting.blast_radius import find_blast_radius, find_tool
 
-    warehouse = open_warehouse(load_settings())
+    warehouse = open_made_warehouse(load_settings())
     target = find_tool(tool, iterate_contracts(warehouse.tables))
     told = find_blast_radius(target, collect_made(warehouse))
     print_json(told) if as_json else _print_radius(told)

@@ -11,7 +11,7 @@ from orchestration.cli.terminal import (
     fail,
     print_json,
     print_line,
-    print_page,
+    print_markdown,
     report_lines,
     require_known,
 )
@@ -82,7 +82,7 @@ def evaluate(
     if out is not None:
         for path in write_out(out, made):
             print_line(f"wrote {path}", err=True)
-    print_json(made.as_dict()) if as_json else print_page(as_markdown(made.summaries))
+    print_json(made.as_dict()) if as_json else print_markdown(as_markdown(made.summaries))
     _fail_unanswered(made.rows)
 
 

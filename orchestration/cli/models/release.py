@@ -23,8 +23,11 @@ JSON = typer.Option("--json", help="one JSON object")
 def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     """Releases, the newest first: their models, whether each is served, or could be."""
     from training.releases.release import list_releases
+    from warehouse.home import require_home
 
-    made = list_releases(load_settings().home_path())
+    home = load_settings().home_path()
+    require_home(home)
+    made = list_releases(home)
     if as_json:
         print_json({"releases": made})
         return

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import require_sandbox
+from warehouse.home import LAYOUT, MARKER, claim_home
 
 
 def toolmill(
@@ -92,7 +94,10 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    mount = f"mount -t tmpfs -o size=4k,mode=777 none {home}" + remount.format(home=home)
+    mount = (
+        f"mount -t tmpfs -o size=4k,mode=777 none {home}"
+        f" && echo '{{\"layout\": {LAYOUT}}}' > {home / MARKER}" + remount.format(home=home)
+    )
     inside = ("unshare", "-rm", "sh", "-c", f'{mount} && exec "$@"', "sh")
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"]).returncode:
         pytest.skip("this host lets nobody mount in a namespace of their own")
@@ -117,7 +122,27 @@ def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple
     assert [path.name for path in tmp_path.rglob("*")] == ["tables"]
 
 
+LOOKS = (
+    ("spend",), ("quarantine", "list"), ("release", "list"), ("contract", "history", "npm:x"),
+    ("export", "--format", "hf"), ("review",), ("blast-radius", "x"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_who_only_looks_makes_no_home(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = toolmill(*command, home=tmp_path / "typo")
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith(f"{tmp_path / 'typo'}: nothing was made there yet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    assert toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
+
+
 def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:
+    claim_home(tmp_path)
     done = toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
     assert done.returncode == 0
     assert json.loads(done.stdout)["spent_usd"] == 0

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.cli.terminal import EscapedLines, fail, print_json, print_line, print_page
+from orchestration.cli.terminal import (
+    EscapedLines,
+    fail,
+    print_json,
+    print_line,
+    print_markdown,
+    print_page,
+)
 from tests.support.paths import ROOT
+from warehouse.sanitize.markdown import fill_markdown
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\u2066\u200b\x7f\u2028\x85\x00\b"
 
@@ -34,6 +42,20 @@ def test_any_json_is_one_line_that_reads_back_as_it_was(value: object) -> None:
     printed = capture(print_json, {CONTROLS: value})
     assert printed[:-1].isprintable()
     assert json.loads(printed) == {CONTROLS: value}
+
+
+def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypatch) -> None:
+    text = fill_markdown("| a | b |\n| --- | --- |\n| {} | 1 |\n", "<b>[x](y)" + CONTROLS)
+    assert "&#" in capture(print_markdown, text)
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    print_markdown(text)
+    told = out.getvalue()
+    assert "<b>[x](y)" in told
+    assert "---" not in told
+    assert not set(told) & set("\x1b\x9b\r\u202e\u2066\x7f\x85\x00\b")
 
 
 def test_pages_errors_and_logs_keep_their_own_lines_alone() -> None:

@@ -31,7 +31,16 @@ from orchestration.cli.data import (
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
-from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
+from orchestration.cli.models import (
+    active,
+    agent,
+    blast_radius,
+    champion,
+    evaluate,
+    index,
+    release,
+    serve,
+)
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
@@ -85,7 +94,7 @@ app = typer.Typer(
 
 for _part in (
     *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export),
-    *(blast_radius, index, serve, agent, evaluate, match),
+    *(blast_radius, index, serve, active, agent, evaluate, match),
 ):
     app.add_typer(_part.app)
 for _name, _part in {"ledger": ledger, "release": release, "champion": champion}.items():

@@ -8,14 +8,13 @@ One session is one conversation; it is not shared by threads.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-import numpy as np
-
 from serving.discovery.hit_text import estimate_tokens, make_one_line, render, write_notes
 from serving.discovery.request import parse
+from serving.discovery.shown import list_barred
 from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Answer, Ask, Hit
 from serving.ranking.router import Router
@@ -157,7 +156,7 @@ class Session:
         router = self._current_router()
         gone, changed = self._find_moved(router)
         shown = {} if again else {k: v for k, v in self.shown.items() if k not in (*gone, *changed)}
-        barred = self._list_barred(router, shown)
+        barred = list_barred(router.index, shown, self._held_back)
         ready = [self._prepare_ask(ask, barred) for ask in asks]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
@@ -198,15 +197,6 @@ class Session:
     def _may_show(self, hit: Hit) -> bool:
         """The session's own allow-list holds although an Ask brought another."""
         return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
-
-    def _list_barred(self, router: Router, shown: Iterable[str]) -> frozenset[str]:
-        """What may not be shown: excluded tools, and tools shown before with their twins, unless
-        the one that was shown is excluded: then a twin may stand in for it."""
-        index = router.index
-        places = [index.place_of(name) for name in shown if name not in self._held_back]
-        groups = index.twins[[place for place in places if place is not None]]
-        twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
-        return frozenset([*self._held_back, *shown, *(index.tools[at].tool_id for at in twins)])
 
     def _find_moved(self, router: Router) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(gone, changed) of what was shown, where the router is another one than last time."""

@@ -47,7 +47,7 @@ def _load_predictor(
     if name == "router":
         return RouterPredictor(warehouse.home)
     if name.startswith(_ENDPOINT):
-        role = _choose_role(settings, name.removeprefix(_ENDPOINT))
+        role = choose_role(settings, name.removeprefix(_ENDPOINT))
         return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
     return load_caller(settings, name, max_new)
 
@@ -73,7 +73,7 @@ def list_roles(settings: Settings) -> dict[str, "Role"]:
     return {role.name: role for role in make_writer(settings).roles}
 
 
-def _choose_role(settings: Settings, name: str) -> "Role":
+def choose_role(settings: Settings, name: str) -> "Role":
     """A role of the settings, or any model's name at the settings' endpoint."""
     from warehouse.llm.roles import OFFLINE, Role
 

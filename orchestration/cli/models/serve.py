@@ -65,7 +65,7 @@ def serve(
     router.current()  # a place without an index is told now, not to the first client
     runs_tools = asked.enabled if calls is None else calls
     tokens_known = len(listening.tokens) if listening else 0
-    caller = _make_caller(settings, router, tokens_known) if runs_tools else None
+    caller = make_caller(settings, router, tokens_known) if runs_tools else None
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
     else:
@@ -109,7 +109,7 @@ def _make_http(chosen: "Http", tokens: Path | None, **address: Any) -> "HttpSett
     return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 
-def _make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "Caller":
+def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "Caller":
     """Who runs tools, by the recipes of whatever index is served at that moment; each token is sure
     of its share of the places."""
     from assets.servers.calls.caller import Caller, CallLimits

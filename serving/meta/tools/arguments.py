@@ -20,11 +20,11 @@ class BadField(ValueError):
 class Fields:
     """The arguments of one request to one of our tools."""
 
-    def __init__(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any], known: Mapping[str, Any], at: str = "") -> None:
         for name in given:
             if name not in known:
-                raise BadField(name[:60], "unknown", f"one of {', '.join(known)}")
-        self._given = given
+                raise BadField(f"{at}{name[:60]}", "unknown", f"one of {', '.join(known)}")
+        self._given, self._at = given, at
 
     def text(self, name: str, most: int) -> str | None:
         """A text that is not blank, None where it is left out."""
@@ -32,9 +32,10 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise BadField(name, _name_kind(value), "a text")
+            raise BadField(f"{self._at}{name}", _name_kind(value), "a text")
         if len(value) > most:
-            raise BadField(name, f"{len(value):,} characters long", f"at most {most:,}")
+            found = f"{len(value):,} characters long"
+            raise BadField(f"{self._at}{name}", found, f"at most {most:,}")
         return value.strip() or None
 
     def needed(self, name: str, most: int = _ID) -> str:
@@ -78,9 +79,20 @@ class Fields:
             raise BadField(name, "too long in one entry", f"at most {longest:,} characters each")
         return tuple(value)
 
-    def choice(self, name: str, known: tuple[str, ...]) -> str:
-        """One of some words."""
+    def objects(self, name: str, most: int, known: Mapping[str, Any]) -> list["Fields"]:
+        """A list of objects, each to be read by field; [] where it is left out."""
         value = self._given.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+            raise BadField(name, _name_kind(value), "a list of objects")
+        if not 1 <= len(value) <= most:
+            raise BadField(name, f"{len(value):,} entries long", f"1 to {most:,}")
+        return [Fields(one, known, f"{name}[{at}].") for at, one in enumerate(value)]
+
+    def choice(self, name: str, known: tuple[str, ...], default: str | None = None) -> str:
+        """One of some words; the default, where there is one, for what is left out."""
+        value = self._given.get(name, default)
         if not isinstance(value, str) or value not in known:
             found = repr(value[:60]) if isinstance(value, str) else _name_kind(value)
             raise BadField(name, found, f"one of {', '.join(known)}")

@@ -1,18 +1,21 @@
 """Schemas: what the four tools say of themselves, as `tools/list` shows it.
 
-A model reads names, descriptions and input schemas in every session, so they are short: 2,400
+A model reads names, descriptions and input schemas in every session, so they are short: 3,100
 characters of JSON for all four.
 """
 
 from typing import Any
 
 from assets.servers.calls.log import REPORTS
+from serving.ranking.query import STRATEGIES
 
 FIND, DESCRIBE, CALL, REPORT = "find_tools", "describe_tool", "call_tool", "report_outcome"
 MAX_K = 50
 MAX_QUERY = 10_000  # characters of a query; the router reads the first 4,000
 MAX_TEXT = 200_000  # characters of a model's text that may hold requests
 MAX_EXCLUDE = 1_000
+MAX_REQUESTS = 20  # of one call
+LEAST_TOKENS, MAX_TOKENS = 60, 20_000  # that an answer may be held to
 MAX_NOTE = 500
 
 _INDEX = {"type": ["string", "null"], "description": "version of the index that answered"}
@@ -63,9 +66,19 @@ _ANSWER = {
         "no_tool": {"type": "boolean", "description": "nothing here seems to suit"},
         "suitable": {"type": "number", "description": "probability that something does"},
         "problems": _TEXTS,
+        "left_out": {"type": "integer", "description": "tools beyond max_tokens"},
     },
     "required": ["asked", "hits", "no_tool"],
 }
+
+_TEXT = {"type": "string"}
+REQUEST: dict[str, Any] = {"query": _TEXT, "server": _TEXT, "tool": _TEXT}
+
+
+def _make_number(least: int, most: int, about: str, **more: Any) -> dict[str, Any]:
+    shape = {"type": "integer", "minimum": least, "maximum": most}
+    return {**shape, "description": about, **more}
+
 
 INPUTS: dict[str, dict[str, Any]] = {
     FIND: _make_input(
@@ -73,8 +86,19 @@ INPUTS: dict[str, dict[str, Any]] = {
         server={"type": "string", "description": "or: the platform or kind of server"},
         tool={"type": "string", "description": "with or without server: the operation"},
         text={"type": "string", "description": "or: model text with <tool_assistant> blocks"},
-        k={"type": "integer", "minimum": 1, "maximum": MAX_K, "default": 5},
-        exclude={**_TEXTS, "description": "tool ids seen already"},
+        requests={
+            "type": "array",
+            "items": {"type": "object", "properties": REQUEST},
+            "maxItems": MAX_REQUESTS,
+            "description": "or: several, answered one by one",
+        },
+        k=_make_number(1, MAX_K, "most tools for a request", default=5),
+        stretch=_make_number(0, MAX_K, "up to so many more, as good as the last"),
+        trim={"type": "boolean", "description": "leave out those far behind the first"},
+        max_tokens=_make_number(LEAST_TOKENS, MAX_TOKENS, "most tokens of the answer"),
+        shown={**_TEXTS, "description": "tool ids shown before: they and their twins stay out"},
+        exclude={**_TEXTS, "description": "tool ids that failed: a twin may stand in"},
+        strategy={"type": "string", "enum": list(STRATEGIES), "default": STRATEGIES[0]},
         context={"type": "string", "description": "what the conversation is about"},
         parameters={"type": "boolean", "description": "show parameters too", "default": False},
     ),
@@ -98,7 +122,12 @@ INPUTS: dict[str, dict[str, Any]] = {
     ),
 }
 OUTPUTS: dict[str, dict[str, Any]] = {
-    FIND: _make_output(answers={"type": "array", "items": _ANSWER}),
+    FIND: _make_output(
+        answers={"type": "array", "items": _ANSWER},
+        tokens={"type": "integer", "description": "about so many in the text"},
+        gone={**_TEXTS, "description": "shown before, no longer there"},
+        stop={"type": "string", "description": "why asking again in these words is no use"},
+    ),
     DESCRIBE: _make_output(
         tool_id={"type": "string"},
         contract={"type": "object"},

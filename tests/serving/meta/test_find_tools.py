@@ -4,10 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assets.servers.calls.log import query_digest
+from serving.discovery.hit_text import estimate_tokens
 from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
+from serving.meta.tools.find_tools import fit_rows
 from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said
 
@@ -89,7 +93,21 @@ BAD = [
     ({"query": "x", "exclude": ["a"] * 5_000}, "exclude"),
     ({"query": "x", "exclude": [["a"]]}, "exclude"),
     ({"query": "x", "parameters": "yes"}, "parameters"),
-    ({"query": "x", "strategy": "bm25"}, "strategy"),
+    ({"query": "x", "strategy": "best"}, "strategy"),
+    ({"query": "x", "strategy": None}, "strategy"),
+    ({"query": "x", "stretch": 51}, "stretch"),
+    ({"query": "x", "trim": 1}, "trim"),
+    ({"query": "x", "max_tokens": 5}, "max_tokens"),
+    ({"query": "x", "shown": "a"}, "shown"),
+    ({"query": "x", "colour": "red"}, "colour"),
+    ({"requests": "x"}, "requests"),
+    ({"requests": []}, "requests"),
+    ({"requests": [{"query": "x"}] * 21}, "requests"),
+    ({"requests": [{"query": "x"}, {}]}, "requests[1]"),
+    ({"requests": [{"query": "x"}, {"query": 3}]}, "requests[1].query"),
+    ({"requests": [{"k": 3}]}, "requests[0].k"),
+    ({"requests": [{"query": "x"}], "tool": "y"}, "requests"),
+    ({"requests": [{"query": "x"}], "text": "y"}, "text"),
     ({"text": "no block in here"}, "text"),
     ({"text": "<tool_assistant>tool: x</tool_assistant>", "query": "y"}, "text"),
 ]
@@ -261,6 +279,103 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(
     assert len(answer["hits"]) == 3
     assert "no tool here seems to suit (0.12 of 1)" in said(found)
     assert not found.is_error
+
+
+async def test_several_requests_are_answered_one_by_one(world: World) -> None:
+    asked = [{"server": "clock", "tool": "tell the hour in a city"}, {"query": "send an email"}]
+    async with world.client() as client:
+        found = await client.call_tool("find_tools", {"requests": asked, "k": 1})
+    answers = found.structured_content["answers"]
+    assert [one["hits"][0]["tool_id"] for one in answers] == [
+        "pypi:clock::get_time",
+        "pypi:mail::send_email",
+    ]
+    assert "for query: send an email" in said(found)
+
+
+async def test_what_was_shown_and_its_twins_stay_out_but_a_twin_stands_in_for_what_failed(
+    tmp_path: Path,
+) -> None:
+    twin = row("npm:copy", "read_file", "Read one text file from disk")
+    publish(tmp_path, [*WORLD, twin])
+    asked = {"query": "read one text file from disk", "k": 50}
+
+    async def found(**more: object) -> set[str]:
+        got = await client.call_tool("find_tools", {**asked, **more})
+        return {hit["tool_id"] for hit in got.structured_content["answers"][0]["hits"]}
+
+    async with World(tmp_path).client() as client:
+        first = {"npm:files::read_file", "npm:copy::read_file"}
+        (name,) = await found() & first
+        (other,) = first - {name}
+        assert not await found(shown=[name]) & first
+        assert await found(exclude=[name]) & first == {other}
+        assert await found(shown=[name], exclude=[name]) & first == {other}
+
+
+async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_gone(
+    world: World,
+) -> None:
+    shown: list[str] = ["npm:files::gone"]
+    async with world.client() as client:
+        for _ in range(9):
+            asked = {"query": "tell the hour in a city", "k": 2, "shown": shown}
+            found = (await client.call_tool("find_tools", asked)).structured_content
+            if "stop" in found:
+                break
+            shown += [hit["tool_id"] for hit in found["answers"][0]["hits"]]
+    assert found["stop"] == "nothing_new"
+    assert found["gone"] == ["npm:files::gone"]
+    assert sorted(shown[1:]) == sorted(f"{one['server_id']}::{one['tool']}" for one in WORLD)
+
+
+async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(world: World) -> None:
+    asked = [{"query": "tell the hour in a city"}, {"query": "send an email"}]
+    async with world.client() as client:
+        whole = await client.call_tool("find_tools", {"requests": asked})
+        found = await client.call_tool("find_tools", {"requests": asked, "max_tokens": 100})
+        least = await client.call_tool("find_tools", {"query": "x" * 300, "max_tokens": 60})
+    told = found.structured_content
+    assert told["tokens"] == estimate_tokens(said(found)) <= 100
+    assert whole.structured_content["tokens"] > 100
+    assert [row["hits"][0]["tool_id"] for row in told["answers"]] == [
+        "pypi:clock::get_time",
+        "pypi:mail::send_email",
+    ]
+    left = [row["left_out"] + len(row["hits"]) for row in told["answers"]]
+    assert left == [len(row["hits"]) for row in whole.structured_content["answers"]]
+    assert "more left out: max_tokens" in said(found)
+    assert least.structured_content["tokens"] <= 60
+
+
+@given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 60))
+def test_no_answer_is_longer_than_its_allowance_unless_it_holds_nothing(
+    sizes: list[int], most: int
+) -> None:
+    rows = [{"hits": list(range(size))} for size in sizes]
+    kept, text = fit_rows(rows, most, lambda cut: "abcd" * sum(len(r["hits"]) for r in cut))
+    count = sum(len(row["hits"]) for row in kept)
+    assert estimate_tokens(text) == count == min(most, sum(sizes))
+    assert [len(row["hits"]) + row.get("left_out", 0) for row in kept] == sizes
+    assert max((len(r["hits"]) for r in kept), default=0) - 1 <= min(
+        (len(r["hits"]) for r in kept if r.get("left_out")), default=99
+    )
+
+
+async def test_a_strategy_and_a_number_that_follows_the_scores_can_be_chosen(world: World) -> None:
+    asked = {"query": "tell the hour in a city", "k": 9}
+    async with world.client() as client:
+        ours = await client.call_tool("find_tools", asked)
+        words = await client.call_tool("find_tools", {**asked, "strategy": "bm25"})
+        trimmed = await client.call_tool("find_tools", {**asked, "trim": True})
+        stretched = await client.call_tool("find_tools", {**asked, "k": 1, "stretch": 50})
+
+    def scores(found: object) -> list[float]:
+        return [hit["score"] for hit in found.structured_content["answers"][0]["hits"]]  # type: ignore[attr-defined]
+
+    assert scores(ours) != scores(words)
+    assert len(scores(trimmed)) < len(scores(ours))
+    assert 1 <= len(scores(stretched)) <= 10
 
 
 async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(world: World) -> None:

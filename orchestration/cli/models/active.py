@@ -1,0 +1,131 @@
+"""The command `agent`: a model asks for tools in its own words until it has the one it needs."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.models.index import STRATEGIES
+from orchestration.cli.models.predictors import choose_role, list_roles
+from orchestration.cli.models.serve import make_caller
+from orchestration.cli.terminal import print_json, print_line, require_known
+from orchestration.settings.derive import derive_policy
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
+
+if TYPE_CHECKING:
+    from serving.agent.episode import AgentLimits, AgentRun
+    from serving.router import ServedRouter
+    from warehouse.llm.chat import Chat
+    from warehouse.llm.roles import Role
+
+app = typer.Typer(add_completion=False)
+
+STAGE = "agent"
+Model = Annotated[
+    str, typer.Option(help="a role, a model's name at OPENAI_BASE_URL, or offline (rules)")
+]
+Place = Annotated[
+    Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
+]
+
+
+@app.command()
+def agent(
+    task: Annotated[str, typer.Argument(help="what should be done, in words")],
+    place: Place = None,
+    model: Model = "actor",
+    example: Annotated[bool, typer.Option("--example", help="one worked example first")] = False,
+    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
+    k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="of asking for tools")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="of all lines that show tools")] = 4_000,
+    turns: Annotated[int, typer.Option(min=1, max=200, help="of the model")] = 12,
+    run: Annotated[
+        bool, typer.Option("--run", help="run its calls, as `serve` does; default: plan only")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
+    from serving.agent.episode import AgentLimits
+    from serving.agent.report import describe_run, write_lines
+    from serving.export import open_checked
+    from serving.router import ServedRouter
+
+    require_known("--strategy", [strategy], STRATEGIES)
+    settings = load_settings()
+    role = resolve_role(settings, model)
+    router = ServedRouter(place or settings.home_path(), open_checked())
+    index = router.current().index.version
+    limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
+    options = {"example": example, "strategy": strategy}
+    made = asyncio.run(_run_task(settings, task, role, router, limits, options, run))
+    who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
+    told = {"task": task, **who, "index": index, **describe_run(made)}
+    if as_json:
+        print_json(told)
+        return
+    for line in write_lines(told):
+        print_line(line)
+
+
+def resolve_role(settings: Settings, name: str) -> "Role | None":
+    """Whose model converses; None where rules take its place."""
+    from warehouse.llm.roles import OFFLINE
+
+    roles = list_roles(settings)
+    if name == OFFLINE or (name in roles and roles[name].model == OFFLINE):
+        return None
+    return choose_role(settings, name)
+
+
+def open_chat(settings: Settings, role: "Role") -> "Chat":
+    """The role's conversations, paid through the home's ledger."""
+    from orchestration.factories import open_warehouse
+    from warehouse.llm.chat import Chat
+
+    return Chat(role, open_warehouse(settings).ledger, stage=STAGE)
+
+
+def read_calls(text: str) -> list[tuple[str, Any]]:
+    """The calls in a model's text."""
+    from training.prompts.parse_calls import parse_calls
+
+    return [(str(one["name"]), one["arguments"]) for one in parse_calls(text).calls]
+
+
+async def _run_task(
+    settings: Settings,
+    task: str,
+    role: "Role | None",
+    router: "ServedRouter",
+    limits: "AgentLimits",
+    options: dict[str, Any],
+    run: bool,
+) -> "AgentRun":
+    from assets.servers.calls.log import Outcomes
+    from serving.agent.calls import make_runner
+    from serving.agent.loop import run_agent
+    from serving.agent.offline import OfflineSpeaker
+    from serving.meta.access.policy import MetaPolicy
+    from serving.meta.context import Desk
+    from training.evaluation.predictors.slot_copy import copy_slots
+
+    caller = make_caller(settings, router, 0) if run and settings.serve.calls.enabled else None
+    chat = open_chat(settings, role) if role else None
+    runner = None
+    if run:
+        policy = derive_policy(MetaPolicy, settings.serve.calls)
+        place = Outcomes(settings.home_path())
+        runner = make_runner(Desk(router, caller, policy, place), policy.local)
+    try:
+        speaker = chat or OfflineSpeaker(copy_slots)
+        return await run_agent(
+            task, speaker, router, limits=limits, run=runner, read_calls=read_calls, **options
+        )
+    finally:
+        if chat is not None:
+            await chat.aclose()
+        if caller is not None:
+            await caller.close()

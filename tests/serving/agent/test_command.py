@@ -1,0 +1,89 @@
+"""`toolmill agent`: over an index, with rules or a model behind an endpoint."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from serving.discovery.request import write_block
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.support.openai_endpoint import Say, openai_endpoint
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("agent")
+    code, _, err = run(
+        "index", written(folder / "servers.jsonl", CLOCK, MAIL), "--out", folder / "i"
+    )
+    assert code == 0, err
+    return folder / "i"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("TOOLMILL_", "OPENAI_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
+    code, out, err = run("agent", "tell the time in a city", "--index", index, "--json")
+    told = json.loads(out)
+    assert code == 0, err
+    assert (told["provider"], told["model"], told["ended"]) == ("offline", None, "planned")
+    assert told["chosen"] == ["@clock/world::get_time"]
+    assert told["rounds"][0]["asked"] == [{"tool": "tell the time in a city"}]
+    assert told["calls"][0]["status"] == "planned"
+
+
+def test_a_model_behind_an_endpoint_asks_and_plans(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Say(content=write_block("mailing", "sends a letter"))
+    call = {"name": "npm:mail::send_email", "arguments": {}}
+    with openai_endpoint([asked, Say(content=json.dumps(call))]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        told = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, err = run(*told, "--json")
+        lines = run(*told)[1].splitlines()
+    assert code == 0, err
+    made = json.loads(out)
+    assert (made["model"], made["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
+    assert made["provider"] in endpoint.url
+    names = [one["function"]["name"] for one in endpoint.requests[1]["tools"]]
+    assert names[0] == "npm_mail__send_email"
+    assert len(endpoint.requests) == 2, "the same task again is not paid again"
+    assert lines[0] == "asked  server: mailing; tool: sends a letter"
+    assert "planned  npm:mail::send_email  {}" in lines
+    assert lines[-1].startswith("ended: planned after 2 turns")
+
+
+def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
+    told = ("agent", "tell the time in a city", "--index", index, "--run", "--json")
+    made = json.loads(run(*told)[1])
+    assert made["calls"][0]["status"] == "refused"
+    assert "without a way to run this server" in made["calls"][0]["shown"]
+    (line,) = (tmp_path / "home" / "outcomes").glob("*.jsonl")
+    assert json.loads(line.read_text())["error_kind"] == "no_recipe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("x", "--index", "none"), 1, "toolmill index SERVERS.jsonl --out DIR"),
+        ((" ", "--index", "{at}"), 1, "the task is empty"),
+        (("x", "--index", "{at}", "--strategy", "best"), 2, "known: ours"),
+        (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
+        (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
+    ],
+)
+def test_bad_input_is_one_error(
+    index: Path, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    found = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
+    assert found[0] == code, found
+    assert told in found[2], found
+    assert found[1] == ""

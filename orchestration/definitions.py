@@ -7,6 +7,7 @@ import dagster as dg
 
 import assets.catalogue.defs
 import assets.contracts.defs
+import assets.contracts.listed.defs
 import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
 import assets.servers.defs
@@ -29,6 +30,7 @@ PACKAGES = (
     assets.servers.defs,
     assets.contracts.defs,
     assets.contracts.quarantine.defs,
+    assets.contracts.listed.defs,
     assets.catalogue.defs,
     assets.vectors.defs,
     assets.synthesis.summaries.defs,
@@ -42,7 +44,7 @@ PACKAGES = (
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a run.
 FAN_IN = (
-    *("contract_changes", "catalogue", "coverage"),
+    *("contract_changes", "catalogue", "coverage", "listed_contracts"),
     *("server_summaries", "confusables", "training_set"),
 )
 TRAINED = ("retriever_adapter", "caller_adapter")

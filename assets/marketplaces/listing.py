@@ -78,7 +78,8 @@ class Listing(_Frozen):
     argument the user must supply stands as `{name}` or `{name:filepath}` (formats: string, number,
     boolean, filepath). `launch` is what they say, None where there are none; an adapter that has
     read them states it, else `normalise.clean` reads them. `runnable` says that the listing holds
-    the evidence for a recipe; if not, `reason` says why.
+    the evidence for a recipe; if not, `reason` says why. `tools` is what the marketplace shows of
+    the server's tools (`listed_tools.py`): nobody launched them, and a row holds only their blob.
     """
 
     marketplace: str
@@ -100,6 +101,7 @@ class Listing(_Frozen):
     runnable: bool = False
     reason: str | None = None
     updated_at: str | None = None  # RFC 3339, as the marketplace says
+    tools: str | None = Field(default=None, repr=False)  # JSON list
 
     @property
     def listing_id(self) -> str:
@@ -111,14 +113,17 @@ _NESTED = ("args", "launch", "env", "headers", "package", "flags")
 
 
 def digest_listing(listing: Listing) -> str:
-    """SHA-256 over everything the listing says, except when it was last edited and `launch`, which
-    follows from the rest."""
-    return digest(listing.model_dump(mode="json", exclude={"updated_at", "launch"}))
+    """SHA-256 over everything the listing says, except when it was last edited, its tools, which
+    have a digest of their own, and `launch`, which follows from the rest."""
+    return digest(listing.model_dump(mode="json", exclude={"updated_at", "launch", "tools"}))
 
 
-def make_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:
-    """The listing as a row of the table; nested fields become canonical JSON."""
-    facts = listing.model_dump(mode="json")
+def make_row(
+    listing: Listing, *, fetched_at: float | None = None, tools_blob: str | None = None
+) -> dict[str, Any]:
+    """The listing as a row of the table; nested fields become canonical JSON, `tools_blob` names
+    where its tools lie."""
+    facts = listing.model_dump(mode="json", exclude={"tools"})
     row = {
         name: canonical_json(value).decode() if name in _NESTED and value is not None else value
         for name, value in facts.items()
@@ -126,6 +131,7 @@ def make_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, 
     return row | {
         "listing_id": listing.listing_id,
         "listing_digest": digest_listing(listing),
+        "tools_blob": tools_blob,
         "fetched_at": fetched_at,
     }
 
@@ -143,7 +149,8 @@ def _make_unreadable(row: Mapping[str, Any], why: str) -> Listing:
 
 
 def read_row(row: Mapping[str, Any]) -> Listing:
-    """The listing of a row of the table; columns that are not part of the form are ignored."""
+    """The listing of a row of the table, without its tools; columns that are not part of the form
+    are ignored."""
     facts = {name: row.get(name) for name in Listing.model_fields}
     for name in _NESTED:
         if isinstance(text := facts[name], str):

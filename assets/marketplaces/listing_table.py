@@ -29,6 +29,7 @@ LISTINGS = TableSpec(
         "reason": pl.String,
         "updated_at": pl.String,
         "listing_digest": pl.String,  # over all of the above but updated_at and launch
+        "tools_blob": pl.String,  # sha256 of the tools it shows (a JSON list); null: none
         "fetched_at": pl.Float64,  # seconds since the epoch
     },
     volatile=("fetched_at",),

@@ -6,6 +6,7 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.listed.table import LISTED, UNVERIFIED
 from assets.contracts.quarantine.held_tools import list_held_tools
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
@@ -69,6 +70,7 @@ def _describe_made(warehouse: Warehouse) -> str:
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     launched = deployed.filter(pl.col("status") == "ok")
     held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
+    listed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)
     per_market = ", ".join(
         f"{name} {count}" for name, count in sorted(Counter(listings["marketplace"]).items())
     )
@@ -81,6 +83,7 @@ def _describe_made(warehouse: Warehouse) -> str:
             f"  tools        {len(snapshots):>6}   contracts of {_count_servers(snapshots)}"
             f" servers",
             f"  held         {held:>6}   tools in quarantine (`toolmill quarantine list`)",
+            f"  listed       {len(listed):>6}   tools that marketplaces show and nobody launched",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_name_providers(pairs)}, judged by {_name_providers(accepted)})",
         ]

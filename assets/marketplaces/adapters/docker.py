@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from assets.marketplaces.adapters.support.docker_entry import make_entry, read_entry_facts
 from assets.marketplaces.fetch.payload import FIX, parse_json
 from assets.marketplaces.launch.mcp_servers import read_text
+from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.yaml import parse_yaml
 from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
@@ -28,6 +29,7 @@ class DockerAdapter(Adapter):
         "package": Evidence("documented", "image@sha256 of the catalogue; its types of 2026-07"),
         "env": Evidence("captured", "secrets and env of server.yaml, 2026-07-08"),
         "headers": Evidence("documented", "remote.headers, the catalogue's types of 2026-07"),
+        "tools": Evidence("documented", "names alone, in `tools` of the catalogue, 2026-07"),
     }
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
@@ -55,7 +57,8 @@ class DockerAdapter(Adapter):
             "repository": next((link for link in links if "://" in link), None),
             "subfolder": folder.strip("/") or None,
         }
-        return [Listing(**identity, **read_entry_facts(entry))]
+        tools = dump_tools(raw.get("tools"))
+        return [Listing(**identity, tools=tools, **read_entry_facts(entry))]
 
     def saved(self, page: Page) -> list[Ref]:
         """The catalogue, as JSON or YAML, or one server.yaml."""

@@ -20,6 +20,7 @@ from assets.marketplaces.launch.mcp_config import (
     read_remote_facts,
 )
 from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import Adapter, Evidence, Get, Page, Post, Ref, RefPage
 from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
@@ -44,6 +45,7 @@ class GlamaAdapter(Adapter):
         "headers": Evidence("guessed", "authType other than none is taken as `Authorization`"),
         "env": Evidence("documented", "environmentVariablesJsonSchema, OpenAPI of 2025"),
         "secret": Evidence("guessed", "by the variable's name; the schema marks none"),
+        "tools": Evidence("documented", "`tools` of a record; often empty in the list"),
     }
 
     async def headers(self, post: Post) -> dict[str, str]:
@@ -100,6 +102,7 @@ class GlamaAdapter(Adapter):
                 description=redact(read_string(raw.get("description"))),
                 repository=redact(read_string(said)) or None,
                 updated_at=read_string(raw.get("updatedAt")) or None,
+                tools=dump_tools(raw.get("tools")),
                 **facts,
             )
         ]

@@ -19,6 +19,7 @@ from assets.marketplaces.adapters.support.smithery_slugs import (
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.fetch.payload import check_json_list, parse_json, parse_json_object
 from assets.marketplaces.launch.mcp_servers import THIN
+from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -57,6 +58,7 @@ class SmitheryAdapter(Adapter):
         "env": Evidence("documented", "configSchema; for a bundle its user_config"),
         "headers": Evidence("documented", "`x-from` of a setting; session-config page, 2026"),
         "secret": Evidence("guessed", "by the setting's name; the schema marks none"),
+        "tools": Evidence("documented", "`tools` of a record's answer, OpenAPI of 2026-08"),
     }
 
     async def headers(self, post: Post) -> dict[str, str]:
@@ -157,6 +159,7 @@ class SmitheryAdapter(Adapter):
                 native_id=ref.native_id or name,
                 name=redact(read_string(raw.get("displayName")) or name),
                 description=redact(read_string(raw.get("description"))),
+                tools=dump_tools(raw.get("tools")),
                 **facts,
             )
         ]

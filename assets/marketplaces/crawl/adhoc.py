@@ -35,7 +35,8 @@ def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
 def make_public_listing(listing: Listing) -> dict[str, Any]:
     """A listing in the normal form, as JSON values."""
     about = {"__all__": {"description"}}  # of a variable: long, and said to a person elsewhere
-    return listing.model_dump(mode="json", exclude={"launch": True, "env": about, "headers": about})
+    left_out = {"launch": True, "tools": True, "env": about, "headers": about}
+    return listing.model_dump(mode="json", exclude=left_out)
 
 
 def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:

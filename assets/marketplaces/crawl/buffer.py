@@ -6,14 +6,17 @@ import polars as pl
 
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
+from warehouse.storage.blobs import Blobs
 
 _CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
 
 
 class Rows:
-    """Listings as they come, in the order in which their records were named."""
+    """Listings as they come, in the order in which their records were named; the tools they show
+    go to `blobs`."""
 
-    def __init__(self) -> None:
+    def __init__(self, blobs: Blobs | None = None) -> None:
+        self._blobs = blobs
         self._chunks: list[pl.DataFrame] = []
         self._open: list[dict[str, object]] = []
         self._count = 0
@@ -24,7 +27,10 @@ class Rows:
 
     def add(self, number: int, listing: Listing) -> None:
         """Keeps the listing of the record that was named as the `number`-th."""
-        self._open.append({**make_row(listing, fetched_at=time.time()), "_number": number})
+        kept = listing.tools and self._blobs
+        blob = kept.put(str(listing.tools).encode()) if kept else None
+        row = make_row(listing, fetched_at=time.time(), tools_blob=blob)
+        self._open.append({**row, "_number": number})
         self._count += 1
         if len(self._open) >= _CHUNK:
             self._close_chunk()

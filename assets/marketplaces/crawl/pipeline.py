@@ -46,7 +46,7 @@ class Flow:
         self.policy = adapter.policy
         self.admitted: set[str] = set()
         self.done = self.hits = self.read_ok = 0
-        self.rows = Rows()
+        self.rows = Rows(pages.ledger.blobs)
         self.duplicates: set[str] = set()
         self.problems: list[dict[str, Any]] = []
         self.gone: list[str] = []

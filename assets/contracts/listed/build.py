@@ -1,0 +1,198 @@
+"""Listed contracts: what marketplaces show of a server's tools, held against what a launch gave.
+
+    shown tools -> contracts -> scan -> against the launched server -> rows of LISTED
+
+A tool that a launch confirms has no row: the launched contract stands for it. One that a launch
+gives otherwise, or not at all, is a row that says how; nothing but an unverified one is ever shown.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from assets.contracts.canonical import DIGEST_PREFIX, FIELDS, index_contracts
+from assets.contracts.history.snapshot import format_date
+from assets.contracts.history.tool_diff import compare_tools
+from assets.contracts.listed.table import ABSENT, DIFFERS, HELD, UNVERIFIED
+from assets.contracts.quarantine.decisions import Decision, is_clear
+from assets.contracts.scan import HIGH, scan_list
+from assets.contracts.scan.engine import digest_rules
+from warehouse.item_failure import try_item
+from warehouse.storage.digest import canonical_json, digest, sha256
+
+Row = Mapping[str, Any]
+Contract = dict[str, Any]
+Launched = Mapping[str, Mapping[str, str]]  # server id -> tool -> its contract as JSON
+
+_ANYTHING = {"type": "object"}  # the input schema of a tool of which none is shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one listing shows. server_id: of a launch of it; aliases: the ids of its server's other
+    listings; tools: as the marketplace shows them."""
+
+    listing_id: str
+    marketplace: str
+    server_id: str
+    tools: Sequence[Mapping[str, Any]]
+    aliases: frozenset[str] = frozenset()
+
+
+@dataclass
+class Listed:
+    """Rows of LISTED, and what has none: tools that a launch confirmed, entries without a usable
+    contract, listings that nobody foresaw to be unreadable."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    confirmed: int = 0
+    malformed: int = 0
+    unread: int = 0
+
+
+def build_listed(
+    shown: Iterable[Shown],
+    launched: Launched,
+    decided: Iterable[Decision],
+    previous: Iterable[Row],
+    now: float,
+) -> Listed:
+    """Rows of LISTED of this run. launched: every server that ever listed its tools to us, one that
+    listed none included; previous: the rows of the last run; now: epoch seconds."""
+    before: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in previous:
+        before[row["listing_id"]][row["tool"]] = row
+    by_digest: dict[str, list[Decision]] = defaultdict(list)
+    for decision in decided:
+        by_digest[decision.contract_digest].append(decision)
+    out = Listed()
+    for one in shown:
+        build = partial(_build_listing, one, launched, by_digest, before[one.listing_id], now)
+        made = try_item(build, lambda _: Listed(unread=1))
+        out.rows += made.rows
+        out.confirmed += made.confirmed
+        out.malformed += made.malformed
+        out.unread += made.unread
+    out.rows.sort(key=lambda row: (row["listing_id"], row["tool"]))
+    return out
+
+
+def read_shown(tool: Mapping[str, Any]) -> tuple[Contract, tuple[str, ...]]:
+    """(the tool with an input schema, the fields that are shown). A schema that names no property
+    says nothing: marketplaces write `{}` for one they do not know."""
+    schema = tool.get("inputSchema")
+    told = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
+    shown = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
+    filled = {**tool, "inputSchema": schema if told else _ANYTHING}
+    return filled, tuple(sorted([*shown, *(["inputSchema"] if told else [])]))
+
+
+def _build_listing(
+    one: Shown,
+    launched: Launched,
+    decided: Mapping[str, Sequence[Decision]],
+    before: Mapping[str, Row],
+    now: float,
+) -> Listed:
+    filled = [read_shown(tool) for tool in one.tools]
+    contracts, problems = index_contracts([tool for tool, _ in filled])
+    kept = [shown for place, (_, shown) in enumerate(filled) if place not in problems]
+    fields = dict(zip(contracts, kept, strict=True))
+    out = Listed(malformed=len(problems))
+    ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
+    if ran:
+        for name, contract in contracts.items():
+            row = _compare_launched(contract, fields[name], ran)
+            out.confirmed += row is None
+            if row is not None:
+                out.rows.append(_build_row(one, contract, fields[name], row, before, now))
+        return out
+    for name, row in _scan_contracts(contracts, decided, before):
+        out.rows.append(_build_row(one, contracts[name], fields[name], row, before, now))
+    return out
+
+
+def _compare_launched(
+    contract: Contract, shown: Iterable[str], ran: Sequence[Mapping[str, str]]
+) -> dict[str, Any] | None:
+    """What a launch says otherwise of a listed contract; None where one confirms what is shown."""
+    name, differs = contract["name"], None
+    for tools in ran:
+        if name not in tools:
+            continue
+        known = json.loads(tools[name])
+        listed = {**known, **{part: contract[part] for part in shown if part in contract}}
+        changes = compare_tools([listed], [known])
+        if not changes:
+            return None
+        change = changes[0]
+        facts = {"cls": change.cls, "fields": list(change.fields), "why": change.why}
+        differs = differs or {
+            "standing": DIFFERS,
+            "launched_digest": DIGEST_PREFIX + digest(known),
+            "listed_differs": canonical_json(facts).decode(),
+        }
+    return differs or {"standing": ABSENT}
+
+
+def _scan_contracts(
+    contracts: Mapping[str, Contract],
+    decided: Mapping[str, Sequence[Decision]],
+    before: Mapping[str, Row],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(tool, {standing, rules, scan_key}) of each contract of one listing. The list is scanned
+    again where one of its contracts or the rules changed."""
+    digests = {name: _digest_contract(body) for name, body in contracts.items()}
+    key = digest([digest_rules(), sorted(digests.values())])
+    known = [before[name] for name in contracts if name in before]
+    if len(known) == len(contracts) and all(row["scan_key"] == key for row in known):
+        rules = {row["tool"]: set(json.loads(row["rules"])) for row in known}
+    else:
+        rules = _find_high_rules(contracts)
+    for name, body_digest in digests.items():
+        ok = is_clear(body_digest, rules[name], decided.get(body_digest, ()))
+        standing = UNVERIFIED if ok else HELD
+        found = json.dumps(sorted(rules[name]))
+        yield name, {"standing": standing, "rules": found, "scan_key": key}
+
+
+def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
+    """Tool -> the rules with a high finding about it."""
+    rules: dict[str, set[str]] = {name: set() for name in contracts}
+    for found in scan_list(list(contracts.values())):
+        if found.severity == HIGH:
+            # Of a name that was shortened nobody knows which it is: all of them wait.
+            for name in [found.tool] if found.tool in rules else list(rules):
+                rules[name].add(found.rule)
+    return rules
+
+
+def _build_row(
+    one: Shown,
+    contract: Contract,
+    shown: Iterable[str],
+    standing: Row,
+    before: Mapping[str, Row],
+    now: float,
+) -> dict[str, Any]:
+    text = canonical_json(contract)
+    name, last = DIGEST_PREFIX + sha256(text), before.get(contract["name"])
+    same = last is not None and last["contract_digest"] == name
+    return {
+        "listing_id": one.listing_id,
+        "marketplace": one.marketplace,
+        "server_id": one.server_id,
+        "tool": contract["name"],
+        "contract_digest": name,
+        "contract": None if standing["standing"] == HELD else text.decode(),
+        "shown": json.dumps(list(shown)),
+        "first_seen": last["first_seen"] if same and last else format_date(now),
+        **standing,
+    }
+
+
+def _digest_contract(contract: Contract) -> str:
+    return DIGEST_PREFIX + digest(contract)

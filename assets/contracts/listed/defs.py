@@ -1,0 +1,130 @@
+"""Asset definition of `listed_contracts`."""
+
+import json
+import time as clock
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import dagster as dg
+import polars as pl
+
+from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.contracts import report
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.listed.build import Shown, build_listed
+from assets.contracts.listed.table import LISTED, STANDINGS
+from assets.contracts.quarantine.decisions import read_decisions
+from assets.marketplaces.listed_tools import load_tools
+from assets.marketplaces.listing import read_row
+from assets.marketplaces.listing_table import LISTINGS
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.names import identify_server
+from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.item_failure import try_item
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+)
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
+from warehouse.storage.tables import plan_keys
+from warehouse.store import Warehouse
+
+LISTED_AUDIT = audit_table(
+    LISTED,
+    [
+        expect_unique(*LISTED.key),
+        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
+        expect_one_of("standing", list(STANDINGS)),
+    ],
+    rules=["none_launched"],
+)
+
+
+@dg.asset(
+    **describe_asset(LISTED_AUDIT, "assets/contracts/listed"),
+    deps=["listings", "snapshots", "catalogue"],
+    group_name="contracts",
+    description="Tools that marketplaces show and no launch has confirmed: unverified, and no part"
+    " of what is trained or called.",
+)
+def listed_contracts(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    previous = warehouse.tables.read(LISTED).to_dicts()
+    launched = _read_launched(warehouse)
+    decided = read_decisions(warehouse.home)
+    made = build_listed(_iterate_shown(warehouse), launched, decided, previous, clock.time())
+    slipped = [
+        row
+        for row in made.rows
+        if row["server_id"] in launched and row["standing"] not in ("differs", "absent")
+    ]
+    yield from publish(
+        context,
+        warehouse,
+        LISTED_AUDIT,
+        LISTED.frame(made.rows),
+        rules=[Verdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
+        plan=plan_keys(_key_digests(previous), _key_digests(made.rows)),
+        metadata={
+            **Counter(str(row["standing"]) for row in made.rows),
+            "confirmed": made.confirmed,
+            "malformed": made.malformed,
+            "unread": made.unread,
+            "listed_differs": make_markdown_metadata(_render_differences(made.rows)),
+        },
+    )
+
+
+def _iterate_shown(warehouse: Warehouse) -> Iterator[Shown]:
+    """What each listing shows, with the ids of its server's other listings."""
+    aliases: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for row in warehouse.tables.read(CATALOGUE).filter(pl.col("gone").is_null()).to_dicts():
+        for name in listing_ids(row):
+            aliases[name] = frozenset(row["server_ids"] or ())
+    rows = warehouse.tables.read(LISTINGS).filter(pl.col("tools_blob").is_not_null())
+    for row in rows.iter_rows(named=True):
+        name, blob = row["listing_id"], row["tools_blob"]
+        unnamed = f"listing:{name}"
+        yield Shown(
+            listing_id=name,
+            marketplace=row["marketplace"],
+            server_id=try_item(
+                lambda row=row, or_else=unnamed: identify_server(read_row(row)) or or_else,
+                lambda _, or_else=unnamed: or_else,
+            ),
+            tools=try_item(
+                lambda blob=blob: load_tools(warehouse.blobs.get(blob)), lambda _: list[dict]()
+            ),
+            aliases=aliases[name],
+        )
+
+
+def _read_launched(warehouse: Warehouse) -> dict[str, dict[str, str]]:
+    """Every server that listed its tools to a launch, one that listed none included."""
+    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
+    found: dict[str, dict[str, str]] = {server: {} for server in ran}
+    columns = ["server_id", "tool", "contract"]
+    for server, tool, contract in warehouse.tables.read(SNAPSHOTS).select(columns).iter_rows():
+        found.setdefault(server, {})[tool] = contract
+    return found
+
+
+def _render_differences(rows: list[dict]) -> Markdown:
+    """The first tools that a launch gave otherwise than they are listed."""
+    lines = []
+    for row in rows:
+        if row.get("listed_differs"):
+            said = json.loads(row["listed_differs"])
+            lines.append([row["tool"], said["cls"], said["why"], row["listing_id"]])
+    return make_markdown_table(["tool", "class", "why", "listing"], lines[: report.SHOWN])
+
+
+def _key_digests(rows: list[dict]) -> dict[str, str]:
+    return {
+        f"{row['listing_id']}|{row['tool']}": f"{row['contract_digest']}/{row['standing']}"
+        for row in rows
+    }

@@ -1,0 +1,133 @@
+"""The tools that marketplaces show: what is kept of them, from which payload, and where it lies."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.adapters.docker import DockerAdapter
+from assets.marketplaces.adapters.glama import GlamaAdapter
+from assets.marketplaces.adapters.smithery import SmitheryAdapter
+from assets.marketplaces.crawl.adhoc import make_public_listing
+from assets.marketplaces.crawl.crawl import crawl
+from assets.marketplaces.listed_tools import MOST_TOOLS, dump_tools, load_tools
+from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
+from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.policy import Adapter, CrawlPolicy
+from tests.marketplaces.answers import POLICY, read
+from tests.marketplaces.site import Answer, site
+from tests.support.examples import examples
+from warehouse.ledger.ledger import Ledger
+
+TOOL = {"name": "get_time", "description": "Tells the time.", "inputSchema": {"type": "object"}}
+
+
+def test_members_that_say_what_a_tool_is_are_kept_and_no_others() -> None:
+    shown = [{**TOOL, "score": 3, "icons": [], "title": None}, "by_name", {"name": " "}, 7, None]
+    assert load_tools(dump_tools(shown) or "") == [TOOL, {"name": "by_name"}]
+    other = [{"name": "geocode", "input_schema": {"type": "object", "properties": {"a": {}}}}]
+    assert load_tools(dump_tools(other) or "")[0]["inputSchema"]["properties"] == {"a": {}}
+
+
+@pytest.mark.parametrize("shown", [None, [], {}, "tools", [{}], [{"name": float("nan")}]])
+def test_a_record_that_shows_none_has_none(shown: Any) -> None:
+    assert dump_tools(shown) is None
+
+
+def test_no_list_is_longer_than_its_bounds() -> None:
+    many = dump_tools([{"name": f"tool_{at}"} for at in range(MOST_TOOLS + 50)])
+    assert len(load_tools(many or "")) == MOST_TOOLS
+    long = {"name": "long", "description": "x" * 300_000}
+    assert load_tools(dump_tools([long, TOOL]) or "") == [TOOL]
+    wide = dump_tools([{"name": f"t{at}", "description": "x" * 150_000} for at in range(40)])
+    assert 0 < len(load_tools(wide or "")) < 40
+    assert len(wide or "") < 2_100_000
+
+
+DEEP: Any = {}
+for _ in range(20_000):
+    DEEP = {"a": DEEP}
+
+
+def test_what_json_cannot_hold_is_left_out() -> None:
+    nan = {"name": "nan", "inputSchema": {"default": float("nan")}}
+    assert load_tools(dump_tools([nan, {"name": "deep", "inputSchema": DEEP}, TOOL]) or "") == [
+        TOOL
+    ]
+
+
+MEMBERS = st.sampled_from(["name", "description", "inputSchema", "input_schema", "x"])
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda of: st.lists(of, max_size=4) | st.dictionaries(MEMBERS, of),
+        max_leaves=8,
+    )
+)
+@examples(100)
+def test_whatever_is_shown_gives_named_tools_or_none(shown: Any) -> None:
+    text = dump_tools(shown)
+    assert text is None or all(tool["name"].strip() for tool in load_tools(text))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "{}", "[1, 2]", "[" * 100_000])
+def test_a_text_that_is_none_of_ours_holds_no_tools(text: str) -> None:
+    assert load_tools(text) == []
+
+
+SMITHERY = {"qualifiedName": "ann/clock", "connections": [], "tools": [TOOL]}
+GLAMA = {
+    "id": "1", "name": "Clock", "namespace": "ann", "slug": "clock", "attributes": [],
+    "url": "https://glama.ai/mcp/connectors/ann/clock", "tools": [TOOL],
+    "connection": {"authType": "none", "transport": "sse", "url": "https://clock.example/mcp"},
+}  # fmt: skip
+DOCKER = {"registry": {"clock": {"title": "Clock", "image": "mcp/clock", "tools": [TOOL]}}}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "payload"),
+    [(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
+     (DockerAdapter(POLICY), DOCKER)],
+)  # fmt: skip
+def test_the_marketplaces_that_show_tools_have_them_read(adapter: Adapter, payload: Any) -> None:
+    [found] = read(adapter, payload)
+    assert load_tools(found.tools or "") == [TOOL]
+    without = json.loads(json.dumps(payload).replace("get_time", ""))
+    [bare] = read(adapter, without)
+    assert bare.tools is None
+    assert digest_listing(bare) == digest_listing(found)  # its launch is planned by the rest
+
+
+def test_a_row_names_where_the_tools_lie_and_holds_none_of_them() -> None:
+    listing = Listing(marketplace="m", native_id="a", name="A", tools=dump_tools([TOOL]))
+    row = LISTINGS.frame([make_row(listing, tools_blob="f" * 64)]).row(0, named=True)
+    assert row["tools_blob"] == "f" * 64
+    assert "get_time" not in json.dumps(row)
+    assert read_row(row) == listing.model_copy(update={"tools": None})
+    assert "tools" not in make_public_listing(listing)
+
+
+def test_a_crawl_keeps_what_is_shown_without_the_secrets_in_it(ledger: Ledger) -> None:
+    key = "ghp_" + "a1B2" * 9
+    shown = {**TOOL, "description": f"Send Authorization: Bearer {key} with it."}
+
+    def answer(path: str, number: int) -> Answer:
+        if path.startswith("/servers?"):
+            body: Any = {"servers": [SMITHERY], "pagination": {"totalCount": 1, "totalPages": 1}}
+        elif path.startswith("/servers/"):
+            body = {**SMITHERY, "tools": [shown]}
+        else:
+            return Answer(status=404)
+        return Answer(json.dumps(body), content_type="application/json")
+
+    with site(answer) as here:
+        policy = CrawlPolicy(here.url, requests_per_second=0, allow_loopback=True)
+        result = crawl(SmitheryAdapter(policy), ledger=ledger, run_date="1")
+    [row] = result.frame.to_dicts()
+    held = ledger.blobs.get(row["tools_blob"]).decode()
+    assert "Send Authorization" in held
+    assert key not in held

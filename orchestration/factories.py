@@ -158,6 +158,7 @@ def make_trainer(settings: Settings) -> "Trainer":
         drift=chosen.drift,
         ablations=derive_policy(AblationSettings, chosen.ablations, **models),
         releases=chosen.releases,
+        unverified=settings.serve.unverified,
     )
 
 

@@ -17,7 +17,8 @@ ROLES = ("retriever", "caller")
 
 @dataclass(frozen=True)
 class Trainer:
-    """`retriever_base` and `caller_base`: as their trainings take them."""
+    """`retriever_base` and `caller_base`: as their trainings take them. unverified: whether the
+    index that is served shows tools that nobody launched; nothing is trained on them."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -28,6 +29,7 @@ class Trainer:
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     ablations: AblationSettings = field(default_factory=AblationSettings)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
+    unverified: bool = False
 
     def get_role_job(self, role: str) -> tuple[str, dict[str, Any]]:
         """(base, hyper-parameters) of a role."""

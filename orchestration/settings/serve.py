@@ -39,3 +39,7 @@ class Serve(BaseModel):
     http: Http = Http()
     calls: Calls = Calls()
     warm: Warm = Warm()
+    unverified: bool = Field(
+        default=False,
+        description="find tools that marketplaces list and nobody launched, marked; never called",
+    )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serving.index.model import UNVERIFIED
 from serving.ranking.query import Hit
 from warehouse.sanitize.unseen import drop_unseen
 
@@ -19,7 +20,8 @@ def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> s
     lines = []
     for hit in hits:
         about = _shorten_text(make_one_line(hit.description), LONGEST)
-        name = f"- {make_one_line(hit.tool_id)[:_LONGEST_ID]}"
+        mark = f" ({UNVERIFIED}: cannot be called)" if UNVERIFIED in hit.flags else ""
+        name = f"- {make_one_line(hit.tool_id)[:_LONGEST_ID]}{mark}"
         lines.append(f"{name}: {about}" if about else name)
         if contracts is not None and hit.tool_id in contracts:
             lines.append(f"  parameters: {_render_parameters(contracts[hit.tool_id])}")

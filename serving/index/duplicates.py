@@ -16,12 +16,14 @@ def find_twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any
     """For each tool the place of the first one that says the same (its own where none does).
 
     Twins have equal contracts, or one name modulo case and separators, one description (not an
-    empty one) and parameters of the same names: text that differs in meaning is never collapsed.
+    empty one) and parameters of the same names: text that differs in meaning is never collapsed,
+    and an unverified tool is no twin of one that was launched.
     """
     first: dict[Any, int] = {}
     out = np.arange(len(tools), dtype=np.int32)
     for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
-        keys = [key for key in (tool.contract_digest, _describe_contract(contract)) if key]
+        said = (tool.contract_digest, _describe_contract(contract))
+        keys = [(key, tool.unverified) for key in said if key]
         known = [first[key] for key in keys if key in first]
         out[place] = min(known, default=place)
         for key in keys:

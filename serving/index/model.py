@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
+UNVERIFIED = "unverified"  # flag of a tool that a marketplace lists and nobody launched
 READS_LATIN = "minilm-l6-v2"  # in an embedder's id: its vectors know no script but Latin
 MERGED = "+"  # in an embedder's id: what follows is the digest of a trained adapter
 # The views that every query is held against, in one array: one product of 15,600 rows takes half
@@ -41,6 +42,11 @@ class Tool:
     read_only: bool | None = None
     reliability: float | None = None  # share of calls that worked, 0..1
     server: int = 0  # its place among the servers
+
+    @property
+    def unverified(self) -> bool:
+        """Whether nobody launched its server: it is shown with that mark, and never called."""
+        return UNVERIFIED in self.flags
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     ),
     deps=[
         *("release", "contract_vectors", "clear_contracts", "catalogue", "server_summaries"),
-        *("deployments", "pairs", "judgements"),
+        *("deployments", "pairs", "judgements", "listed_contracts"),
     ],
     group_name="serving",
     pool="lance",
@@ -76,7 +76,7 @@ def router_index(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     home, current = warehouse.home, read_current_release(warehouse.home)
-    source, held = build_published_source(warehouse)
+    source, held = build_published_source(warehouse, unverified=trainer.unverified)
     kept = get_pinned_version(home)
     version = kept or make_router_index(
         home,
@@ -109,6 +109,7 @@ def router_index(
         tools=len(index.tools),
         servers=len(index.servers),
         held=blocked,
+        unverified=sum(tool.unverified for tool in index.tools),
         requests=sum(map(len, source.instructions.values())),
         recipes=len(index.recipes),
         embedder=index.embedder,

@@ -1,30 +1,44 @@
-"""What a run knows of every served tool, as the source of an index."""
+"""What a run knows of every served tool, as the source of an index.
+
+Listed contracts, which nobody launched, enter by a setting, after all that was launched, without a
+recipe, a request or a summary, and with their mark: no other part of training reads them.
+"""
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from assets.catalogue.catalogue import CATALOGUE
+from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.contracts.listed.read import read_unverified
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import open_firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.synthesis.verify.checks.injected_orders import find_order
 from serving.index.folder import load_index
-from serving.index.model import Source
+from serving.index.model import UNVERIFIED, Source
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]
 
 
-def build_published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
+def build_published_source(
+    warehouse: Warehouse, *, unverified: bool = False
+) -> tuple[Source, list[str]]:
     """The source of the index that serves the current tables, and the digests of contracts that are
-    held out of it."""
+    held out of it. unverified: with the tools that marketplaces list and nobody launched."""
     tables = warehouse.tables
     clear, held = read_contracts(warehouse)
-    about = build_server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
+    catalogue = tables.read(CATALOGUE).to_dicts()
+    about = build_server_facts(catalogue, tables.read(SUMMARIES).to_dicts())
     rows = [{**row, "flags": about.get(row["server_id"], {}).get("flags")} for row in clear]
+    if unverified:
+        launched = {row["server_id"] for row in clear}
+        listed = [row for row in read_unverified(warehouse) if row["server_id"] not in launched]
+        rows += [{**row, "flags": (UNVERIFIED,)} for row in listed]
+        about |= describe_listed_servers({row["server_id"] for row in listed}, catalogue)
     said = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
     source = Source(rows, about, group_requests_by_contract(said), recipes)
@@ -62,6 +76,22 @@ def build_server_facts(
     for row in summaries:
         found[row["server_id"]]["summary"] = row["summary"] or ""
     return dict(found)
+
+
+def describe_listed_servers(
+    wanted: Collection[str], catalogue: Iterable[Row]
+) -> dict[str, dict[str, Any]]:
+    """Server id -> {name, description} of servers that nobody launched. No scan of tools has read
+    these texts: one that gives orders is left out."""
+    found = {}
+    for row in catalogue:
+        names = {*(row["server_ids"] or ()), *(f"listing:{name}" for name in listing_ids(row))}
+        for server_id in names.intersection(wanted):
+            said = {part: row[part] or "" for part in ("name", "description")}
+            found[server_id] = {
+                part: "" if find_order(text) else text for part, text in said.items()
+            }
+    return found
 
 
 def group_requests_by_contract(rows: Iterable[Row]) -> dict[str, list[str]]:

@@ -117,4 +117,5 @@ def _print_hits(found: dict[str, Any]) -> None:
         print_line(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
     for hit in found["hits"]:
         said = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
-        print_line(f"{hit['score']:.3f}  {hit['tool_id']}  {said}")
+        mark = "  [unverified]" if "unverified" in hit["flags"] else ""
+        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}  {said}")

@@ -142,7 +142,11 @@ def _describe_server(router: "Router", seen: Seen, server_id: str) -> dict[str, 
         raise NoResource(f"{held} for this token; the catalogue has those there are")
     server = index.servers[index.tools[places[0]].server]
     tools = [
-        {"tool_id": escape_exact(tool.tool_id, 400), "says": show_line(tool.description, 120)}
+        {
+            "tool_id": escape_exact(tool.tool_id, 400),
+            "says": show_line(tool.description, 120),
+            **({"unverified": True} if tool.unverified else {}),
+        }
         for tool in (index.tools[at] for at in places[:_TOOLS])
     ]
     return {

@@ -84,6 +84,11 @@ async def _check_call(
     place, tool = found
     attempt.facts["contract_digest"] = tool.contract_digest
     attempt.facts["query"] = desk.queries.get((token.name, tool.tool_id))
+    if tool.unverified:
+        why = "unverified: a marketplace lists this tool, and nobody has launched its server"
+        return call_answers.answer_refused(
+            attempt, "unverified", why, "find_tools may know another tool"
+        )
     if desk.caller is None or not token.calls:
         why = "calls are switched off here" if token.calls else "this token may not call tools"
         return call_answers.answer_refused(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
 _TEXT = 20_000  # of one text in it
+_NEVER_RAN = "never: a marketplace lists it, and nobody has launched its server"
 
 
 class NotHere(LookupError):
@@ -50,8 +51,11 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "flags": [escape_exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
         "reliability": tool.reliability,
-        "runs": how_run(recipe, tool.server_id),
-        "callable": desk.caller is not None and token.calls and recipe is not None,
+        "runs": _NEVER_RAN if tool.unverified else how_run(recipe, tool.server_id),
+        "callable": desk.caller is not None
+        and token.calls
+        and recipe is not None
+        and not tool.unverified,
         "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }

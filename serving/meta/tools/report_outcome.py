@@ -53,6 +53,8 @@ async def _of_tool(desk: Desk, token: Token, router: "Router", tool_id: str) -> 
     if found is None:
         raise NotHere(tool_id, token, router.index.version)
     tool = found[1]
+    if tool.unverified:
+        raise BadField("tool_id", "of an unverified tool", "one that was launched")
     return {
         "index": router.index.version,
         "tool_id": tool.tool_id,

@@ -1,0 +1,80 @@
+"""Tools that nobody launched: marked wherever they are shown, and called by nobody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serving.discovery.hit_text import render
+from serving.index.duplicates import find_twin_places
+from serving.index.folder import load_index
+from serving.index.model import UNVERIFIED
+from serving.meta import MetaPolicy
+from serving.router import Ask
+from tests.serving.meta_world import ERAS, RECIPES, WORLD, World, publish, row, said, served
+
+# A recipe of that server is in the index, so that the mark alone is what refuses.
+NEVER = row("npm:odd", "dig", "Dig for buried treasure", annotations={"readOnlyHint": True},
+            flags=[UNVERIFIED])  # fmt: skip
+ID = "npm:odd::dig"
+FIND = {"query": "dig for buried treasure", "k": 1}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    publish(tmp_path, [*WORLD, NEVER])
+    assert "npm:odd" in RECIPES
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_every_answer_says_that_it_is_unverified(world: World, mode: str) -> None:
+    async with world.client(mode) as client:
+        found = await client.call_tool("find_tools", FIND)
+        told = await client.call_tool("describe_tool", {"tool_id": ID})
+        server = (await client.read_resource("toolmill://servers/npm%3Aodd")).contents[0].text
+    [hit] = found.structured_content["answers"][0]["hits"]
+    assert (hit["tool_id"], hit["flags"]) == (ID, [UNVERIFIED])
+    assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in said(found)
+    described = told.structured_content
+    assert (described["callable"], described["flags"]) == (False, [UNVERIFIED])
+    assert described["runs"].startswith("never")
+    assert "calls: not possible here" in said(told)
+    marked = [one["tool_id"] for one in json.loads(server)["tools"] if one.get("unverified")]
+    assert marked == [ID]
+
+
+@pytest.mark.parametrize("consent", ["ask", "always"])
+async def test_it_is_never_called(world: World, consent: Any) -> None:
+    world.policy = MetaPolicy(consent=consent)
+    async with world.client() as client:
+        result = await client.call_tool("call_tool", {"tool_id": ID, "arguments": {}})
+    assert result.structured_content["status"] == "refused"
+    assert "nobody has launched" in said(result)
+    assert world.caller.called == []
+    [line] = world.recorded
+    assert (line["status"], line["error_kind"]) == ("refused", UNVERIFIED)
+
+
+async def test_no_outcome_of_it_can_be_reported(world: World) -> None:
+    async with world.client() as client:
+        result = await client.call_tool("report_outcome", {"tool_id": ID, "outcome": "worked"})
+    assert result.is_error
+    assert world.recorded == []
+
+
+def test_a_hit_and_a_prompt_carry_the_mark(world: World) -> None:
+    router = served(world.place).current()
+    [hit] = router.find(Ask(query=FIND["query"], k=1)).hits
+    assert hit.flags == (UNVERIFIED,)
+    assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
+
+
+def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path: Path) -> None:
+    copy = {**WORLD[0], "server_id": "npm:copy"}
+    for flags, count in (([], 1), ([UNVERIFIED], 2)):
+        index = load_index(tmp_path, publish(tmp_path, [WORLD[0], {**copy, "flags": flags}]))
+        twins = find_twin_places(index.tools, [index.contract(0), index.contract(1)])
+        assert len(np.unique(twins)) == len(np.unique(index.twins)) == count

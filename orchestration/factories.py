@@ -113,12 +113,29 @@ def make_launcher(settings: Settings) -> "Launcher":
     return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
 
 
-@cache
-def make_embedder() -> "Embedder":
-    """The base embedder, opened once a process; the trained one enters only with a release."""
-    from assets.vectors.embed import MiniLM
+def make_embedder(settings: Settings) -> "Embedder":
+    """The embedder of the settings as the nightly assets take it: on the scale that their bounds
+    were chosen on. A trained one enters only with a release. Raises BadEmbedder, EmbeddingFailed.
+    """
+    chosen = settings.embedder
+    return _open_embedder(chosen.model, chosen.query_prompt, chosen.document_prompt)
 
-    return MiniLM()
+
+def make_index_embedder(settings: Settings) -> "Embedder":
+    """The same as it is, for an index. Raises BadEmbedder, EmbeddingFailed."""
+    from assets.vectors.scale import get_plain
+
+    return get_plain(make_embedder(settings))
+
+
+@cache
+def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embedder":
+    from assets.vectors.embed import BASE, Prompts, allow_embedder, open_embedder
+    from assets.vectors.scale import ScaledEmbedder
+
+    allow_embedder(spec)
+    made = open_embedder(spec, prompts=Prompts(query, document))
+    return made if made.id.startswith(BASE) else ScaledEmbedder(made)
 
 
 def make_writer(settings: Settings) -> "Writer":
@@ -147,7 +164,7 @@ def make_trainer(settings: Settings) -> "Trainer":
     caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
     models: dict[str, Any] = {
         "retriever": retriever,
-        "retriever_base": chosen.retriever.base,
+        "retriever_base": _choose_retriever_base(settings),
         "caller": caller,
         "caller_base": chosen.caller.base,
     }
@@ -160,6 +177,15 @@ def make_trainer(settings: Settings) -> "Trainer":
         releases=chosen.releases,
         unverified=settings.serve.unverified,
     )
+
+
+def _choose_retriever_base(settings: Settings) -> str:
+    """The base that is set, else the embedder's own where an adapter of it can be trained."""
+    from training.retriever.settings import RetrieverOptions
+
+    kind, _, model = settings.embedder.model.partition(":")
+    base = settings.training.retriever.base
+    return model if kind == "onnx" and base == RetrieverOptions.base else base
 
 
 def _make_role(settings: Settings, name: str) -> "Role":

@@ -27,7 +27,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "warehouse": dg.ResourceDefinition(_make_warehouse),
         "crawlers": _make_resource(make_crawl_policies),
         "launcher": _make_resource(make_launcher),
-        "embedder": _make_resource(lambda _: make_embedder()),
+        "embedder": _make_resource(make_embedder),
         "writer": _make_resource(make_writer),
         "trainer": _make_resource(make_trainer),
         "scripts": _make_resource(lambda settings: Scripts(settings.training.place)),

@@ -5,8 +5,15 @@ with its import of seconds, stays out of everything that serves (`benchmarks/ben
 """
 
 from assets.vectors.encoders.choose import SPECS, open_embedder
-from assets.vectors.encoders.embedder import BadEmbedder, Embedder, EmbeddingFailed
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Embedder,
+    EmbeddingFailed,
+    embed_queries,
+)
+from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.prompts import Prompts
 from assets.vectors.encoders.saved import (
     EncoderBroken,
     EncoderMissing,
@@ -26,6 +33,9 @@ __all__ = [
     "EncoderBroken",
     "EncoderMissing",
     "MiniLM",
+    "Prompts",
+    "allow_embedder",
+    "embed_queries",
     "find_base_path",
     "find_encoder_folder",
     "open_embedder",

@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from demo.ports import PORTS
+from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces
 from orchestration.settings.roles import Roles
 from orchestration.settings.sandbox import Sandbox, Server
@@ -95,6 +96,7 @@ class Settings(BaseSettings):
     servers: dict[str, Server] = Field(
         default={}, description="by server id, as npm:@scope/name or remote:https://host/mcp"
     )
+    embedder: EmbedderSettings = EmbedderSettings()
     roles: Roles = Roles()
     synthesis: SynthesisPolicy = SynthesisPolicy()
     training: Training = Training()

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+_ROWS = 8_192  # rows looked at together: a view that is mapped stays out of memory
+_LONGEST = 1.02  # of a unit row's square, after rounding
+
 
 def read_array(path: Path) -> np.ndarray:
     """The array of a .npy file, read only. Raises ValueError where its header asks for more than
@@ -61,10 +64,23 @@ def check_starts(starts: np.ndarray, rows: int, end: int, name: str) -> np.ndarr
 
 
 def check_vectors(vectors: np.ndarray, rows: int, name: str) -> np.ndarray:
-    """`vectors` [rows, dim] of float32. Raises ValueError."""
+    """`vectors` [rows, dim] of float32, none longer than 1. Raises ValueError."""
     if vectors.ndim != 2 or len(vectors) != rows or vectors.dtype != np.float32:
         raise ValueError(f"{name}: {vectors.dtype} {vectors.shape}, expected float32 ({rows}, dim)")
+    for start in range(0, rows, _ROWS):
+        squares = np.square(vectors[start : start + _ROWS]).sum(1)
+        wrong = np.flatnonzero(~(squares <= _LONGEST))  # not a number is not less either
+        if len(wrong):
+            found = float(squares[wrong[0]]) ** 0.5
+            raise ValueError(f"{name}: row {start + wrong[0]} has norm {found}, expected 1")
     return vectors
+
+
+def check_finite(values: np.ndarray, name: str) -> np.ndarray:
+    """Numbers all. Raises ValueError."""
+    if values.dtype.kind != "f" or not np.isfinite(values).all():
+        raise ValueError(f"{name}: holds what is no finite number")
+    return values
 
 
 def check_texts(row: Mapping[str, Any], names: Sequence[str]) -> None:

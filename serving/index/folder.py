@@ -24,6 +24,7 @@ import numpy as np
 
 from assets.vectors.lexical import BM25
 from serving.index.arrays import (
+    check_finite,
     check_places,
     check_starts,
     check_texts,
@@ -210,6 +211,12 @@ def _read_views(
     for name, of in held.items():
         mapped = np.load(folder / f"view-{name}.npy", mmap_mode="r")
         found[name] = check_vectors(mapped, of["rows"], f"view-{name}.npy")
+    dim = found[BLOCK[0]].shape[1]
+    for name, vectors in found.items():
+        if vectors.shape[1] != dim:
+            raise ValueError(
+                f"view-{name}.npy has {vectors.shape[1]} numbers a row, expected {dim}"
+            )
     block = np.concatenate([found[name] for name in BLOCK])
     end = 0
     for name in BLOCK:
@@ -234,7 +241,7 @@ def _read_field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
         terms={term: place for place, term in enumerate(terms)},
         starts=starts,
         documents=documents,
-        weights=weights,
+        weights=check_finite(weights, f"{path.name}: weights"),
         size=size,
         stemmed=stemmed,
     )

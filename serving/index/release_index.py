@@ -24,7 +24,7 @@ def make_router_index(
     release: str,
     progress: Progress | None = None,
     serve: Callable[[Path, str], str | None] = move_pointer,
-    encoder: MiniLM | None = None,
+    encoder: Embedder | None = None,
 ) -> str:
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
     another stays; returns the version that is served.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.vectors.encoders.embedder import embed_queries
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
@@ -32,6 +33,13 @@ class Router:
                 f" {encoder.id}; build it again: materialize router_index, or `toolmill index"
                 " SERVERS.jsonl --out` this folder"
             )
+        dim = index.block.shape[1]
+        if encoder.dim != dim:
+            raise IndexBroken(
+                f"router index {index.version[:12]}: view-full.npy has {dim} numbers a vector,"
+                f" its encoder {encoder.id} gives {encoder.dim}; delete the folder and build it"
+                " again: materialize router_index, or `toolmill index SERVERS.jsonl --out` it"
+            )
         self.index = index
         self.blocked = blocked or Blocked()
         self.encoder = encoder
@@ -54,7 +62,7 @@ class Router:
         said = [ask.context for ask, _ in ready if ask.context]
         texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
         at = {text: row for row, text in enumerate(texts)}
-        vectors = self.encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
+        vectors = embed_queries(self.encoder, texts) if texts else np.zeros((0, 1), np.float32)
         shared = (time.perf_counter() - began) / max(len(asks), 1)
         out = []
         for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL
-from assets.vectors.embed import BASE, BadAdapter, MiniLM
+from assets.vectors.embed import BASE, BadAdapter, MiniLM, embed_queries
 from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.index import digest_text, embed_texts
@@ -88,7 +88,7 @@ def make_encoder(home: Path, name: str, store: LanceStore) -> Encode:
     embedder = load_retriever(home, name)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
-        return embedder.embed(texts) if is_query else embed_texts(texts, embedder, store)
+        return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)
 
     return embed
 

@@ -4,10 +4,12 @@ import dagster as dg
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
+from assets.vectors.embed import Embedder
+from assets.vectors.scale import get_plain
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
 from serving.index.release_index import make_router_index, view_table
-from training.evaluation.retriever import load_retriever
+from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.last_run import set_name
 from training.policies import ROLES, Trainer
 from training.releases.in_service import find_model_in_service
@@ -74,19 +76,23 @@ def router_index(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
+    embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     home, current = warehouse.home, read_current_release(warehouse.home)
+    retriever = current["models"]["retriever"]
+    untrained = retriever == BASE_LABEL
+    encoder = get_plain(embedder) if untrained else load_retriever(home, retriever)
     source, held = build_published_source(warehouse, unverified=trainer.unverified)
     kept = get_pinned_version(home)
     version = kept or make_router_index(
         home,
         source,
         LanceStore(home / "lance"),
-        current["models"]["retriever"],
+        retriever,
         current["release"],
         Lines(context.log.info),
         serve_version,
-        load_retriever(home, current["models"]["retriever"]),
+        encoder,
     )
     blocked = write_blocklist(
         home, [*held, *(list_held_contracts(warehouse, kept) if kept else [])]

@@ -29,7 +29,8 @@ class LanceStore:
     """Tables of (key, text_digest, embedder, kind, text, vector) under one folder.
 
     Rows are immutable: the same key always means the same text and model, so an insert of a
-    known key does nothing.
+    known key does nothing. A table's vectors are of one length, the first embedder's; those of
+    another length stand in `<table>_<length>` beside it, and are read and written through it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -38,12 +39,14 @@ class LanceStore:
     def find_missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
         """Those of `keys` that the table lacks."""
         wanted = set(keys)
-        return wanted - set(self._read_column(table, "key", wanted)) if wanted else set()
+        for part in self._list_parts(table) if wanted else []:
+            wanted -= set(self._read_column(part, "key", wanted))
+        return wanted
 
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
         """Adds the rows whose key is new; returns how many were.
 
-        `rows`: key, text_digest, embedder, kind, text, vector (float32, one length per table).
+        `rows`: key, text_digest, embedder, kind, text, vector (float32, one length per call).
         Raises DuplicateKeys if the table then holds a key twice.
         """
         if not rows:
@@ -51,11 +54,12 @@ class LanceStore:
         unique = {row["key"]: dict(row) for row in rows}
         dim = len(next(iter(unique.values()))["vector"])
         with hold_lock(self.root / f".{table}.lock"):
-            opened = self._open(table) or self._create(table, dim)
+            part = self._choose_part(table, dim)
+            opened = self._open(part) or self._create(part, dim)
             before = opened.count_rows()
             batch = _make_arrow(list(unique.values()), dim)
             opened.merge_insert("key").when_not_matched_insert_all().execute(batch)
-            self._check_unique(opened, table)
+            self._check_unique(opened, part)
             return opened.count_rows() - before
 
     def vectors(self, keys: Sequence[str], table: str = TEXTS) -> np.ndarray:
@@ -63,18 +67,24 @@ class LanceStore:
 
         Raises KeyError naming the first key that is not stored.
         """
-        opened = self._open(table)
         found: dict[str, np.ndarray] = {}
-        if opened is not None and keys:
-            for part in _iter_slices(sorted(set(keys))):
-                hits = opened.search().where(_match_any(part)).select(["key", "vector"]).to_arrow()
-                flat = hits["vector"].combine_chunks()
-                matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
-                found.update(zip(hits["key"].to_pylist(), matrix, strict=True))
+        for part in self._list_parts(table):
+            found |= self._read_vectors(part, set(keys) - found.keys())
         absent = next((key for key in keys if key not in found), None)
         if absent is not None:
             raise KeyError(f"lance table {table} lacks {absent}: embed it again")
         return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
+
+    def _read_vectors(self, part: str, keys: set[str]) -> dict[str, np.ndarray]:
+        opened = self._open(part)
+        found: dict[str, np.ndarray] = {}
+        if opened is not None and keys:
+            for some in _iter_slices(sorted(keys)):
+                hits = opened.search().where(_match_any(some)).select(["key", "vector"]).to_arrow()
+                flat = hits["vector"].combine_chunks()
+                matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
+                found.update(zip(hits["key"].to_pylist(), matrix, strict=True))
+        return found
 
     def refresh_indexes(self, table: str = TEXTS) -> dict[str, int]:
         """Builds or extends the full-text index and, once the table is large, the vector index.
@@ -83,31 +93,36 @@ class LanceStore:
         Returns {rows, indexes}.
         """
         with hold_lock(self.root / f".{table}.lock"):
-            opened = self._open(table)
-            if opened is None or not opened.count_rows():
-                return {"rows": 0, "indexes": 0}
-            names = {name for index in opened.list_indices() for name in index.columns}
-            if "text" not in names:
-                opened.create_fts_index("text")
-            rows = opened.count_rows()
-            if rows >= _FLAT_SCAN_ROWS and "vector" not in names:
-                opened.create_index(metric="cosine", index_type="IVF_FLAT")
-            opened.optimize()
-            return {"rows": rows, "indexes": len(list(opened.list_indices()))}
+            each = [self._index_part(part) for part in self._list_parts(table)]
+        return {name: sum(one[name] for one in each) for name in ("rows", "indexes")}
+
+    def _index_part(self, part: str) -> dict[str, int]:
+        opened = self._open(part)
+        if opened is None or not opened.count_rows():
+            return {"rows": 0, "indexes": 0}
+        names = {name for index in opened.list_indices() for name in index.columns}
+        if "text" not in names:
+            opened.create_fts_index("text")
+        rows = opened.count_rows()
+        if rows >= _FLAT_SCAN_ROWS and "vector" not in names:
+            opened.create_index(metric="cosine", index_type="IVF_FLAT")
+        opened.optimize()
+        return {"rows": rows, "indexes": len(list(opened.list_indices()))}
 
     def compact(self, table: str = TEXTS) -> None:
         """Joins the small files of many writes, and drops versions that are a week old and have no
         tag."""
         with hold_lock(self.root / f".{table}.lock"):
-            opened = self._open(table)
-            if opened is not None:
-                opened.optimize()
+            for part in self._list_parts(table):
+                opened = self._open(part)
+                if opened is not None:
+                    opened.optimize()
 
     def search_vector(
         self, vector: np.ndarray, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
     ) -> list[tuple[str, float]]:
         """The k nearest texts of one embedder: (text_digest, cosine), best first."""
-        opened = self._open(table)
+        opened = self._open(self._choose_part(table, len(vector)))
         if opened is None:
             return []
         query = opened.search(np.asarray(vector, np.float32)).distance_type("cosine")
@@ -118,34 +133,47 @@ class LanceStore:
         self, words: str, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
     ) -> list[tuple[str, float]]:
         """The k best full-text matches of one embedder's rows: (text_digest, BM25), best first."""
-        opened = self._open(table)
-        if opened is None:
-            return []
-        query = opened.search(words, query_type="fts", fts_columns="text")
-        hits = query.where(_write_scope(embedder, kind), prefilter=True).limit(k).to_list()
-        return [(hit["text_digest"], hit["_score"]) for hit in hits]
+        hits: list[tuple[str, float]] = []
+        for part in self._list_parts(table):  # an embedder's rows stand in one of them
+            opened = self._open(part)
+            if opened is not None and not hits:
+                query = opened.search(words, query_type="fts", fts_columns="text")
+                found = query.where(_write_scope(embedder, kind), prefilter=True).limit(k)
+                hits = [(hit["text_digest"], hit["_score"]) for hit in found.to_list()]
+        return hits
 
     def tag(self, name: str, table: str = TEXTS) -> int:
         """Names the table's present version (so that compaction keeps it); returns the version."""
         with hold_lock(self.root / f".{table}.lock"):
-            opened = self._open(table)
-            if opened is None:
+            opened = [self._open(part) for part in self._list_parts(table)]
+            if opened[0] is None:
                 raise KeyError(f"lance table {table} does not exist: nothing to tag as {name}")
-            tags, version = opened.tags, opened.version
-            if name in tags.list():
-                tags.update(name, version)
-            else:
-                tags.create(name, version)
-            return version
+            for one in opened:
+                if name in one.tags.list():
+                    one.tags.update(name, one.version)
+                else:
+                    one.tags.create(name, one.version)
+            return sum(one.version for one in opened)
 
     def version(self, table: str = TEXTS) -> int:
-        """The table's present version; 0 before the first insert. It moves with every write."""
-        opened = self._open(table)
-        return opened.version if opened is not None else 0
+        """The present version; 0 before the first insert. It moves with every write."""
+        opened = [self._open(part) for part in self._list_parts(table)]
+        return sum(one.version for one in opened if one is not None)
 
     def count(self, table: str = TEXTS) -> int:
+        opened = [self._open(part) for part in self._list_parts(table)]
+        return sum(one.count_rows() for one in opened if one is not None)
+
+    def _list_parts(self, table: str) -> list[str]:
+        """The table, and those of other lengths beside it."""
+        others = (path.name.removesuffix(".lance") for path in self.root.glob(f"{table}_*.lance"))
+        return [table, *sorted(one for one in others if one[len(table) + 1 :].isdigit())]
+
+    def _choose_part(self, table: str, dim: int) -> str:
+        """Where vectors of this length stand."""
         opened = self._open(table)
-        return opened.count_rows() if opened is not None else 0
+        first = dim if opened is None else opened.schema.field("vector").type.list_size
+        return table if first == dim else f"{table}_{dim}"
 
     def _open(self, table: str) -> Any:
         import lancedb

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
+from assets.vectors.encoders.hub import NotFetched, UnpinnedModel, fetch_model
 from assets.vectors.encoders.weights import BASE, find_base_path
 from warehouse.storage.digest import sha256
 
@@ -45,10 +45,9 @@ def find_base_folder(base: str) -> Path:
     if where == BASE:
         return find_base_path()
     try:
-        found, revision = split_hub_id(where)
-    except UnpinnedModel as error:
+        folder = fetch_model(where, ("*.json", "*.txt", WEIGHTS))
+    except (UnpinnedModel, NotFetched) as error:
         raise BadEmbedder(f"base {error}; {_HINT}") from error
-    folder = _download_base(found, revision) if revision else Path(found)
     check_base(folder)
     return folder
 
@@ -93,22 +92,6 @@ def _split_reference(base: str) -> tuple[str, str, str]:
     head, at, tail = base.rpartition("@")
     known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
     return (head, at, tail) if known else (base, "", "")
-
-
-def _download_base(name: str, revision: str) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-
-        patterns = ["*.json", "*.txt", WEIGHTS]
-        found = snapshot_download(
-            name, revision=revision, allow_patterns=patterns, etag_timeout=10.0
-        )
-        return Path(found)
-    except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
-        said = " ".join(str(error).split())[:160]
-        raise BadEmbedder(
-            f"base {name}@{revision}: none from the hub ({type(error).__name__}: {said}); {_HINT}"
-        ) from error
 
 
 def _read_json(path: Path) -> Any:

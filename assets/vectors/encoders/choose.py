@@ -3,11 +3,13 @@
 import re
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
+from assets.vectors.encoders.prompts import PromptedEmbedder, Prompts
 
 SPECS = (
     "minilm",
     "minilm:int8",
-    "sentence-transformers:<folder or hub id>",
+    "onnx:<folder or name@commit>",
+    "sentence-transformers:<folder or name@commit>",
     "openai:<model>[@http(s)://host/v1]",
 )
 
@@ -16,36 +18,46 @@ def open_embedder(
     spec: str,
     *,
     threads: int | None = None,
+    prompts: Prompts | None = None,
     base_url: str | None = None,
     api_key: str | None = None,
     timeout_s: float = 30.0,
 ) -> Embedder:
-    """The embedder that `spec` names (SPECS).
+    """The embedder that `spec` names (SPECS), its texts read after `prompts`.
 
-    The last three are of `openai:`. Without `base_url` the one in the spec counts, then
-    OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other
-    host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
+    `onnx`: a BERT with mean pooling other than MiniLM, run without torch (`bases.py`). The last
+    three are of `openai:`. Without `base_url` the one in the spec counts, then OPENAI_BASE_URL,
+    then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other host. Raises
+    BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
     """
     kind, _, name = spec.strip().partition(":")
-    if kind == "minilm" and name in ("", "int8", "fp32"):
-        from assets.vectors.encoders.minilm import MiniLM
-
-        return MiniLM(threads=threads, precision=name or "fp32")
+    prompts = prompts or Prompts()
     if kind == "sentence-transformers" and name:
         from assets.vectors.encoders.sentence import SentenceEncoder
 
-        return SentenceEncoder(name, threads=threads)
-    if kind == "openai" and name:
+        return SentenceEncoder(name, threads=threads, prompts=prompts)
+    made: Embedder
+    if kind == "minilm" and name in ("", "int8", "fp32"):
+        from assets.vectors.encoders.minilm import MiniLM
+
+        made = MiniLM(threads=threads, precision=name or "fp32")
+    elif kind == "onnx" and name:
+        from assets.vectors.encoders.minilm import MiniLM
+
+        made = MiniLM(threads=threads, base=name)
+    elif kind == "openai" and name:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
         model, where = _split_model(name)
-        return EndpointEncoder(
+        made = EndpointEncoder(
             model,
             base_url=base_url or where,
             api_key=api_key,
             timeout_s=timeout_s,
         )
-    raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
+    else:
+        raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
+    return PromptedEmbedder(made, prompts) if prompts.given else made
 
 
 def _split_model(name: str) -> tuple[str, str | None]:

@@ -28,6 +28,20 @@ class Embedder(Protocol):
         ...
 
 
+@runtime_checkable
+class QueryEmbedder(Protocol):
+    """An embedder that reads a question otherwise than a tool's text, as after an instruction."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray: ...
+
+
+def embed_queries(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """Float32 [len(texts), dim] of questions, in the embedder's own way where it has one."""
+    if isinstance(embedder, QueryEmbedder):
+        return embedder.embed_queries(texts)
+    return embedder.embed(texts)
+
+
 @dataclass(frozen=True)
 class Saved:
     """What of an embedder is written to a folder: what `encoder.json` says, and other files."""

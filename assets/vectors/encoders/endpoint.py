@@ -22,6 +22,7 @@ from assets.vectors.encoders.embedder import (
     normalise_rows,
 )
 from assets.vectors.encoders.http import BACKOFF_S, Wire
+from assets.vectors.encoders.hub import is_trusted_url
 from warehouse.sanitize.escape import drop_surrogates
 
 OPENAI = "https://api.openai.com/v1"
@@ -130,7 +131,7 @@ def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
     """The endpoint that a saved encoder names, where the user's own settings name it too: somebody
     else may have written the file. Raises BadEmbedder."""
     base_url = _check_url(card["base_url"])
-    if base_url not in _read_own_keys():
+    if base_url not in _read_own_keys() and not is_trusted_url(base_url):
         raise BadEmbedder(
             f"{card['id']!r:.120}: its encoder.json asks for {base_url!r:.120}, which none of your"
             " settings names; no query and no key was sent. If that address is yours, set"

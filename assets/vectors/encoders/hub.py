@@ -1,14 +1,24 @@
-"""Models of the Hugging Face hub, each at one commit: a name alone is another model tomorrow."""
+"""Where a model may come from: a hub at one commit, because a name alone is another model tomorrow;
+and for a saved encoder, which may be anybody's, only what the user's own settings name.
+"""
 
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 _PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([0-9a-f]{40})")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?:@.*)?")
 
+_named: set[str] = set()  # models and addresses, by `allow_embedder`
+
 
 class UnpinnedModel(ValueError):
     """A model that is neither a folder here nor a hub id at a commit; the message has the fix."""
+
+
+class NotFetched(ValueError):
+    """A hub gave no model at that commit; the message says why."""
 
 
 def split_hub_id(model: str) -> tuple[str, str | None]:
@@ -29,3 +39,51 @@ def split_hub_id(model: str) -> tuple[str, str | None]:
         f"{model}: no such folder, and as a hub id {said}; expected {name}@<commit>, the 40 hex"
         " digits of a commit as the model's page on the hub lists them"
     )
+
+
+def fetch_model(model: str, patterns: Sequence[str]) -> Path:
+    """The folder of a model: the one that is named, or what the hub holds at the commit that is
+    named, as far as files match `patterns`. Raises UnpinnedModel, NotFetched."""
+    name, commit = split_hub_id(model)
+    if commit is None:
+        return Path(name)
+    try:
+        from huggingface_hub import snapshot_download
+
+        found = snapshot_download(
+            name, revision=commit, allow_patterns=list(patterns), etag_timeout=10.0
+        )
+        return Path(found)
+    except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
+        said = " ".join(str(error).split())[:160]
+        raise NotFetched(
+            f"{name}@{commit}: none from the hub ({type(error).__name__}: {said})"
+        ) from error
+
+
+def allow_embedder(spec: str) -> None:
+    """Counts the model or address of an embedder's spec (`choose.py`) as the user's own, for as
+    long as the program runs."""
+    kind, _, name = spec.strip().partition(":")
+    if kind == "sentence-transformers" and name:
+        _named.add(_resolve_model(name))
+    elif kind == "openai" and "@http" in name:
+        _named.add(name.rpartition("@")[2].rstrip("/"))
+
+
+def find_trusted_model(model: str) -> str | None:
+    """The model as the user names it, where EMBEDDER_MODEL or a setting does."""
+    own = os.environ.get("EMBEDDER_MODEL", "").strip()
+    if own and _resolve_model(own) == model:
+        return own
+    return model if model in _named else None
+
+
+def is_trusted_url(base_url: str) -> bool:
+    """Whether a setting names this address."""
+    return base_url in _named
+
+
+def _resolve_model(name: str) -> str:
+    """A folder's whole path; a hub id as it is."""
+    return str(Path(name).expanduser().resolve()) if Path(name).expanduser().is_dir() else name

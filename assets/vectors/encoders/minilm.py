@@ -6,7 +6,7 @@ from assets.vectors.encoders.bases import find_base_folder, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
 from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
-from assets.vectors.encoders.weights import BASE, read_weights
+from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_base, read_weights
 
 
 class MiniLM(OnnxEncoder):
@@ -55,6 +55,12 @@ def _build_session(
     adapter: Path | None, max_tokens: int, precision: str, base: str
 ) -> tuple[str, bytes]:
     """(id, ONNX file)"""
+    named = read_adapter_base(adapter) if adapter else None
+    if named and named.rpartition("@")[2] != base.rpartition("@")[2]:
+        raise BadAdapter(
+            f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
+            f" on {base}; take that base, or train it again"
+        )
     weights = read_weights(adapter, find_base_folder(base))
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:

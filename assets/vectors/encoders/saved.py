@@ -11,7 +11,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
+from assets.vectors.encoders.prompts import PromptedEmbedder, drop_mark, read_prompts
 from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import hold_lock, write_atomically
@@ -111,12 +114,28 @@ class StoredEncoder(OnnxEncoder):
             threads=threads,
             within=min(count_cores(), _WITHIN),
         )
+        if not np.isfinite(self.embed(["a"])).all():
+            raise ValueError(f"{MODEL} gives vectors that are no numbers")
 
     def model(self) -> bytes:
         return self._file.read_bytes()
 
 
 def _open_saved(
+    folder: Path, card: dict[str, Any], threads: int | None, most_tokens: int | None
+) -> Embedder:
+    """The embedder of a card without a flaw."""
+    if card["kind"] == "sentence-transformers":
+        from assets.vectors.encoders.sentence import reopen_sentence
+
+        return reopen_sentence(card, threads)
+    prompts = read_prompts(card)
+    plain = {**card, "id": drop_mark(card["id"], prompts)}
+    inner = _open_inner(folder, plain, threads, most_tokens)
+    return PromptedEmbedder(inner, prompts) if prompts.given else inner
+
+
+def _open_inner(
     folder: Path, card: dict[str, Any], threads: int | None, most_tokens: int | None
 ) -> Embedder:
     if card["kind"] == "onnx":
@@ -127,13 +146,9 @@ def _open_saved(
         except Exception as error:  # of the runtime and the tokenizer, each of its own kind
             said = " ".join(str(error).split())[:200]
             raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_FIX}") from error
-    if card["kind"] == "openai":
-        from assets.vectors.encoders.endpoint import reopen_endpoint
+    from assets.vectors.encoders.endpoint import reopen_endpoint
 
-        return reopen_endpoint(card)
-    from assets.vectors.encoders.sentence import reopen_sentence
-
-    return reopen_sentence(card, threads)
+    return reopen_endpoint(card)
 
 
 def _write_encoder(embedder: Savable, folder: Path) -> None:
@@ -181,6 +196,10 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
     if kind == "onnx" and card["precision"] not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         return f"{_CARD} has precision {card['precision']!r}, expected one of {known}"
+    try:
+        read_prompts(card)
+    except ValueError as error:
+        return f"{_CARD}: {error}"
     return None
 
 

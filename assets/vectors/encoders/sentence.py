@@ -1,8 +1,12 @@
-"""Any sentence-transformers model as an embedder; needs torch and sentence-transformers."""
+"""Any sentence-transformers model as an embedder; needs torch and sentence-transformers.
+
+How tokens are pooled, where a text is cut and which words stand before a question is for the
+model's own files to say: nothing of it is guessed.
+"""
 
 import hashlib
-import os
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,50 +19,86 @@ from assets.vectors.encoders.embedder import (
     Saved,
     normalise_rows,
 )
+from assets.vectors.encoders.hub import (
+    NotFetched,
+    UnpinnedModel,
+    fetch_model,
+    find_trusted_model,
+)
+from assets.vectors.encoders.prompts import Prompts, read_prompts
 from warehouse.sanitize.escape import drop_surrogates
 
 _CHUNK = 512  # texts between two reports of progress
+_CUT = 50_000  # characters: no model reads more, and a tokenizer's time grows with them
+_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+_HINT = "expected a folder, or a hub id at a commit (name@commit), of a sentence-transformers model"
 
 
 class SentenceEncoder:
-    """Unit vectors by the model at a path or of a hub id. Code that a model brings is not run.
+    """Unit vectors by the model in a folder or of a hub id at a commit (`name@commit`). Code that a
+    model brings is not run, and its weights are read as safetensors alone.
 
     Its id holds a digest of the weights, so a folder that was trained further is another embedder.
-    Raises BadEmbedder.
+    `prompts` stand in place of the model's own. Raises BadEmbedder.
     """
 
-    def __init__(self, model: str, *, threads: int | None = None) -> None:
+    def __init__(
+        self, model: str, *, threads: int | None = None, prompts: Prompts | None = None
+    ) -> None:
+        folder = _find_folder(model)
         try:
             import torch
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             raise BadEmbedder(
                 f"sentence-transformers:{model}: needs the packages torch and"
-                f" sentence-transformers ({error}); pip install sentence-transformers"
+                f" sentence-transformers ({error}); pip install 'toolmill[sentence]'"
             ) from error
         if threads:
             torch.set_num_threads(threads)
         try:
-            self._model = SentenceTransformer(model, trust_remote_code=False)
+            self._model = SentenceTransformer(
+                str(folder),
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
         except Exception as error:  # of torch, transformers, safetensors and the hub, all unlike
             said = " ".join(str(error).split())[:200]
             raise BadEmbedder(
                 f"sentence-transformers:{model}: cannot be opened ({type(error).__name__}: {said});"
-                " expected a folder or hub id of a sentence-transformers model"
+                f" {_HINT}"
             ) from error
-        self.source = str(Path(model).resolve()) if Path(model).is_dir() else model
+        self._prompts = prompts or Prompts()
+        given = {name: text for name, text in self._prompts.as_dict().items() if text is not None}
+        self._model.prompts.update(given)
+        local = Path(model).expanduser().is_dir()
+        self.source = str(folder.resolve()) if local else model
         self.dim = int(self._model.get_embedding_dimension() or 0)
         limit = self._model.max_seq_length or "all"
-        name = Path(model).name if Path(model).is_dir() else model
+        name = folder.name if local else model.partition("@")[0]
         self.id = f"sentence-transformers:{name}/{limit}@{_digest_model(self._model)[:16]}"
         self._lock = Lock()  # its tokenizer changes its own settings with every call
 
     def saved(self) -> Saved:
         """Where the model lies; its weights are not copied."""
-        return Saved({"kind": "sentence-transformers", "model": self.source})
+        facts: dict[str, Any] = {"kind": "sentence-transformers", "model": self.source}
+        if self._prompts.given:
+            facts["prompts"] = self._prompts.as_dict()
+        return Saved(facts)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
-        """Unit vectors [len(texts), dim]; a text that is given twice is computed once."""
+        """Unit vectors [len(texts), dim] of tools' texts; one that is given twice is computed
+        once."""
+        return self._encode_texts(self._model.encode_document, texts, on_done)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of questions, after the words that the model wants."""
+        return self._encode_texts(self._model.encode_query, texts, None)
+
+    def _encode_texts(
+        self, encode: Callable[..., Any], texts: Sequence[str], on_done: Progress | None
+    ) -> np.ndarray:
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         # Long ones first, alike beside each other: the model pads to the longest of its batch.
         due = sorted(places, key=len, reverse=True)
@@ -66,8 +106,8 @@ class SentenceEncoder:
         for start in range(0, len(due), _CHUNK):
             part = due[start : start + _CHUNK]
             with self._lock:
-                made = self._model.encode(
-                    [drop_surrogates(text) for text in part],
+                made = encode(
+                    [drop_surrogates(text)[:_CUT] for text in part],
                     convert_to_numpy=True,
                     show_progress_bar=False,
                 )
@@ -78,16 +118,38 @@ class SentenceEncoder:
 
 
 def reopen_sentence(card: dict[str, Any], threads: int | None) -> SentenceEncoder:
-    """The model that a saved encoder names, where the user's EMBEDDER_MODEL names it too: somebody
+    """The model that a saved encoder names, where the user's own settings name it too: somebody
     else may have written the file, and a model's folder can hold code. Raises BadEmbedder."""
-    model, own = card["model"], os.environ.get("EMBEDDER_MODEL", "").strip()
-    if own != model and not (own and Path(own).is_dir() and str(Path(own).resolve()) == model):
+    model = card["model"]
+    own = find_trusted_model(model)
+    if own is None:
         raise BadEmbedder(
             f"{card['id']!r:.120}: its encoder.json asks for the sentence-transformers model"
             f" {model!r:.120}, which you did not name; nothing of it was opened. If you trust that"
             " model, set EMBEDDER_MODEL to it"
         )
-    return SentenceEncoder(own, threads=threads)
+    return SentenceEncoder(own, threads=threads, prompts=read_prompts(card))
+
+
+def _find_folder(model: str) -> Path:
+    """Where the model's files are. Raises BadEmbedder for one that does not say how it pools."""
+    try:
+        folder = fetch_model(model, _FILES)
+    except (UnpinnedModel, NotFetched) as error:
+        raise BadEmbedder(f"sentence-transformers:{error}; {_HINT}") from error
+    modules = folder / "modules.json"
+    try:
+        listed = json.loads(modules.read_bytes())
+    except FileNotFoundError:
+        raise BadEmbedder(
+            f"sentence-transformers:{model}: has no modules.json, which says how tokens become one"
+            f" vector: guessing that would make another model of it; {_HINT}"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadEmbedder(f"{modules}: not readable as JSON ({error}); {_HINT}") from error
+    if not isinstance(listed, list) or not listed:
+        raise BadEmbedder(f"{modules}: no list of modules; {_HINT}")
+    return folder
 
 
 def _digest_model(model: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,6 +95,18 @@ def _check_files(folder: Path, _: tuple[int, ...]) -> None:
             )
 
 
+def read_adapter_base(adapter: Path) -> str | None:
+    """The base that an adapter says it was trained on, as `bases.py` names bases; None where it
+    says nothing, or what nobody here can tell apart, as a place on another machine."""
+    try:
+        said = json.loads((adapter / "adapter_config.json").read_bytes())["base_model_name_or_path"]
+    except (OSError, *_UNREADABLE):
+        return None
+    if said in (BASE, HUB_ID):
+        return BASE
+    return said if re.fullmatch(r".*@[0-9a-f]{16}", str(said)) else None
+
+
 def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:
     """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
     into them. Raises BadAdapter."""
@@ -164,4 +177,10 @@ def _add_lora(
             f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has {found};"
             " this adapter belongs to another base model"
         )
-    matrices[target] = matrices[target] + scale * (up @ down)
+    adapted = matrices[target] + scale * (up @ down)
+    if not np.isfinite(adapted).all():
+        raise BadAdapter(
+            f"{adapter}: adapter_model.safetensors: {name} holds what is no finite number; train"
+            " it again"
+        )
+    matrices[target] = adapted

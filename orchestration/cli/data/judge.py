@@ -31,7 +31,9 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
 
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
-    for told in verify_rows(rows, known, make_embedder().embed, make_writer(settings).policy):
+    for told in verify_rows(
+        rows, known, make_embedder(settings).embed, make_writer(settings).policy
+    ):
         print_json(told)
 
 
@@ -46,7 +48,9 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
     with _open_judge(settings) as llm:
-        found = judge_rows(rows, known, make_embedder().embed, llm, make_writer(settings).policy)
+        found = judge_rows(
+            rows, known, make_embedder(settings).embed, llm, make_writer(settings).policy
+        )
     for told in found:
         print_json(told)
     unjudged = [told for told in found if told["verdict"] == "unsure"]

@@ -70,7 +70,7 @@ def contamination(
     texts = read_texts(file, field)
     bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
     found = check_against_training(
-        open_warehouse(settings), texts, file.name, bounds, make_embedder().embed
+        open_warehouse(settings), texts, file.name, bounds, make_embedder(settings).embed
     )
     if items:
         for told in found.flagged:

@@ -75,7 +75,7 @@ def evaluate(
         _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
     n = settings.training.evaluation.examples if examples is None else examples
-    embed = make_embedder().embed if n else None
+    embed = make_embedder(settings).embed if n else None
     made = compare_callers(
         load_bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress
     )
@@ -131,7 +131,8 @@ def _evaluate_outside(
 
     progress = report_lines()
     plan = OutsidePlan(per_category=limit)
-    told = evaluate_outside_set(warehouse, folder, asked, make_embedder().embed, plan, progress)
+    embed = make_embedder(settings).embed
+    told = evaluate_outside_set(warehouse, folder, asked, embed, plan, progress)
     rows = told.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,12 @@ def index(
     out: Annotated[Path, typer.Option("--out", help="folder; vectors already there are kept")],
     retriever: Retriever = None,
     embedder: Annotated[
-        str, typer.Option(help="minilm, sentence-transformers:PATH or openai:MODEL")
-    ] = "minilm",
+        str | None,
+        typer.Option(
+            help="minilm, onnx:MODEL, sentence-transformers:MODEL or openai:MODEL; default: the"
+            " setting embedder.model"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
 ) -> None:
     """Make an index that `search` and `serve` read, of any file of servers and their tools."""
@@ -65,11 +69,14 @@ def search(
     require_known("--strategy", [strategy], STRATEGIES)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
+    from assets.vectors.encoders.hub import allow_embedder
     from serving.adhoc import open_routed, search_command, search_many
     from serving.router import Ask
 
-    encoder = _open_encoder(retriever, "minilm") if retriever else None
-    where = place or load_settings().home_path()
+    settings = load_settings()
+    allow_embedder(settings.embedder.model)
+    encoder = _open_retriever(retriever) if retriever else None
+    where = place or settings.home_path()
     asked = None if queries is None else _read_queries(queries)
     router = open_routed(where, encoder, report_lines())
     more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
@@ -86,14 +93,22 @@ def search(
     print_json(found) if as_json else _print_hits(found)
 
 
-def _open_encoder(retriever: Path | None, spec: str) -> "Embedder":
-    from assets.vectors.embed import MiniLM, open_embedder
+def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
+    """The encoder that the options name, else that of the settings."""
+    from assets.vectors.embed import open_embedder
+    from orchestration.factories import make_index_embedder
 
     if retriever is None:
-        return open_embedder(spec)
-    if spec != "minilm":
+        return open_embedder(spec) if spec else make_index_embedder(load_settings())
+    if spec not in (None, "minilm"):
         fail(f"--retriever adapts minilm, not {spec[:60]!r}; give one of the two", 2)
-    return MiniLM(retriever)
+    return _open_retriever(retriever)
+
+
+def _open_retriever(folder: Path) -> "Embedder":
+    from assets.vectors.embed import MiniLM
+
+    return MiniLM(folder)
 
 
 def _read_queries(path: Path) -> list[dict[str, str]]:

@@ -93,9 +93,12 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
+    from assets.vectors.encoders.hub import allow_embedder
     from serving.export import export_release
 
-    print_json(_describe_folder(out, export_release(load_settings().home_path(), out)))
+    settings = load_settings()
+    allow_embedder(settings.embedder.model)
+    print_json(_describe_folder(out, export_release(settings.home_path(), out)))
 
 
 @app.command()

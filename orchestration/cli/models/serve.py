@@ -47,6 +47,7 @@ def serve(
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
     from assets.servers.calls.log import Outcomes
+    from assets.vectors.encoders.hub import allow_embedder
     from serving.meta.access.policy import MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
@@ -59,6 +60,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, handlers=[log])
     policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
     listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
+    allow_embedder(settings.embedder.model)
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where)

@@ -47,6 +47,23 @@ def test_the_same_text_by_two_embedders_is_two_vectors(store: LanceStore) -> Non
     assert store.count() == 2
 
 
+def test_vectors_of_another_length_stand_beside_the_first(store: LanceStore) -> None:
+    short, long = rows(["a", "b"], "short"), rows(["a", "c"], "long", dim=12)
+    assert (store.insert(short), store.insert(long)) == (2, 2)
+    assert (store.insert(short), store.insert(long), store.count()) == (0, 0, 4)
+    keys = [row["key"] for row in long]
+    assert np.abs(store.vectors(keys) - np.stack([row["vector"] for row in long])).max() == 0
+    assert store.vectors([short[0]["key"]]).shape == (1, 8)
+    assert store.find_missing([*keys, "none"]) == {"none"}
+    assert store.refresh_indexes()["rows"] == 4
+    assert store.search_vector(long[1]["vector"], "long", 1)[0][0] == "c"
+    assert store.search_vector(short[1]["vector"], "short", 1)[0][0] == "b"
+    first = store.tag("set-1")
+    store.insert(rows(["d"], "long", dim=12))
+    assert store.tag("set-1") > first
+    store.compact()
+
+
 def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
     keys = [row["key"] for row in rows(["a", "b"])]
     assert store.find_missing(keys) == set(keys)

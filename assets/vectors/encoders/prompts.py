@@ -1,0 +1,95 @@
+"""Words that a model wants before what it reads: `query: ` and `passage: ` of E5, an instruction.
+
+A sentence-transformers model may bring its own; for one that has none, and for an endpoint, which
+adds none, they are set by the user.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Embedder,
+    Progress,
+    Savable,
+    Saved,
+    embed_queries,
+)
+from warehouse.storage.digest import sha256
+
+MOST = 2_000  # characters of a prompt: an instruction is a sentence
+_MARK = "~"  # in an embedder's id: what follows names its prompts
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What stands before a question and before a tool's text; None: as the model has it."""
+
+    query: str | None = None
+    document: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, text in (("query", self.query), ("document", self.document)):
+            if text is not None and len(text) > MOST:
+                raise BadEmbedder(
+                    f"{name}_prompt has {len(text):,} characters, expected at most {MOST:,}"
+                )
+
+    @property
+    def given(self) -> bool:
+        return self.query is not None or self.document is not None
+
+    def mark(self) -> str:
+        """What names them in an embedder's id, with another text another one; empty without any."""
+        body = json.dumps([self.query, self.document]).encode()
+        return f"{_MARK}{sha256(body)[:8]}" if self.given else ""
+
+    def as_dict(self) -> dict[str, str | None]:
+        return {"query": self.query, "document": self.document}
+
+
+class PromptedEmbedder:
+    """An embedder whose texts are given to it after the user's prompts."""
+
+    def __init__(self, inner: Embedder, prompts: Prompts) -> None:
+        self._inner, self._prompts = inner, prompts
+        self.id, self.dim = f"{inner.id}{prompts.mark()}", inner.dim
+
+    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of tools' texts."""
+        before = self._prompts.document or ""
+        return self._inner.embed([f"{before}{text}" for text in texts], on_done=on_done)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of questions."""
+        before = self._prompts.query or ""
+        return embed_queries(self._inner, [f"{before}{text}" for text in texts])
+
+    def saved(self) -> Saved:
+        """What the inner one writes, and the prompts. Raises BadEmbedder."""
+        if not isinstance(self._inner, Savable):
+            raise BadEmbedder(f"{self.id}: a {type(self._inner).__name__} cannot be saved")
+        held = self._inner.saved()
+        return replace(held, facts={**held.facts, "prompts": self._prompts.as_dict()})
+
+
+def read_prompts(card: dict[str, Any]) -> Prompts:
+    """The prompts of a saved encoder. Raises ValueError where they are no texts."""
+    held = card.get("prompts")
+    if held is None:
+        return Prompts()
+    if not isinstance(held, dict) or set(held) - {"query", "document"}:
+        raise ValueError(f"prompts is {str(held)[:60]}, expected {{query, document}}")
+    for name, text in held.items():
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"prompts: {name} is {text!r:.60}, expected a text")
+    return Prompts(held.get("query"), held.get("document"))
+
+
+def drop_mark(name: str, prompts: Prompts) -> str:
+    """The id of the inner embedder."""
+    return name.removesuffix(prompts.mark()) if prompts.given else name

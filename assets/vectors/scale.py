@@ -1,0 +1,89 @@
+"""Vectors of any encoder on MiniLM's scale of likeness, for what is decided by a cosine alone.
+
+Unrelated texts have a cosine about 0 by MiniLM and .7 or more by other encoders, so that bounds as
+"alike from .85 on" would take all tools for one. Taking the mean of unrelated texts off every
+vector puts them at 0 again; one dimension more lifts all cosines to where MiniLM has them. The same
+text has 1 throughout. The router needs none of it: it tells cosines in standard deviations.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from assets.vectors.encoders.embedder import Embedder, Progress, embed_queries, normalise_rows
+
+UNRELATED = 0.0696  # mean cosine of REFERENCE among each other by MiniLM
+REFERENCE = (
+    "Send an email to a list of recipients",
+    "Get the current weather in a city",
+    "Create an issue in a repository",
+    "Translate a text into another language",
+    "List the files of a folder",
+    "Run a SQL query against a database",
+    "Resize an image to a width and height",
+    "Search for flights between two airports",
+    "Convert an amount between currencies",
+    "Read the price history of a stock",
+    "Add an event to a calendar",
+    "Deploy a container to a cluster",
+    "Play a song on a speaker",
+    "Look up a gene by its symbol",
+    "Order a pizza from a restaurant",
+    "Transcribe a recording of a meeting",
+    "Set the temperature of a thermostat",
+    "Generate a random password",
+    "Compute the derivative of an expression",
+    "Find hotels near a landmark",
+    "Track a parcel by its number",
+    "Summarise a scientific paper",
+    "Take a screenshot of a web page",
+    "Book a table for dinner",
+    "Check whether a domain name is free",
+    "Post a message to a chat channel",
+    "Parse a date from a sentence",
+    "Measure the distance between coordinates",
+    "Refund a customer's payment",
+    "Recommend films by genre",
+    "Merge two PDF documents",
+    "Count the words of a text",
+)
+_MARK = "/scaled"  # in an embedder's id
+
+
+class ScaledEmbedder:
+    """An embedder whose cosines are comparable with MiniLM's; one dimension more than `inner`."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self.inner = inner
+        self.id, self.dim = f"{inner.id}{_MARK}", inner.dim + 1
+        known = inner.embed(REFERENCE)
+        self._centre = known.mean(0)
+        found = measure_unrelated(self._centre_rows(known))
+        self._lift = min(max((UNRELATED - found) / (1 - found), 0.0), 0.99)
+
+    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
+        """Float32 [len(texts), dim], rows of unit norm."""
+        return self._scale_rows(self.inner.embed(texts, on_done=on_done))
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """The same of questions."""
+        return self._scale_rows(embed_queries(self.inner, texts))
+
+    def _scale_rows(self, vectors: np.ndarray) -> np.ndarray:
+        rows = self._centre_rows(vectors) * np.float32((1 - self._lift) ** 0.5)
+        last = np.full((len(rows), 1), self._lift**0.5, np.float32)
+        return np.concatenate([rows, last], 1)
+
+    def _centre_rows(self, vectors: np.ndarray) -> np.ndarray:
+        return normalise_rows(vectors - self._centre, self.id)
+
+
+def get_plain(embedder: Embedder) -> Embedder:
+    """The embedder itself, for what needs no scale."""
+    return embedder.inner if isinstance(embedder, ScaledEmbedder) else embedder
+
+
+def measure_unrelated(vectors: np.ndarray) -> float:
+    """Mean cosine of different rows, each of unit norm."""
+    n = len(vectors)
+    return float((np.square(vectors.sum(0, dtype=np.float64)).sum() - n) / (n * (n - 1)))

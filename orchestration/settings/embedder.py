@@ -1,0 +1,19 @@
+"""The settings of the encoder: `[embedder]` in toolmill.toml, `TOOLMILL_EMBEDDER__…`."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class EmbedderSettings(BaseModel):
+    """What turns texts into vectors, in the nightly assets and in `toolmill index`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(
+        default="minilm",
+        description="minilm, onnx:MODEL, sentence-transformers:MODEL (a folder or name@commit) or"
+        " openai:MODEL@URL",
+    )
+    query_prompt: str | None = Field(
+        default=None, description="words before a question, where the model does not bring its own"
+    )
+    document_prompt: str | None = Field(default=None, description="words before a tool's text")

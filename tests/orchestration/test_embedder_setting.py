@@ -1,0 +1,77 @@
+"""One setting names the encoder of indexes, nightly assets and training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assets.vectors.embed import BadEmbedder, MiniLM, embed_queries
+from assets.vectors.scale import ScaledEmbedder
+from orchestration.factories import make_embedder, make_index_embedder, make_trainer
+from orchestration.settings.load import load_settings
+from serving.index.folder import load_index, read_served_version
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.vectors.small_models import make_bert, make_qwen3
+
+MODEL = "TOOLMILL_EMBEDDER__MODEL"
+
+
+def test_minilm_is_the_default_everywhere() -> None:
+    settings = load_settings()
+    assert isinstance(make_embedder(settings), MiniLM)
+    assert make_index_embedder(settings) is make_embedder(settings)
+    assert make_trainer(settings).retriever_base == "minilm"
+
+
+def test_one_setting_names_the_encoder_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_bert(tmp_path / "bert")
+    monkeypatch.setenv(MODEL, f"onnx:{folder}")
+    settings = load_settings()
+    nightly, plain = make_embedder(settings), make_index_embedder(settings)
+    assert isinstance(nightly, ScaledEmbedder)  # bounds on cosines are MiniLM's
+    assert plain is nightly.inner
+    assert plain.id.startswith("bert@")
+    assert make_trainer(settings).retriever_base == str(folder)
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", "/another")
+    assert make_trainer(load_settings()).retriever_base == "/another"
+
+
+def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODEL, f"onnx:{make_bert(tmp_path / 'bert')}")
+    plain = make_index_embedder(load_settings())
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
+    asked = make_index_embedder(load_settings())
+    assert (embed_queries(asked, ["a"]) == plain.embed(["query: a"])).all()
+    assert (asked.embed(["a"]) == plain.embed(["a"])).all()
+
+
+def test_an_index_by_the_setting_is_searched_by_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_qwen3(tmp_path / "qwen")
+    monkeypatch.setenv(MODEL, f"sentence-transformers:{folder}")
+    servers, index = written(tmp_path / "s.jsonl", CLOCK, MAIL), tmp_path / "index"
+    code, out, err = run("index", servers, "--out", index)
+    assert code == 0, err
+    assert json.loads(out)["embedder"].startswith("sentence-transformers:qwen/32@")
+    assert load_index(index, read_served_version(index)).block.shape[1] == 32
+    code, out, err = run("search", "--index", index, "send an email", "--json")
+    assert code == 0, err
+    assert json.loads(out)["hits"][0]["tool"] == "send_email"  # by its words: weights are random
+    code, out, err = run("index", servers, "--out", index, "--embedder", "minilm")  # beside it
+    assert code == 0, err
+    assert run("search", "--index", index, "send an email")[0] == 0
+
+
+def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec, told in (
+        ("onnx:owner/model", "names no revision"),
+        ("sentence-transformers:owner/model@main", "'main' is no commit"),
+        ("e5", "expected one of minilm"),
+    ):
+        monkeypatch.setenv(MODEL, spec)
+        with pytest.raises(BadEmbedder, match=told) as refused:
+            make_embedder(load_settings())
+        assert "\n" not in str(refused.value)

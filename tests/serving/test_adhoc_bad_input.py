@@ -1,0 +1,242 @@
+"""Odd sets of servers get a sane answer; an index that cannot be right is refused in one line."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.index.folder import load_index, read_served_version
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.vectors.test_embed import adapter
+
+ZONES = {"name": "list_zones", "description": "List all time zones"}
+
+
+def build(folder: Path, *servers: object) -> Path:
+    code, _, err = run("index", written(folder / "s.jsonl", *servers), "--out", folder / "index")
+    assert code == 0, err
+    return folder / "index"
+
+
+def search(index: Path, *asked: object) -> dict:
+    code, out, err = run("search", "--index", index, *asked, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
+def test_one_server_with_one_tool_is_an_index(tmp_path: Path, strategy: str) -> None:
+    index = build(tmp_path, {"name": "clock", "tools": [ZONES]})
+    for query in ("list time zones", "something else", "時間"):
+        found = search(index, query, "--strategy", strategy)["hits"]
+        assert [hit["tool_id"] for hit in found] == ["clock::list_zones"]
+        assert np.isfinite(found[0]["score"])
+
+
+def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> None:
+    copies = [{"name": f"copy-{at}", "tools": [ZONES]} for at in range(50)]
+    found = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
+    assert [len(hit["twins"]) for hit in found] == [49, 0]
+    assert found[1]["tool_id"] == "npm:mail::send_email"
+
+
+def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
+    names = ["alpha", "bravo", "cedar", "delta", "ember"]
+    tools = [
+        {**ZONES, "name": f"{one}_{other}{at}"} for at in (1, 2) for one in names for other in names
+    ]
+    index = build(tmp_path, MAIL, {"name": "many", "tools": tools})
+    assert search(index, "send an email")["hits"][0]["tool_id"] == "npm:mail::send_email"
+    found = search(index, "list all time zones", "-k", 60)["hits"]
+    assert len(found) == 51
+    assert found[-1]["tool_id"] == "npm:mail::send_email"
+
+
+def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: Path) -> None:
+    told = {
+        "天気予報": "明日の天気を調べる",
+        "メール送信": "メールを送る",
+        "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
+    }
+    tools = [{"name": name, "description": about} for name, about in told.items()]
+    index = build(tmp_path, {"name": "日本", "tools": [*tools, {"name": "🌧️"}, {"name": "____"}]})
+    for name, about in told.items():
+        assert search(index, about)["hits"][0]["tool"] == name
+    assert {hit["tool"] for hit in search(index, "🌧️", "-k", 5)["hits"]} >= {"🌧️"}
+
+
+def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path: Path) -> None:
+    index = build(tmp_path, CLOCK, MAIL)
+    for text in ("send an email " * 1_500, "send" + "x" * 20_000, "🌧" * 20_000, "(" * 20_000):
+        found = search(index, text)
+        assert len(found["hits"]) == 3
+        assert any("was read to 4,000" in note for note in found["notes"])
+    assert search(index, "send an email " * 1_500)["hits"][0]["tool"] == "send_email"
+
+
+def test_tools_without_any_description_are_told_by_their_names(tmp_path: Path) -> None:
+    named = [["send_email", "read_inbox"], ["get_time", "list_zones"]]
+    servers = [
+        {"name": f"s{at}", "tools": [{"name": tool, "description": ""} for tool in tools]}
+        for at, tools in enumerate(named)
+    ]
+    index = build(tmp_path, *servers)
+    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"
+    assert search(index, "which time zones are there")["hits"][0]["tool"] == "list_zones"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("odd"), CLOCK, MAIL)
+
+
+@pytest.fixture
+def index(made: Path, tmp_path: Path) -> Path:
+    """A copy whose large files are the same ones."""
+
+    def copy(one: str, other: str) -> None:
+        (os.link if os.path.getsize(one) > 1 << 20 else shutil.copyfile)(one, other)
+
+    shutil.copytree(made, tmp_path / "index", copy_function=copy)
+    return tmp_path / "index"
+
+
+def put_vectors(index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    folder = index / "router" / read_served_version(index)
+    vectors = change(np.load(folder / f"view-{name}.npy").copy())
+    np.save(folder / f"view-{name}.npy", vectors)
+    tell_sizes(folder)
+
+
+def put_words(index: Path, value: float) -> None:
+    folder = index / "router" / read_served_version(index)
+    with np.load(folder / "bm25-joint.npz") as held:
+        arrays = dict(held)
+    arrays["weights"][0] = value
+    np.savez(folder / "bm25-joint.npz", **arrays)
+    tell_sizes(folder)
+
+
+def tell_sizes(folder: Path) -> None:
+    """As somebody who writes an index would: sizes are as told, only the content is wrong."""
+    meta = json.loads((folder / "index.json").read_text())
+    meta["files"] = {file: (folder / file).stat().st_size for file in meta["files"]}
+    (folder / "index.json").write_text(json.dumps(meta))
+
+
+def put_first(value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(vectors: np.ndarray) -> np.ndarray:
+        vectors[0, 0] = value
+        return vectors
+
+    return change
+
+
+def break_model(index: Path, value: float) -> None:
+    """The encoder's matrices hold `value`, and its card says that they should."""
+    import onnx
+    from onnx import numpy_helper
+
+    from warehouse.storage.digest import sha256
+
+    [path] = index.glob("encoders/*/encoder.onnx")
+    model = onnx.load(str(path))
+    for held in model.graph.initializer:
+        array = numpy_helper.to_array(held)
+        if array.ndim == 2 and array.dtype == np.float32:
+            held.CopyFrom(numpy_helper.from_array(np.full_like(array, value), held.name))
+    path.unlink()  # it is the others' too
+    path.write_bytes(model.SerializeToString())
+    card = json.loads((path.parent / "encoder.json").read_text())
+    data = path.read_bytes()
+    card["files"]["encoder.onnx"] = {"bytes": len(data), "sha256": sha256(data)}
+    (path.parent / "encoder.json").write_text(json.dumps(card))
+
+
+def drop_encoder(index: Path) -> None:
+    [folder] = index.glob("encoders/*/encoder.json")
+    shutil.rmtree(folder.parent)
+
+
+def name_other(index: Path) -> None:
+    """An index of another encoder than lies beside it."""
+    path = index / "router" / read_served_version(index) / "index.json"
+    path.write_text(path.read_text().replace('"minilm-l6-v2/128"', '"other/64"'))
+
+
+def cut_columns(vectors: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(vectors[:, :100])
+
+
+def cut_all(index: Path) -> None:
+    for name in ("full", "server", "summary"):
+        put_vectors(index, name, cut_columns)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no encoder": (drop_encoder, r"no encoder 'minilm-l6-v2/128'.*run `toolmill index`"),
+    "another encoder": (name_other, r"no encoder 'other/64'.*run `toolmill index`"),
+    "NaN": (lambda at: put_vectors(at, "full", put_first(np.nan)), r"view-full\.npy: row 0"),
+    "Inf": (lambda at: put_vectors(at, "server", put_first(np.inf)), r"view-server\.npy: row 0"),
+    "huge": (lambda at: put_vectors(at, "summary", put_first(1e38)), r"view-summary\.npy: row 0"),
+    "one view": (lambda at: put_vectors(at, "server", cut_columns), r"view-server\.npy has 100"),
+    "all views": (cut_all, r"view-full\.npy has 100 numbers.*gives 384"),
+    "NaN words": (lambda at: put_words(at, np.nan), r"bm25-joint\.npz: weights"),
+    "NaN model": (lambda at: break_model(at, np.nan), r"encoder\.onnx gives vectors"),
+    "Inf model": (lambda at: break_model(at, np.inf), r"encoder\.onnx gives vectors"),
+}
+
+
+@pytest.mark.parametrize("flaw", BROKEN)
+def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> None:
+    change, told = BROKEN[flaw]
+    change(index)
+    for asked in (("search", "--index", index, "an email"), ("serve", "--place", index)):
+        code, out, err = run(*asked)
+        assert (code, out) == (1, "")
+        assert re.search(told, err), err
+        assert "toolmill index" in err
+
+
+@pytest.mark.parametrize("named", [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef"])
+def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, named: str) -> None:
+    folder = adapter(tmp_path / "adapter")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": named})
+    )
+    servers = tmp_path / "s.jsonl"
+    written(servers, MAIL)
+    for asked in (
+        ("search", "--index", index, "--retriever", folder, "an email"),
+        ("index", servers, "--out", tmp_path / "new", "--retriever", folder),
+    ):
+        code, out, err = run(*asked)
+        assert (code, out) == (1, "")
+        assert "belongs to another base model" in err
+        assert named in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_adapter_whose_weights_are_no_numbers_is_refused(index: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = adapter(tmp_path / "adapter")
+    path = folder / "adapter_model.safetensors"
+    save_file({name: np.full_like(held, np.nan) for name, held in load_file(path).items()}, path)
+    code, _, err = run("search", "--index", index, "--retriever", folder, "an email")
+    assert code == 1
+    assert "no finite number" in err
+
+
+def test_what_was_refused_is_made_again(index: Path, tmp_path: Path) -> None:
+    put_vectors(index, "full", put_first(np.nan))
+    servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
+    assert run("index", servers, "--out", index)[0] == 0
+    assert load_index(index, read_served_version(index)).views["full"].vectors.shape == (3, 384)
+    assert search(index, "send an email")["hits"][0]["tool"] == "send_email"

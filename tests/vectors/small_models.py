@@ -1,0 +1,82 @@
+"""Sentence-transformers models of two narrow layers with random weights, as their makers ship them:
+ModernBERT pooled by its first token, Qwen3 by its last after an instruction, BERT by the mean."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.embed import find_base_path
+
+INSTRUCTION = "Instruct: Find the tool for a request\nQuery:"
+_PARTS = ("Transformer", "Pooling", "Normalize")
+
+
+def make_modern_bert(folder: Path) -> Path:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    config = ModernBertConfig(
+        **_narrow(), global_attn_every_n_layers=1, pad_token_id=0, cls_token_id=101,
+        sep_token_id=102, bos_token_id=101, eos_token_id=102,
+    )  # fmt: skip
+    return _save(folder, ModernBertModel(config), "cls")
+
+
+def make_qwen3(folder: Path) -> Path:
+    from transformers import Qwen3Config, Qwen3Model
+
+    config = Qwen3Config(
+        **_narrow(), num_key_value_heads=1, head_dim=16, pad_token_id=0, eos_token_id=102
+    )
+    prompts = {"query": INSTRUCTION, "document": ""}
+    return _save(folder, Qwen3Model(config), "lasttoken", prompts, padding_side="left")
+
+
+def make_bert(folder: Path, prompts: dict[str, str] | None = None) -> Path:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(**_narrow())
+    return _save(folder, BertModel(config), "mean", prompts)
+
+
+def _narrow() -> dict[str, int]:
+    import torch
+
+    torch.manual_seed(3)
+    return {
+        "vocab_size": 30_522, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": 64,
+    }  # fmt: skip
+
+
+def _save(
+    folder: Path,
+    model: Any,
+    pooling: str,
+    prompts: dict[str, str] | None = None,
+    padding_side: str = "right",
+) -> Path:
+    model.save_pretrained(str(folder))
+    for name in ("tokenizer.json", "special_tokens_map.json", "vocab.txt"):
+        shutil.copy(find_base_path() / name, folder / name)
+    said = json.loads((find_base_path() / "tokenizer_config.json").read_text())
+    write(folder / "tokenizer_config.json", {**said, "padding_side": padding_side})
+    modules = [
+        {"idx": at, "name": str(at), "path": f"{at}_{kind}" if at else "",
+         "type": f"sentence_transformers.models.{kind}"}
+        for at, kind in enumerate(_PARTS)
+    ]  # fmt: skip
+    write(folder / "modules.json", modules)
+    write(folder / "sentence_bert_config.json", {"max_seq_length": 32, "do_lower_case": False})
+    (folder / "2_Normalize").mkdir()
+    modes = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
+    chosen = {f"pooling_mode_{name}": kind == pooling for kind, name in modes.items()}
+    write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **chosen})
+    if prompts is not None:
+        write(folder / "config_sentence_transformers.json", {"prompts": prompts})
+    return folder
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))

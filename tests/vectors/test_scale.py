@@ -1,0 +1,60 @@
+"""Bounds on cosines hold for encoders that put all texts close together."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from assets.vectors.embed import MiniLM, embed_queries
+from assets.vectors.scale import (
+    REFERENCE,
+    UNRELATED,
+    ScaledEmbedder,
+    get_plain,
+    measure_unrelated,
+)
+from tests.vectors.test_embed import TEXTS
+
+
+class Narrow:
+    """MiniLM with all cosines pressed into the upper part of the scale, as E5's are."""
+
+    def __init__(self, model: MiniLM, floor: float) -> None:
+        self._model, self._floor = model, floor
+        self.id, self.dim = f"narrow-{floor}", model.dim + 1
+
+    def embed(self, texts: Sequence[str], **_: object) -> np.ndarray:
+        rows = self._model.embed(texts) * np.float32((1 - self._floor) ** 0.5)
+        last = np.full((len(rows), 1), self._floor**0.5, np.float32)
+        return np.concatenate([rows, last], 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> MiniLM:
+    return MiniLM(threads=1)
+
+
+def test_unrelated_is_where_minilm_has_it(model: MiniLM) -> None:
+    assert measure_unrelated(model.embed(REFERENCE)) == pytest.approx(UNRELATED, abs=0.002)
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.5, 0.8])
+def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model: MiniLM, floor: float) -> None:
+    narrow = Narrow(model, floor)
+    made = ScaledEmbedder(narrow)
+    texts = [*TEXTS, *REFERENCE, TEXTS[0].upper(), f"{TEXTS[0]} now"]
+    plain, found = model.embed(texts), made.embed(texts)
+    assert found.shape == (len(texts), made.dim)
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+    before, after = plain @ plain.T, found @ found.T
+    assert np.abs(before - after).mean() < 0.05
+    for bound in (0.3, 0.85, 0.97):
+        assert ((before >= bound) == (after >= bound)).mean() > 0.98
+    assert made.id != narrow.id
+    assert get_plain(made) is narrow
+    assert get_plain(model) is model
+
+
+def test_questions_are_read_as_the_inner_encoder_reads_them(model: MiniLM) -> None:
+    made = ScaledEmbedder(Narrow(model, 0.5))
+    assert np.abs(embed_queries(made, TEXTS[:2]) - made.embed(TEXTS[:2])).max() < 1e-6

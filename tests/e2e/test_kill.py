@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,19 +22,6 @@ from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT
 from warehouse.store import Warehouse
 
-# (stage, attempts of it in the ledger at which the process is killed)
-FEW = [("deploy", 3), ("llm:judge", 40)]
-POINTS = [
-    ("page", 2),
-    ("deploy", 3),
-    ("llm:generator", 4),
-    ("llm:judge", 40),
-    ("train:retriever", 1),
-    ("train:caller", 1),
-]
-TRAINED = ("retriever_adapter", "caller_adapter", "retriever_evaluation", "caller_evaluation")
-# Two trainings are half of a run: where none is killed, none is done twice.
-WITHOUT_TRAINING = {"TOOLMILL_TRAINING__DRIFT__MIN_ROWS": "1000000"}
 # Attempts that may be under way at once: servers in the sandbox, requests of one role.
 IN_FLIGHT = 8 * CORES  # marketplaces run side by side, one process a core
 DATA = (
@@ -46,6 +34,36 @@ DATA = (
     "pairs",
     "judgements",
     "training_set",
+)
+TRAINED = ("retriever_adapter", "caller_adapter", "retriever_evaluation", "caller_evaluation")
+
+
+@dataclass(frozen=True)
+class Course:
+    """Which runs are killed where: (stage, attempts of it in the ledger at which it is killed)."""
+
+    points: tuple[tuple[str, int], ...]
+    options: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = (*DATA, *TRAINED)
+
+
+WHOLE = Course(
+    (
+        ("page", 2),
+        ("deploy", 3),
+        ("llm:generator", 4),
+        ("llm:judge", 40),
+        ("train:retriever", 1),
+        ("train:caller", 1),
+    )
+)
+# Seven more marketplaces and two trainings were 200 of 270 seconds.
+SHORT = Course(
+    (("deploy", 3), ("llm:judge", 40)),
+    ("-m", "registry", "-m", "mcpso"),
+    {"TOOLMILL_TRAINING__DRIFT__MIN_ROWS": "1000000"},
+    DATA,
 )
 
 
@@ -62,16 +80,17 @@ def ports() -> dict[str, str]:
     return chosen
 
 
-def start_run(home: Path, settings: dict[str, str]) -> subprocess.Popen:
+def start_run(home: Path, ports: dict[str, str], course: Course) -> subprocess.Popen:
     environment = {
         **os.environ,
-        **settings,
+        **ports,
+        **course.settings,
         "TOOLMILL_HOME": str(home),
         "TOOLMILL_DEMO__SCALE": "small",
         "TOOLMILL_TRAINING__RETRIEVER__EPOCHS": "4",
         "TOOLMILL_TRAINING__EVALUATION__ITEMS": "3",  # one that knows nothing writes on
     }
-    command = [sys.executable, "-m", "orchestration", "run"]
+    command = [sys.executable, "-m", "orchestration", "run", *course.options]
     log = (home.parent / f"{home.name}.log").open("ab")
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
 
@@ -88,8 +107,8 @@ def count_attempts(home: Path, stage: str) -> int:
             return 0  # the table is not there yet
 
 
-def kill_at(home: Path, settings: dict[str, str], stage: str, count: int) -> None:
-    process = start_run(home, settings)
+def kill_at(home: Path, ports: dict[str, str], course: Course, stage: str, count: int) -> None:
+    process = start_run(home, ports, course)
     deadline = time.monotonic() + 400
     while count_attempts(home, stage) < count:
         assert process.poll() is None, f"the run ended before {stage}: {read_log_tail(home)}"
@@ -103,8 +122,8 @@ def read_log_tail(home: Path) -> str:
     return (home.parent / f"{home.name}.log").read_text()[-3000:]
 
 
-def run_to_end(home: Path, settings: dict[str, str]) -> None:
-    process = start_run(home, settings)
+def run_to_end(home: Path, ports: dict[str, str], course: Course) -> None:
+    process = start_run(home, ports, course)
     assert process.wait(580) == 0, read_log_tail(home)
 
 
@@ -118,33 +137,37 @@ def read_versions(home: Path, names: tuple[str, ...]) -> dict[str, str]:
     }
 
 
+@pytest.fixture(
+    scope="module",
+    params=[SHORT, pytest.param(WHOLE, marks=pytest.mark.slow)],
+    ids=["short", "whole"],
+)
+def course(request: pytest.FixtureRequest) -> Course:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str]) -> Path:
+def calm(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str], course: Course) -> Path:
     """The home of a run that nobody disturbed."""
     skip_without_sandbox()
     home = tmp_path_factory.mktemp("runs") / "calm"
     home.mkdir()
-    run_to_end(home, ports)
+    run_to_end(home, ports, course)
     return home
 
 
-@pytest.mark.parametrize(
-    "points", [FEW, pytest.param(POINTS, marks=pytest.mark.slow)], ids=["few", "all"]
-)
 def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
-    calm: Path, tmp_path: Path, ports: dict[str, str], points: list[tuple[str, int]]
+    calm: Path, tmp_path: Path, ports: dict[str, str], course: Course
 ) -> None:
     killed = tmp_path / "killed"
     killed.mkdir()
-    settings, tables = ports, (*DATA, *TRAINED)
-    if points == FEW:
-        settings, tables = {**ports, **WITHOUT_TRAINING}, DATA
-    for stage, count in points:
-        kill_at(killed, settings, stage, count)
-    run_to_end(killed, settings)
+    for stage, count in course.points:
+        kill_at(killed, ports, course, stage, count)
+    run_to_end(killed, ports, course)
 
-    assert read_versions(killed, tables) == read_versions(calm, tables)
-    assert {name.split("/")[0] for name in read_versions(calm, tables)} == set(tables)
+    assert read_versions(killed, course.tables) == read_versions(calm, course.tables)
+    found = {name.split("/")[0] for name in read_versions(calm, course.tables)}
+    assert found == set(course.tables)
     with sqlite3.connect(killed / "state" / "ledger.db") as db:
         twice = db.execute(
             "SELECT stage, COUNT(*) FROM attempts WHERE status = 'done'"
@@ -153,16 +176,16 @@ def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
         unknown = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'unknown'").fetchone()[0]
         started = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'started'").fetchone()[0]
     assert twice == []
-    assert 1 <= unknown <= IN_FLIGHT * len(points)
+    assert 1 <= unknown <= IN_FLIGHT * len(course.points)
     assert started == 0
     assert "runs of killed processes were failed first" in read_log_tail(killed)
 
 
 def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
-    calm: Path, ports: dict[str, str]
+    calm: Path, ports: dict[str, str], course: Course
 ) -> None:
     before, effects = read_pointers(calm), count_done(calm)
-    run_to_end(calm, ports)
+    run_to_end(calm, ports, course)
     assert read_pointers(calm) == before
     repeated = {stage for stage, count in count_done(calm).items() if count > effects[stage]}
     assert repeated == {"page", "remote"}
@@ -171,7 +194,7 @@ def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
 def read_pointers(home: Path) -> dict[str, object]:
     """Every version and pointer that a run may move, and the reports."""
     everything = tuple(path.name for path in (home / "tables").iterdir())
-    champions = {path.name: path.read_text() for path in (home / "champions").iterdir()}
+    champions = {path.name: path.read_text() for path in (home / "champions").glob("*")}
     heads = [(home / name / "HEAD.json").read_text() for name in ("releases", "router")]
     reports = sorted(path.name for path in (home / "reports").iterdir())
     return {**read_versions(home, everything), **champions, "heads": heads, "reports": reports}

@@ -1,8 +1,10 @@
 # `make run` and `make test` set up everything they need. VENV, PYTHON and TOOLMILL_* are yours to set.
 SHELL := /bin/bash
 VENV ?= .venv
-# Test files run beside each other. A third of their time is waiting, so two cores take three workers.
-WORKERS ?= 3
+# Test files run beside each other. A good part of their time is waiting: two cores take four workers.
+WORKERS ?= 4
+# Where an image forbids bytecode, each process compiles all it imports again: a third of an import.
+unexport PYTHONDONTWRITEBYTECODE
 export TOOLMILL_HOME ?= $(CURDIR)/var
 export GX_ANALYTICS_ENABLED := false
 export TOKENIZERS_PARALLELISM := false

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from demo.server import Replicas, replicas
-from tests.orchestration.cli.test_app import toolmill
+from tests.support.command import invoke_toolmill
 
 SERVER = {
     "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
@@ -34,7 +34,7 @@ def sites() -> Iterator[Replicas]:
 
 def test_a_saved_payload_is_printed_in_the_normal_form(tmp_path: Path) -> None:
     (tmp_path / "page.json").write_text(json.dumps({"servers": [{"server": SERVER}]}))
-    done = toolmill("parse", "registry", str(tmp_path / "page.json"), "--json", home=tmp_path)
+    done = invoke_toolmill("parse", "registry", str(tmp_path / "page.json"), "--json", home=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     [listing] = json.loads(done.stdout)
     assert listing["native_id"] == "io.github.acme/clock"
@@ -61,7 +61,7 @@ def test_what_the_marketplace_does_not_serve_is_refused_in_one_line(
 ) -> None:
     path = tmp_path / "payload"
     path.write_text(body)
-    done = toolmill("parse", marketplace, str(path), home=tmp_path)
+    done = invoke_toolmill("parse", marketplace, str(path), home=tmp_path)
     assert done.returncode in (1, 2)
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
@@ -69,14 +69,14 @@ def test_what_the_marketplace_does_not_serve_is_refused_in_one_line(
 
 
 def test_a_file_that_is_not_there_and_a_marketplace_that_is_not_are_usage(tmp_path: Path) -> None:
-    assert toolmill("parse", "registry", "nowhere.json", home=tmp_path).returncode == 2
-    assert toolmill("parse", "nowhere", "nowhere.json", home=tmp_path).returncode == 2
-    assert toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
+    assert invoke_toolmill("parse", "registry", "nowhere.json", home=tmp_path).returncode == 2
+    assert invoke_toolmill("parse", "nowhere", "nowhere.json", home=tmp_path).returncode == 2
+    assert invoke_toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
 
 
 def test_one_marketplace_is_crawled_by_hand_and_recorded(sites: Replicas, tmp_path: Path) -> None:
     captures = tmp_path / "captures"
-    done = toolmill(
+    done = invoke_toolmill(
         *("crawl", "docker", "--base-url", sites["docker"], "--json", "--record", str(captures)),
         home=tmp_path,
     )
@@ -86,15 +86,15 @@ def test_one_marketplace_is_crawled_by_hand_and_recorded(sites: Replicas, tmp_pa
     assert told["evidence"]["launch"].split(":")[0] in ("captured", "documented", "guessed")
     assert not (tmp_path / "tables").exists()
     [page] = captures.glob("*.json")
-    parsed = toolmill("parse", "docker", str(page), home=tmp_path)
+    parsed = invoke_toolmill("parse", "docker", str(page), home=tmp_path)
     assert len(json.loads(parsed.stdout)) == 12
-    again = toolmill("crawl", "docker", "--record", str(captures), home=tmp_path)
+    again = invoke_toolmill("crawl", "docker", "--record", str(captures), home=tmp_path)
     assert again.returncode == 2
     assert "not empty" in again.stderr
 
 
 def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: Path) -> None:
-    done = toolmill(
+    done = invoke_toolmill(
         *("crawl", "glama", "--base-url", sites["glama"], "--json"),
         home=tmp_path,
         TOOLMILL_MARKETPLACES__GLAMA__API_KEY="wrong",
@@ -108,7 +108,7 @@ def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: 
 
 
 def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path: Path) -> None:
-    done = toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
+    done = invoke_toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert (told["completeness"], told["requests"]) == ("skipped: key missing", 0)

@@ -1,0 +1,23 @@
+"""The `toolmill` command in this process: its imports, seconds of each call, are paid once."""
+
+import os
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestration.cli.app import app
+from tests.support.paths import ROOT
+
+
+def invoke_toolmill(*arguments: str, home: Path, **settings: str) -> CompletedProcess[str]:
+    """Exit status, stdout and stderr of a command over `home`; other settings by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        done = CliRunner().invoke(
+            app, arguments, env={**os.environ, "TOOLMILL_HOME": str(home), **settings}
+        )
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)

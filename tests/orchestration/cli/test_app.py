@@ -13,6 +13,7 @@ import pytest
 from demo.ports import PORTS
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
+from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import require_sandbox
 from warehouse.home import LAYOUT, MARKER, claim_home
@@ -40,7 +41,7 @@ def test_settings_are_json_without_secrets(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
-    done = toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
+    done = invoke_toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
     assert done.returncode == 2
     assert done.stderr.strip() == (
         "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
@@ -48,7 +49,7 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
 
 
 def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
-    done = toolmill("run", "-m", "nowhere", home=tmp_path)
+    done = invoke_toolmill("run", "-m", "nowhere", home=tmp_path)
     assert done.returncode == 2
     known = (
         "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
@@ -57,13 +58,13 @@ def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
 
 
 def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
-    done = toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
+    done = invoke_toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
     assert done.returncode == 2
     assert "registry=rude does not exist" in done.stderr
 
 
 def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
-    done = toolmill("search", "what time is it", "--json", home=tmp_path)
+    done = invoke_toolmill("search", "what time is it", "--json", home=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "make run" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -114,7 +115,7 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
 @pytest.mark.parametrize("command", [("run",), ("dev",), ("search", "x"), ("serve",), ("spend",)])
 def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "tables").mkdir()
-    done = toolmill(*command, home=tmp_path)
+    done = invoke_toolmill(*command, home=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"{tmp_path}: made by an earlier version")
@@ -130,7 +131,7 @@ LOOKS = (
 
 @pytest.mark.parametrize("command", LOOKS)
 def test_who_only_looks_makes_no_home(command: tuple[str, ...], tmp_path: Path) -> None:
-    done = toolmill(*command, home=tmp_path / "typo")
+    done = invoke_toolmill(*command, home=tmp_path / "typo")
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"{tmp_path / 'typo'}: nothing was made there yet")
@@ -138,12 +139,12 @@ def test_who_only_looks_makes_no_home(command: tuple[str, ...], tmp_path: Path) 
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
-    assert toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
+    assert invoke_toolmill("--version", home=tmp_path).stdout == f"{version('toolmill')}\n"
 
 
 def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:
     claim_home(tmp_path)
-    done = toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
+    done = invoke_toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
     assert done.returncode == 0
     assert json.loads(done.stdout)["spent_usd"] == 0
 
@@ -188,7 +189,7 @@ def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
         )
     ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = toolmill(
+    done = invoke_toolmill(
         "verify",
         str(tmp_path / "pairs.jsonl"),
         "--tools",

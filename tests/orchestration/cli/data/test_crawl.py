@@ -34,7 +34,9 @@ def sites() -> Iterator[Replicas]:
 
 def test_a_saved_payload_is_printed_in_the_normal_form(tmp_path: Path) -> None:
     (tmp_path / "page.json").write_text(json.dumps({"servers": [{"server": SERVER}]}))
-    done = invoke_toolmill("parse", "registry", str(tmp_path / "page.json"), "--json", home=tmp_path)
+    done = invoke_toolmill(
+        "parse", "registry", str(tmp_path / "page.json"), "--json", home=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     [listing] = json.loads(done.stdout)
     assert listing["native_id"] == "io.github.acme/clock"

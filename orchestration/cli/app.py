@@ -38,6 +38,7 @@ from orchestration.cli.models import (
     champion,
     evaluate,
     index,
+    mcp_zero,
     release,
     serve,
 )
@@ -97,7 +98,8 @@ for _part in (
     *(blast_radius, index, serve, active, agent, evaluate, match),
 ):
     app.add_typer(_part.app)
-for _name, _part in {"ledger": ledger, "release": release, "champion": champion}.items():
+_NAMED = {"ledger": ledger, "release": release, "champion": champion, "mcp-zero": mcp_zero}
+for _name, _part in _NAMED.items():
     app.add_typer(_part.app, name=_name)
 
 

@@ -9,6 +9,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 _K1, _B = 1.2, 0.75
+# A text is usual up to three times the mass of nine of ten texts of its pool. In 16 sets' pools at
+# most 1.7% of the descriptions hold more; one that repeats forty requests holds eight times that.
+_USUAL, _MANY, _DILUTION = 90, 3, 4  # percentile, times, power
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # A CJK or Thai character stands for itself: those scripts put no space between words.
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u9fff]+|[^\W_]")
@@ -141,6 +144,16 @@ class BM25:
         """IDF of the terms of each document together, float32 [size]."""
         each = np.repeat(self._rarity, np.diff(self.starts))
         return np.bincount(self.documents, each, self.size).astype(np.float32)
+
+    @cached_property
+    def credit(self) -> np.ndarray:
+        """What a match in each document is worth, float32 [size]: 1 for texts of usual mass, the
+        fourth power of what is usual by what is said for others. BM25 forgives length, so that a
+        text which repeats what everybody asks would be found by all of it."""
+        held = self._masses[self._masses > 0]
+        usual = _MANY * float(np.percentile(held, _USUAL)) if len(held) else 1.0
+        share = usual / np.maximum(self._masses, np.float32(usual))
+        return (share**_DILUTION).astype(np.float32)
 
     def _find_postings(self, place: int, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the postings of the term at `place` would name each of the documents, and whether

@@ -144,6 +144,7 @@ class Index:
         """Works out what every question needs, before the first one waits for it. Raises
         IndexBroken for a reranker that cannot be read."""
         _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
+        _ = [words.credit for words in self.fields.values()]
 
     @cached_property
     def places(self) -> dict[str, int]:

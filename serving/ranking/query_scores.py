@@ -114,13 +114,14 @@ class Signals:
     def _share_words(
         self, field: BM25, terms: list[str], known: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        scores = field.sum_scores(terms) if known is None else known
+        scores = (field.sum_scores(terms) if known is None else known) * field.credit
         most = max(field.bound_score(terms), TINY)
         return scores / max(float(scores.max(initial=0.0)), TINY), scores / np.float32(most)
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""
-        return self.index.fields[name].sum_scores(_split_terms(self.tool_text))
+        field = self.index.fields[name]
+        return field.sum_scores(_split_terms(self.tool_text)) * field.credit
 
     def match_names(self, places: np.ndarray) -> np.ndarray:
         """How alike the question and the names of the tools at `places` are in words, 0..1."""

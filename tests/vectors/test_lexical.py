@@ -53,3 +53,21 @@ def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts: list[str], qu
     alike = index.match_rarity(terms, np.arange(len(texts)))
     assert ((alike >= 0) & (alike <= 1 + 1e-5)).all()
     assert index.score(query).max() <= index.bound_score(terms) + 1e-4
+
+
+def test_a_text_that_says_everything_is_credited_little_for_each() -> None:
+    usual = [f"do{at} something{at} with{at} thing{at}" for at in range(99)]
+    index = BM25.build([*usual, " ".join(usual)])
+    assert index.credit[:99].tolist() == [1.0] * 99
+    assert index.credit[99] < 0.01
+    scores = index.score("something7 thing7") * index.credit
+    assert scores.argmax() == 7
+    twice = BM25.build([*usual, " ".join([usual[0]] * 50)])
+    assert twice.credit[99] == 1.0  # saying the same again is no more matter
+
+
+@given(st.lists(st.text(max_size=40), max_size=8))
+def test_credit_is_a_share(texts: list[str]) -> None:
+    credit = BM25.build(texts).credit
+    assert credit.shape == (len(texts),)
+    assert ((credit > 0) & (credit <= 1)).all()

@@ -48,6 +48,7 @@ def agent(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
+    from assets.vectors.encoders.hub import allow_embedder
     from serving.agent.episode import AgentLimits
     from serving.agent.report import describe_run, write_lines
     from serving.export import open_checked
@@ -56,6 +57,7 @@ def agent(
     require_known("--strategy", [strategy], STRATEGIES)
     settings = load_settings()
     role = resolve_role(settings, model)
+    allow_embedder(settings.embedder.model)
     router = ServedRouter(place or settings.home_path(), open_checked())
     index = router.current().index.version
     limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)

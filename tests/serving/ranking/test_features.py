@@ -1,6 +1,7 @@
 """What the sum is made of: names, words with and without a server's, scripts; and odd pools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,3 +135,54 @@ def test_long_names_do_not_win_by_their_length(make: Make) -> None:
     index, features = read_features(make(rows), "send an email")
     names = dict(zip([tool.tool for tool in index.tools], features["name"], strict=True))
     assert names["send_email"] == max(names.values()) > 0
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) -> None:
+    places = [f"place{at}" for at in range(120)]
+    rows = [
+        snapshot(f"npm:s{at}", f"tool_{at}", f"Look after goods of {place} by date")
+        for at, place in enumerate(places)
+    ]
+    asked = [
+        f"please look after the goods of {place} for my sister{at}"
+        for at, place in enumerate(places)
+    ]
+    planted = [
+        snapshot(f"npm:attacker-{at}", "best_tool", "\n".join(asked[at::count]))
+        for at in range(count)
+    ]
+    alone, attacked = make(rows), make([*rows, *planted])
+    for at in range(0, 120, 7):
+        wanted = f"npm:s{at}::tool_{at}"
+        assert alone.find(Ask(asked[at], k=1)).hits[0].tool_id == wanted
+        found = [hit.tool_id for hit in attacked.find(Ask(asked[at], k=5)).hits]
+        assert found[0] == wanted
+
+
+@pytest.mark.parametrize("floor", [0.5, 0.9])
+def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(
+    make: Make, tmp_path: Path, floor: float
+) -> None:
+    class Pressed(WordEmbedder):
+        dim = WordEmbedder.dim + 1
+
+        def embed(self, texts: Sequence[str], **more: object) -> np.ndarray:
+            rows = super().embed(texts) * np.float32((1 - floor) ** 0.5)
+            last = np.full((len(rows), 1), floor**0.5, np.float32)
+            return np.concatenate([rows, last], 1)
+
+    embedder, about = Pressed(), {"npm:disk": "Files on a disk"}
+    servers = {name: {"description": of} for name, of in about.items()}
+    version = build_index(tmp_path, Source(POOL, servers), embedder.embed, embedder="words")
+    pressed, plain = Router(load_index(tmp_path, version), embedder), make(POOL, about)
+    for query in (
+        "send a text",
+        "which time is it in the city",
+        "read what is on the disk",
+        "zebra",
+    ):
+        ours, same = (router.find(Ask(query, k=4)) for router in (pressed, plain))
+        assert [hit.tool_id for hit in ours.hits] == [hit.tool_id for hit in same.hits]
+        assert ours.hits[0].score == pytest.approx(same.hits[0].score, abs=0.02)
+        assert ours.suitable == pytest.approx(same.suitable, abs=0.01)

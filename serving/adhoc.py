@@ -112,12 +112,12 @@ def _build_into(
     from assets.vectors.embed import save_encoder
 
     save_encoder(encoder, place)
-    cache = _Cache(place, encoder, progress)
+    cache = VectorCache(place, encoder, progress)
     version = build_index(place, source, cache, embedder=encoder.id, progress=progress.update)
     return version, {"embedded": cache.embedded, "known": cache.known}
 
 
-class _Cache:
+class VectorCache:
     """Texts to vectors through the store beside the index."""
 
     def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:

@@ -33,6 +33,7 @@ from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import (
     active,
+    active_eval,
     agent,
     blast_radius,
     champion,
@@ -95,7 +96,7 @@ app = typer.Typer(
 
 for _part in (
     *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export),
-    *(blast_radius, index, serve, active, agent, evaluate, match),
+    *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)
 _NAMED = {"ledger": ledger, "release": release, "champion": champion, "mcp-zero": mcp_zero}

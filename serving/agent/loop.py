@@ -25,16 +25,16 @@ from serving.agent.episode import (
     Runner,
     Speaker,
 )
-from serving.agent.functions import (
+from serving.discovery.hit_text import estimate_tokens
+from serving.discovery.request import parse, write_system_prompt
+from serving.discovery.session import Round, Session
+from serving.meta.functions import (
     Offered,
     read_arguments,
     write_arguments,
     write_functions,
     write_wire_name,
 )
-from serving.discovery.hit_text import estimate_tokens
-from serving.discovery.request import parse, write_system_prompt
-from serving.discovery.session import Round, Session
 from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import BadQuery
 from serving.ranking.router import Router

@@ -21,7 +21,7 @@ from training.evaluation.predictors.interface import (
     parse_answer,
 )
 from training.prompts.fit import Parts, Rendered, fit_prompt
-from training.prompts.templates import BadTemplate, with_pad_token
+from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_model_card
 
@@ -85,6 +85,23 @@ class AdapterPredictor:
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
+
+    def converse(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> Answered:
+        """One answer to a conversation; tools: OpenAI functions. What does not fit the context is
+        an answer that failed. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        _, tokenizer, limits = self._loaded
+        try:
+            prompt = render_prompt_text(tokenizer, [*map(dict, messages)], tools)
+        except BadTemplate as error:
+            raise CannotPredict(" ".join(str(error).split())) from error
+        tokens = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        if tokens > limits["context"]:
+            return make_failed_answer(TOO_LONG, prompt_tokens=tokens)
+        return self._predict_part([Rendered(prompt, "", (), (), 0, tokens)])[0]
 
     def _predict_part(self, prompts: Sequence[Rendered]) -> list[Answered]:
         assert self._loaded is not None

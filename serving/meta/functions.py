@@ -34,11 +34,11 @@ def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[
 
 def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
     about = show_line(str(contract.get("description") or ""), _ABOUT)
-    told = {"name": wire, "description": about, "parameters": _bound_parameters(contract)}
+    told = {"name": wire, "description": about, "parameters": bound_parameters(contract)}
     return {"type": "function", "function": told}
 
 
-def _bound_parameters(contract: Mapping[str, Any]) -> dict[str, Any]:
+def bound_parameters(contract: Mapping[str, Any]) -> dict[str, Any]:
     """The input schema; of one too large, the names of its parameters alone."""
     schema = contract.get("inputSchema")
     schema = dict(schema) if isinstance(schema, Mapping) else {}

@@ -1,0 +1,73 @@
+"""`toolmill active-eval`, and a local model in a conversation."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.serving.agent.test_command import home  # noqa: F401
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.training.evaluation.active.test_active import bank
+from training.caller.tiny.base import find_tiny_base_folder
+from training.evaluation.active.local import LocalSpeaker
+from training.evaluation.predictors.adapter import AdapterPredictor
+from warehouse.llm.roles import LLMError
+
+
+def test_api_bank_in_every_arm_without_a_model(tmp_path: Path) -> None:
+    asked = ("active-eval", "--set", "api-bank", "--data", bank(tmp_path / "b"), "--limit", 2)
+    code, out, err = run(*asked, "--out", tmp_path / "out", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["provider"], told["cases"], told["of_cases"]) == ("offline", 2, 4)
+    assert set(told["cells"]["all"]["arms"]) == {
+        "retrieval", "standard", "active", "active_example"
+    }  # fmt: skip
+    assert len((tmp_path / "out" / "items.jsonl").read_text().splitlines()) == 8
+
+
+def test_needles_of_files(tmp_path: Path) -> None:
+    servers = written(tmp_path / "servers.jsonl", CLOCK, MAIL)
+    rows = [{"tool_id": "npm:mail::send_email", "instruction": "send an email to Ada"}]
+    asked = written(tmp_path / "asked.jsonl", *rows)
+    code, out, err = run(
+        "active-eval",
+        "--data",
+        servers,
+        "--requests",
+        asked,
+        "--arm",
+        "retrieval",
+        "--arm",
+        "active",
+    )
+    assert code == 0, err
+    assert "| size 3 | active |" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--set", "other"), 2, "known: needle, api-bank"),
+        (("--set", "api-bank"), 2, "--data DIR"),
+        (("--set", "api-bank", "--data", "none"), 2, "all_apis.csv"),
+        (("--data", "none"), 2, "--requests FILE together"),
+        (("--arm", "best"), 2, "known: retrieval"),
+    ],
+)
+def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, told: str) -> None:
+    found = run("active-eval", *arguments)
+    assert found[0] == code, found
+    assert told in found[2]
+    assert found[1] == ""
+
+
+def test_a_local_model_converses_and_says_what_does_not_fit(tmp_path: Path) -> None:
+    speaker = LocalSpeaker(AdapterPredictor(tmp_path, find_tiny_base_folder(), max_new=8))
+    messages = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hello."}]
+    said = asyncio.run(speaker.say(messages, []))
+    assert said.prompt_tokens > 0
+    assert said.completion_tokens <= 9
+    with pytest.raises(LLMError, match="too_long"):
+        asyncio.run(speaker.say([{"role": "user", "content": "word " * 50_000}], []))

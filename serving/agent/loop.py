@@ -30,6 +30,7 @@ from serving.discovery.request import parse, write_system_prompt
 from serving.discovery.session import Round, Session
 from serving.meta.functions import (
     Offered,
+    keep_callable,
     read_arguments,
     write_arguments,
     write_functions,
@@ -154,7 +155,7 @@ class _Talk:
         index = (current() if current is not None else self._router).index  # type: ignore[union-attr]
         for name in found.gone:
             self._contracts.pop(name, None)
-        places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in found.hits)
+        places = ((one.tool_id, index.place_of(one.tool_id)) for one in keep_callable(found.hits))
         new = {name: index.contract(at) for name, at in places if at is not None}
         self._contracts |= new
         offered = list(write_functions(self._contracts.items()).values())

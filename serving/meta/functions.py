@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from serving.index.model import UNVERIFIED
 from serving.meta.untrusted_text import Bounded, escape_exact, show_line
+from serving.ranking.query import Hit
 from warehouse.llm.chat import wire_names
 
 _ABOUT = 1_000  # characters of a description
@@ -19,6 +21,11 @@ class Offered:
     tool_id: str
     wire: str
     function: dict[str, Any]
+
+
+def keep_callable(hits: Iterable[Hit]) -> list[Hit]:
+    """Without tools that nobody launched: those are only shown."""
+    return [hit for hit in hits if UNVERIFIED not in hit.flags]
 
 
 def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Offered]:

@@ -151,6 +151,16 @@ def test_hits_as_good_as_the_last_come_too_and_those_far_behind_do_not(index: Pa
     assert (code, "stretch is -1; expected 0 to 1,000" in err) == (1, True)
 
 
+def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
+    asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
+    told = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
+    assert told["item"]["tool_use_id"] == "toolu_1"
+    assert told["tool_ids"] == {"npm_mail__send_email": "npm:mail::send_email"}
+    assert "known: anthropic, openai" in run(*asked, "--native", "other")[2]
+    code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
+    assert (code, "leave out --queries" in err) == (2, True)
+
+
 @pytest.mark.parametrize("row", [{}, {"tool": 3}, {"instruction": None, "server": None}])
 def test_a_row_that_asks_nothing_is_named_by_its_line(
     index: Path, tmp_path: Path, row: dict[str, object]

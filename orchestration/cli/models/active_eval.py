@@ -91,14 +91,14 @@ def _read_cases(
 async def _compare(
     settings: Settings, held: "CaseSet", name: str, arms: list[str], limit: int | None
 ) -> "Measured":
-    from orchestration.factories import make_embedder
+    from orchestration.factories import make_index_embedder
     from training.evaluation.active.run import evaluate_arms
 
     speaker, facts, at_once, close = _open_speaker(settings, name)
     place = settings.home_path() / "evaluations" / "pools"
     try:
         return await evaluate_arms(
-            held, arms, speaker, read_calls, make_embedder(settings), place,
+            held, arms, speaker, read_calls, make_index_embedder(settings), place,
             facts=facts, limit=limit, at_once=at_once, progress=report_lines(),
         )  # fmt: skip
     finally:

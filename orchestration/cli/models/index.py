@@ -63,9 +63,16 @@ def search(
     ] = False,
     strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
     retriever: Retriever = None,
+    native: Annotated[
+        str | None, typer.Option(help="the answer as an API takes it: anthropic, openai")
+    ] = None,
+    call_id: Annotated[str, typer.Option(help="with --native: of the model's call")] = "call_0",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Find tools in the released index, or in one made by `index`."""
+    require_known("--native", [native] if native else None, ("anthropic", "openai"))
+    if native and queries is not None:
+        fail("--native answers one search; leave out --queries", 2)
     require_known("--strategy", [strategy], STRATEGIES)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
@@ -88,6 +95,11 @@ def search(
             wrong += "error" in answer
         if wrong:
             fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
+        return
+    if native:
+        from serving.agent.native_search import write_native_answer
+
+        print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
         return
     found = search_command(router, ask)
     print_json(found) if as_json else _print_hits(found)

@@ -68,12 +68,16 @@ class MetaSettings:
     whether a server's word that a tool only reads is enough to run it unasked (a flagged tool is
     always asked for). results: what happens to a result whose text looks like orders to a model:
     `mark` hands it on and says so, `block` does not hand it on, nor what is too long to be read.
+    pinned: tools that clients see beside ours, by id or glob over ids.
     """
 
     consent: Consent = "ask"
     trust_read_only: bool = True
     results: Literal["mark", "block"] = "mark"
     timeout_s: Annotated[float, Field(gt=0, description="for a tool's answer")] = 120.0
+    pinned: Annotated[
+        tuple[str, ...], Field(description="tools listed beside ours: ids, or globs over ids")
+    ] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from serving.meta.access.limits import TooMany
 from serving.meta.access.policy import Token
@@ -14,8 +15,12 @@ from serving.meta.tools.call_tool import call_tool
 from serving.meta.tools.consent import Client, Pending
 from serving.meta.tools.describe_tool import NotHere, describe_tool
 from serving.meta.tools.find_tools import find_tools
+from serving.meta.tools.listing import Listed, describe_seen, list_tools
 from serving.meta.tools.report_outcome import report_outcome
-from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, REPORT, tool_list
+from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, REPORT
+
+if TYPE_CHECKING:
+    from serving.router import Router
 
 logger = logging.getLogger(__name__)
 _FREE = ("initialize", "ping", "server/discover", "subscriptions/listen", "tools/call")
@@ -28,6 +33,7 @@ class RequestHandlers:
 
     def __init__(self, desk: Desk, tokens: Sequence[Token]) -> None:
         self._desk, self._tokens = desk, tokens
+        self._listed: WeakKeyDictionary[Router, dict[Any, Listed]] = WeakKeyDictionary()
 
     async def limit_requests(self, ctx: Any, call_next: Any) -> Any:
         """Counts requests; calls of tools are counted where the model can read the answer."""
@@ -50,19 +56,28 @@ class RequestHandlers:
             raise MCPError(code=INTERNAL_ERROR, message=_INTERNAL) from None
 
     async def list_tools(self, ctx: Any, _: Any) -> Any:
-        """tools/list, with the number of tools that this token can find."""
+        """tools/list, described by what this token can find."""
         from mcp_types import ListToolsResult
 
         from serving.index.errors import IndexBroken, IndexMissing
 
-        token, tools, servers = self._find_token(ctx), None, 0
+        token, listed = self._find_token(ctx), Listed()
         try:
-            seen = await self._desk.seen(await self._desk.router(), token)
-            tools, servers = len(seen.places), len(seen.servers)
+            listed = await self._describe_index(token)
         except (IndexMissing, IndexBroken):
             pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
-        return ListToolsResult.model_validate({"tools": tool_list(tools, servers, calls)})
+        return ListToolsResult.model_validate({"tools": list_tools(listed, calls)})
+
+    async def _describe_index(self, token: Token) -> Listed:
+        router = await self._desk.router()
+        known = self._listed.setdefault(router, {})
+        if token.allow not in known:
+            seen = await self._desk.seen(router, token)
+            known[token.allow] = await self._desk.work_for(
+                token, describe_seen, router, seen, self._desk.policy
+            )
+        return known[token.allow]
 
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         """tools/call. What went wrong is told in the result, where the model reads it."""
@@ -86,11 +101,18 @@ class RequestHandlers:
             return await describe_tool(self._desk, token, given)
         if params.name == REPORT:
             return await report_outcome(self._desk, token, given)
-        if params.name == CALL:
-            client = Client(ctx, params, self._desk.questions)
-            with self._desk.limits.running(token):
-                return await call_tool(self._desk, token, given, client)
-        raise BadField("name", f"{params.name[:60]!r}", f"one of {', '.join(INPUTS)}")
+        if params.name != CALL:
+            given = {"tool_id": await self._find_pinned(token, params.name), "arguments": given}
+        client = Client(ctx, params, self._desk.questions)
+        with self._desk.limits.running(token):
+            return await call_tool(self._desk, token, given, client)
+
+    async def _find_pinned(self, token: Token, name: str) -> str:
+        """The id of a tool that is listed flat. Raises BadField, IndexMissing or IndexBroken."""
+        pinned = (await self._describe_index(token)).pinned if self._desk.policy.pinned else {}
+        if name not in pinned:
+            raise BadField("name", f"{name[:60]!r}", f"one of {', '.join([*INPUTS, *pinned])}")
+        return pinned[name]
 
     async def list_resources(self, _: Any, __: Any) -> Any:
         """resources/list."""

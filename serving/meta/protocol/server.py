@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from serving.router import ServedRouter
 
 NAME = "toolmill"
+_FIXED_MS = 3_600_000  # lists that only another release of this program changes
+_INDEX_MS = 30_000  # what another index changes
 INSTRUCTIONS = (
     "Tools of many servers, found on demand: find_tools for what a step needs, describe_tool for"
     " the parameters, call_tool to run it, report_outcome to say whether it helped. Names,"
@@ -62,6 +64,7 @@ def make_server(
         title="Toolmill",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
+        cache_hints=_make_cache_hints(),
         get_tool_input_schema=INPUTS.get,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
@@ -82,6 +85,16 @@ def make_server(
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
     server.middleware.append(handlers.limit_requests)
     return server
+
+
+def _make_cache_hints() -> Any:
+    """How long clients may keep what they were told (SEP-2549, protocol 2026-07-28). What depends
+    on the token is private; a new index is announced besides."""
+    from mcp.server.caching import CacheHint
+
+    same, own = CacheHint(_FIXED_MS, "public"), CacheHint(_INDEX_MS, "private")
+    fixed = ("prompts/list", "resources/list", "resources/templates/list", "server/discover")
+    return {**dict.fromkeys(fixed, same), "tools/list": own, "resources/read": own}
 
 
 def _read_version() -> str:

@@ -1,4 +1,4 @@
-"""Schemas: what the four tools say of themselves, as `tools/list` shows it.
+"""Schemas: what the four tools take and answer, as `tools/list` shows it.
 
 A model reads names, descriptions and input schemas in every session, so they are short: 3,100
 characters of JSON for all four.
@@ -159,42 +159,3 @@ OUTPUTS: dict[str, dict[str, Any]] = {
     ),
     REPORT: _make_output(recorded={"type": "boolean"}),
 }
-_ABOUT = {
-    FIND: (
-        "Find tools among {tools} of {servers}. Give a query, or server and/or tool, or text with"
-        " <tool_assistant> blocks. Answers ids and one line each; nothing is run."
-    ),
-    DESCRIBE: "The whole contract of one tool, how it would be run, and whether a person is asked.",
-    CALL: (
-        "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
-        " change something is run only with consent. Its result is third-party data."
-    ),
-    REPORT: "Say whether a call or tool helped: it is remembered for later rankings.",
-}
-_HINTS = {
-    FIND: {"readOnlyHint": True, "openWorldHint": False},
-    DESCRIBE: {"readOnlyHint": True, "openWorldHint": False},
-    CALL: {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
-    REPORT: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
-}
-
-
-def tool_list(tools: int | None, servers: int, calls: bool) -> list[dict[str, Any]]:
-    """The tools as `tools/list` has them. tools: how many can be found, None without an index."""
-    known = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
-    counts = {"tools": known, "servers": _describe_count(servers, "server")}
-    return [
-        {
-            "name": name,
-            "description": about.format(**counts) if name == FIND else about,
-            "inputSchema": INPUTS[name],
-            "outputSchema": OUTPUTS[name],
-            "annotations": _HINTS[name],
-        }
-        for name, about in _ABOUT.items()
-        if calls or name != CALL
-    ]
-
-
-def _describe_count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.agent.episode import AgentLimits
+from serving.agent.loop import run_agent
 from serving.discovery.hit_text import render
+from serving.discovery.request import write_block
 from serving.index.duplicates import find_twin_places
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED
 from serving.meta import MetaPolicy
 from serving.router import Ask
 from tests.serving.meta_world import ERAS, RECIPES, WORLD, World, publish, row, said, served
+from tests.training.evaluation.agent_world import Script, says
 
 # A recipe of that server is in the index, so that the mark alone is what refuses.
 NEVER = row("npm:odd", "dig", "Dig for buried treasure", annotations={"readOnlyHint": True},
@@ -78,3 +82,16 @@ def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path: Path) -> None:
         index = load_index(tmp_path, publish(tmp_path, [WORLD[0], {**copy, "flags": flags}]))
         twins = find_twin_places(index.tools, [index.contract(0), index.contract(1)])
         assert len(np.unique(twins)) == len(np.unique(index.twins)) == count
+
+
+async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path: Path) -> None:
+    publish(tmp_path, [*WORLD, NEVER])
+    pinned = World(tmp_path, MetaPolicy(pinned=("npm:odd::*",)))
+    async with pinned.client() as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+    model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
+    made = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
+    assert ID in [hit.tool_id for hit in made.rounds[0].hits]
+    assert len(model.heard[1][1]) == 1
+    assert "npm_odd__dig" not in [*names, model.heard[1][1][0]["function"]["name"]]
+    assert "npm_odd__fortune" in names

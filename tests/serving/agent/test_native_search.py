@@ -1,0 +1,78 @@
+"""Search results in the shapes of Anthropic's and OpenAI's native tool search."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from serving.agent.native_search import APIS, write_native_answer, write_search_tool
+from serving.router import Ask, Router
+from tests.serving.meta_world import opened, publish
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Router:
+    publish(tmp_path)
+    return opened(tmp_path, None)
+
+
+def answer(api: str, router: Router, k: int = 2) -> dict[str, Any]:
+    hits = router.find(Ask(tool="tell the hour in a city", k=k)).hits
+    return write_native_answer(api, router, hits, "id_1")
+
+
+def test_anthropics_client_gets_references_to_tools_it_declares(router: Router) -> None:
+    made = answer("anthropic", router)
+    assert made["item"]["type"] == "tool_result"
+    assert made["item"]["tool_use_id"] == "id_1"
+    first, second = made["item"]["content"]
+    assert first == {"type": "tool_reference", "tool_name": "pypi_clock__get_time"}
+    declared = {tool["name"]: tool for tool in made["tools"]}
+    assert {first["tool_name"], second["tool_name"]} == set(declared)
+    assert all(tool["defer_loading"] is True for tool in made["tools"])
+    assert declared["pypi_clock__get_time"]["input_schema"]["required"] == ["city"]
+    assert made["tool_ids"]["pypi_clock__get_time"] == "pypi:clock::get_time"
+
+
+def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Router) -> None:
+    from openai.types.responses.response_tool_search_output_item import ResponseToolSearchOutputItem
+
+    made = answer("openai", router)
+    item = made["item"]
+    assert (item["type"], item["call_id"], item["execution"]) == (
+        "tool_search_output",
+        "id_1",
+        "client",
+    )
+    read = TypeAdapter(ResponseToolSearchOutputItem).validate_python({"id": "x", **item})
+    first = read.tools[0]
+    assert (first.type, first.name, first.defer_loading) == (
+        "function",
+        "pypi_clock__get_time",
+        True,
+    )
+    assert made["tools"] == []
+
+
+def test_nothing_found_is_said_in_words_or_as_an_empty_list(router: Router) -> None:
+    assert write_native_answer("openai", router, [], "c")["item"]["tools"] == []
+    content = write_native_answer("anthropic", router, [], "c")["item"]["content"]
+    assert content == [{"type": "text", "text": "No tool was found."}]
+
+
+def test_the_search_tool_is_declared_as_each_api_wants_it() -> None:
+    from openai.types.responses.tool_search_tool import ToolSearchTool
+
+    read = ToolSearchTool.model_validate(write_search_tool("openai"), strict=True)
+    assert (read.type, read.execution) == ("tool_search", "client")
+    told = write_search_tool("anthropic")
+    assert told["name"] == "find_tools"
+    assert told["input_schema"]["required"] == ["tool"]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_answers_are_json_and_show_nothing_hidden(router: Router, api: str) -> None:
+    text = json.dumps(answer(api, router, k=10), ensure_ascii=False)
+    assert not set(text) & set("\u200b\u202e\x1b")

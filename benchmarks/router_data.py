@@ -102,11 +102,11 @@ def read_queries(pool: Pool) -> list[Query]:
     ]
 
 
-def read_corpus() -> list[Row]:
+def read_corpus(shared: Path = SHARED) -> list[Row]:
     """The good rows of the corpus: written by a language model, not by people."""
     return [
         row
-        for path in sorted((SHARED / "corpus").glob("pairs_A*.jsonl"))
+        for path in sorted((shared / "corpus").glob("pairs_A*.jsonl"))
         for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
         if row["kind"] != "flawed"
     ]

@@ -2,6 +2,7 @@
 import where it is needed: a command that only reads the ledger starts in half a second."""
 
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,17 +116,20 @@ def make_launcher(settings: Settings) -> "Launcher":
 
 def make_embedder(settings: Settings) -> "Embedder":
     """The embedder of the settings as the nightly assets take it: on the scale that their bounds
-    were chosen on. A trained one enters only with a release. Raises BadEmbedder, EmbeddingFailed.
+    were chosen on, so without the shipped adapter. A trained one enters only with a release. Raises
+    BadEmbedder, EmbeddingFailed.
     """
     chosen = settings.embedder
-    return _open_embedder(chosen.model, chosen.query_prompt, chosen.document_prompt)
+    model = chosen.model.replace("general", "minilm") if _is_general_set(settings) else chosen.model
+    return _open_embedder(model, chosen.query_prompt, chosen.document_prompt)
 
 
 def make_index_embedder(settings: Settings) -> "Embedder":
-    """The same as it is, for an index. Raises BadEmbedder, EmbeddingFailed."""
+    """The embedder of the settings as it is, for an index. Raises BadEmbedder, EmbeddingFailed."""
     from assets.vectors.scale import get_plain
 
-    return get_plain(make_embedder(settings))
+    chosen = settings.embedder
+    return get_plain(_open_embedder(chosen.model, chosen.query_prompt, chosen.document_prompt))
 
 
 @cache
@@ -154,12 +158,15 @@ def make_trainer(settings: Settings) -> "Trainer":
     from training.evaluation.ablations.run import AblationSettings
     from training.evaluation.caller.plan import TestPlan
     from training.policies import Trainer
-    from training.retriever.settings import RetrieverSettings
+    from training.retriever.settings import NONE, RetrieverSettings
     from training.sets.policy import SetPolicy
 
     chosen = settings.training
     retriever = RetrieverSettings(
-        epochs=chosen.retriever.epochs, device=chosen.device, seed=chosen.seed
+        start=_choose_start(settings),
+        epochs=chosen.retriever.epochs,
+        device=chosen.device,
+        seed=chosen.seed,
     )
     caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
     models: dict[str, Any] = {
@@ -173,7 +180,12 @@ def make_trainer(settings: Settings) -> "Trainer":
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
         drift=chosen.drift,
-        ablations=derive_policy(AblationSettings, chosen.ablations, **models),
+        # What data is worth is asked of an adapter that has learnt from nothing else.
+        ablations=derive_policy(
+            AblationSettings,
+            chosen.ablations,
+            **{**models, "retriever": replace(retriever, start=NONE)},
+        ),
         releases=chosen.releases,
         unverified=settings.serve.unverified,
     )
@@ -186,6 +198,19 @@ def _choose_retriever_base(settings: Settings) -> str:
     kind, _, model = settings.embedder.model.partition(":")
     base = settings.training.retriever.base
     return model if kind == "onnx" and base == RetrieverOptions.base else base
+
+
+def _choose_start(settings: Settings) -> str:
+    """The shipped adapter where the settings leave it in and an adapter of its base is trained."""
+    from training.retriever.settings import NONE
+    from training.retriever.train import resolve_start
+
+    base = _choose_retriever_base(settings)
+    return resolve_start(base) if _is_general_set(settings) else NONE
+
+
+def _is_general_set(settings: Settings) -> bool:
+    return settings.embedder.model.partition(":")[0] == "general"
 
 
 def _make_role(settings: Settings, name: str) -> "Role":

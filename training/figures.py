@@ -53,7 +53,7 @@ def shorten_model(model: str) -> str:
 
 def make_plot_label(model: str) -> str:
     """A model's name in a plot."""
-    known = {"baseline:bm25+slots": "BM25 + slots", "base": "base MiniLM"}
+    known = {"baseline:bm25+slots": "BM25 + slots", "base": "untrained retriever"}
     return known.get(model, model if len(model) < 24 else f"trained {model[:8]}")
 
 

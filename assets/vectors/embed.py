@@ -1,7 +1,8 @@
 """Text to vectors: the `Embedder` interface and the embedders behind it.
 
-The default is MiniLM by ONNX Runtime: its vectors agree with the torch model to 1e-6, and torch,
-with its import of seconds, stays out of everything that serves (`benchmarks/bench_encoder.py`).
+The default is MiniLM by ONNX Runtime, for indexes with the adapter that the package ships: its
+vectors agree with the torch model to 1e-6, and torch, with its import of seconds, stays out of
+everything that serves (`benchmarks/bench_encoder.py`).
 """
 
 from assets.vectors.encoders.choose import SPECS, open_embedder
@@ -11,6 +12,7 @@ from assets.vectors.encoders.embedder import (
     EmbeddingFailed,
     embed_queries,
 )
+from assets.vectors.encoders.general.shipped import find_general_folder, open_general
 from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.prompts import Prompts
@@ -38,7 +40,9 @@ __all__ = [
     "embed_queries",
     "find_base_path",
     "find_encoder_folder",
+    "find_general_folder",
     "open_embedder",
     "open_encoder",
+    "open_general",
     "save_encoder",
 ]

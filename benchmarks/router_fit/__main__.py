@@ -26,7 +26,7 @@ import numpy as np
 from assets.vectors.embed import MiniLM
 from benchmarks.router_fit import cases, report
 from benchmarks.router_fit.left_out import compare_sets, drop_each, fit_apart, fit_without
-from benchmarks.router_fit.rows import Rows, collect_rows, open_index, read_signals
+from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
 from benchmarks.router_fit.sets import (
     FIT,
     HELD,
@@ -46,12 +46,9 @@ from benchmarks.router_fit.suitability import (
 )
 from benchmarks.router_index import Kept
 from benchmarks.shared_data import SHARED, require_paths
-from serving.index.fusion import BUILT_IN, FOREIGN, TRAINED, Fusion
-from serving.ranking.features import ABOUT, COVERAGE, FULL, NAME, SERVER, WORDS
+from serving.index.fusion import BUILT_IN, TRAINED, Fusion
+from serving.ranking.features import FULL
 
-FEATURES = (
-    FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, f"{FOREIGN}{FULL}", f"{FOREIGN}{WORDS}",
-)  # fmt: skip
 ASKED = 0.37  # of the weight of `full`: no request of a set may stand in its own index
 EVIDENCE_EACH = 200  # requests of a set that the suitability is fitted on
 

@@ -11,12 +11,24 @@ from assets.vectors.embed import Embedder
 from benchmarks.router_fit.sets import QuerySet, Request
 from serving.adhoc_source import read_source
 from serving.index.folder import build_index, load_index
+from serving.index.fusion import FOREIGN
 from serving.index.model import Index
-from serving.ranking.features import choose_candidates
+from serving.ranking.features import (
+    ABOUT,
+    COVERAGE,
+    FULL,
+    NAME,
+    SERVER,
+    WORDS,
+    choose_candidates,
+)
 from serving.ranking.query import Ask, check_ask
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
 
+FEATURES = (
+    FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, f"{FOREIGN}{FULL}", f"{FOREIGN}{WORDS}",
+)  # fmt: skip
 PEERS = ("dense", "bm25", "rrf", "mcp-zero")
 MEASURES = ("Recall@1", "Recall@5", "Recall@10", "MRR@10")
 _DEPTH = 60  # places of a peer that are looked at: ten after twins are one

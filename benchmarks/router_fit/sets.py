@@ -125,7 +125,7 @@ def _read_corpus(shared: Path) -> QuerySet:
     side = {True: HELD, False: FIT}
     requests = [
         Request(row["instruction"], (row["tool_id"],), side[_is_tested(row["tool_id"])])
-        for row in read_corpus()
+        for row in read_corpus(shared)
     ]
     return QuerySet(CORPUS, servers, tuple(keep_answerable(requests, servers)))
 

@@ -9,9 +9,9 @@ class EmbedderSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(
-        default="minilm",
-        description="minilm, onnx:MODEL, sentence-transformers:MODEL (a folder or name@commit) or"
-        " openai:MODEL@URL",
+        default="general",
+        description="general (MiniLM with the shipped adapter), minilm, onnx:MODEL,"
+        " sentence-transformers:MODEL (a folder or name@commit) or openai:MODEL@URL",
     )
     query_prompt: str | None = Field(
         default=None, description="words before a question, where the model does not bring its own"

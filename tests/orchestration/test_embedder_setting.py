@@ -5,22 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.embed import BadEmbedder, MiniLM, embed_queries
+from assets.vectors.embed import BadEmbedder, MiniLM, embed_queries, open_general
+from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.scale import ScaledEmbedder
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
 from orchestration.settings.load import load_settings
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.small_models import make_bert, make_qwen3
+from training.retriever.settings import NONE
 
 MODEL = "TOOLMILL_EMBEDDER__MODEL"
 
 
-def test_minilm_is_the_default_everywhere() -> None:
+def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings, trainer = load_settings(), make_trainer(load_settings())
+    nightly = make_embedder(settings)
+    assert isinstance(nightly, MiniLM)
+    assert make_index_embedder(settings).id == open_general().id
+    assert make_index_embedder(settings).id.startswith(f"{nightly.id}+")
+    assert trainer.retriever_base == "minilm"
+    assert trainer.retriever.start == make_general_name()
+    assert trainer.ablations.retriever.start == NONE
+    monkeypatch.setenv(MODEL, "minilm")
     settings = load_settings()
-    assert isinstance(make_embedder(settings), MiniLM)
-    assert make_index_embedder(settings) is make_embedder(settings)
-    assert make_trainer(settings).retriever_base == "minilm"
+    assert make_index_embedder(settings) is make_embedder(settings) is nightly
+    assert make_trainer(settings).retriever.start == NONE
 
 
 def test_one_setting_names_the_encoder_of_all(
@@ -33,7 +45,8 @@ def test_one_setting_names_the_encoder_of_all(
     assert isinstance(nightly, ScaledEmbedder)  # bounds on cosines are MiniLM's
     assert plain is nightly.inner
     assert plain.id.startswith("bert@")
-    assert make_trainer(settings).retriever_base == str(folder)
+    trainer = make_trainer(settings)
+    assert (trainer.retriever_base, trainer.retriever.start) == (str(folder), NONE)
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", "/another")
     assert make_trainer(load_settings()).retriever_base == "/another"
 
@@ -69,7 +82,7 @@ def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPat
     for spec, told in (
         ("onnx:owner/model", "names no revision"),
         ("sentence-transformers:owner/model@main", "'main' is no commit"),
-        ("e5", "expected one of minilm"),
+        ("e5", "expected one of general"),
     ):
         monkeypatch.setenv(MODEL, spec)
         with pytest.raises(BadEmbedder, match=told) as refused:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from assets.vectors.encoders.general.shipped import WEIGHTS, read_recipe
 from orchestration.cli.app import app, one_line_errors
 from serving.export import BadExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
@@ -75,6 +76,16 @@ def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path
     before = read_served_version(index)
     told = json.loads(run("index", made[0], "--out", index)[1])
     assert (told["version"], told["embedded"]) == (before, 0)
+
+
+def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
+    made: tuple[Path, Path], index: Path, tmp_path: Path
+) -> None:
+    weights = read_recipe()["files"][WEIGHTS]
+    held = load_index(index, read_served_version(index))
+    assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
+    told = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
+    assert json.loads(told)["embedder"] == "minilm-l6-v2/128"
 
 
 def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:

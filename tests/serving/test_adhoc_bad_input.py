@@ -166,7 +166,7 @@ def drop_encoder(index: Path) -> None:
 def name_other(index: Path) -> None:
     """An index of another encoder than lies beside it."""
     path = index / "router" / read_served_version(index) / "index.json"
-    path.write_text(path.read_text().replace('"minilm-l6-v2/128"', '"other/64"'))
+    path.write_text(re.sub('"minilm-l6-v2/128.*?"', '"other/64"', path.read_text()))
 
 
 def cut_columns(vectors: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ def cut_all(index: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no encoder": (drop_encoder, r"no encoder 'minilm-l6-v2/128'.*run `toolmill index`"),
+    "no encoder": (drop_encoder, r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"),
     "another encoder": (name_other, r"no encoder 'other/64'.*run `toolmill index`"),
     "NaN": (lambda at: put_vectors(at, "full", put_first(np.nan)), r"view-full\.npy: row 0"),
     "Inf": (lambda at: put_vectors(at, "server", put_first(np.inf)), r"view-server\.npy: row 0"),

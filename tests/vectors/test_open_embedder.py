@@ -32,9 +32,17 @@ def test_minilm_is_the_default_encoder() -> None:
     assert made.id == "minilm-l6-v2/128"
 
 
+def test_the_shipped_retriever_is_opened_by_name() -> None:
+    made, base = open_embedder("general", threads=1), MiniLM(threads=1)
+    assert isinstance(made, MiniLM)
+    assert made.id.startswith(f"{base.id}+")
+    assert open_embedder("general:int8", threads=1).id == f"{made.id}/int8"
+    assert np.abs(made.embed(TEXTS) - base.embed(TEXTS)).max() > 1e-2
+
+
 @pytest.mark.parametrize("spec", ["", "bert", "minilm:fp8", "openai:", "sentence-transformers:"])
 def test_an_unknown_embedder_names_those_there_are(spec: str) -> None:
-    with pytest.raises(BadEmbedder, match=r"expected one of minilm, .*openai:<model>"):
+    with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
         open_embedder(spec)
 
 

@@ -20,6 +20,7 @@ from training.evaluation.retriever import (
     NothingToEvaluate,
     evaluate_retriever,
     make_encoder,
+    read_start,
     summarise_recall,
 )
 from training.last_run import read_last_adapter, set_name
@@ -72,7 +73,7 @@ def retriever_evaluation(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     candidate = read_last_adapter(warehouse, "retriever")["model"]
-    store = LanceStore(warehouse.home / "lance")
+    store, start = LanceStore(warehouse.home / "lance"), read_start(warehouse.home, candidate)
     labels = dict.fromkeys(
         [BASE_LABEL, find_model_in_service(warehouse.home, "retriever").model, candidate]
     )
@@ -82,7 +83,7 @@ def retriever_evaluation(
         rows = evaluate_retriever(
             warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
-            {label: make_encoder(warehouse.home, label, store) for label in labels},
+            {label: make_encoder(warehouse.home, label, store, start) for label in labels},
             set_name(warehouse),
         )
     except (NothingToEvaluate, BadAdapter) as error:

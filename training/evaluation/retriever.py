@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL
-from assets.vectors.embed import BASE, BadAdapter, MiniLM, embed_queries
+from assets.vectors.embed import BASE, BadAdapter, MiniLM, embed_queries, open_general
 from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.index import digest_text, embed_texts
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
+from training.retriever.settings import NONE
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from warehouse.storage.lance import LanceStore
@@ -57,14 +58,14 @@ class NothingToEvaluate(ValueError):
     """No test rows, or none whose tool is in the pool."""
 
 
-def load_retriever(home: Path, name: str) -> MiniLM:
-    """The encoder of a retriever: the base model, `base@<another>` untrained, or the adapter
-    `<home>/models/<name>`.
+def load_retriever(home: Path, name: str, start: str = NONE) -> MiniLM:
+    """The encoder of a retriever: `base`, what trainings begin with (`start`: MiniLM, or the
+    adapter that ships), `base@<another>` without any, or the adapter `<home>/models/<name>`.
 
     Raises BadAdapter where the adapter was trained on another base than lies here.
     """
     if name == BASE_LABEL:
-        return MiniLM()
+        return MiniLM() if start == NONE else open_general()
     if name.startswith(f"{BASE_LABEL}@"):
         return MiniLM(base=name.removeprefix(f"{BASE_LABEL}@"))
     made, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
@@ -82,10 +83,16 @@ def load_retriever(home: Path, name: str) -> MiniLM:
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
 
 
-def make_encoder(home: Path, name: str, store: LanceStore) -> Encode:
+def read_start(home: Path, name: str) -> str:
+    """What the training of a model started from, by its card."""
+    card = read_model_card(home, name) or {}
+    return str((card.get("settings") or {}).get("start") or NONE)
+
+
+def make_encoder(home: Path, name: str, store: LanceStore, start: str = NONE) -> Encode:
     """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
     what an evaluation embeds the router's index need not embed again."""
-    embedder = load_retriever(home, name)
+    embedder = load_retriever(home, name, start)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
         return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)

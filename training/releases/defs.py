@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
-from assets.vectors.embed import Embedder
+from assets.vectors.embed import Embedder, open_general
 from assets.vectors.scale import get_plain
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
@@ -22,6 +22,7 @@ from training.releases.release import (
     serve_version,
 )
 from training.releases.retention import prune_releases
+from training.retriever.settings import NONE
 from training.runtime.adapter_table import make_adapter_table
 from warehouse.audit import Verdict
 from warehouse.progress import Lines
@@ -81,7 +82,11 @@ def router_index(
     home, current = warehouse.home, read_current_release(warehouse.home)
     retriever = current["models"]["retriever"]
     untrained = retriever == BASE_LABEL
-    encoder = get_plain(embedder) if untrained else load_retriever(home, retriever)
+    if untrained:
+        shipped = trainer.retriever.start != NONE
+        encoder = open_general() if shipped else get_plain(embedder)
+    else:
+        encoder = load_retriever(home, retriever)
     source, held = build_published_source(warehouse, unverified=trainer.unverified)
     kept = get_pinned_version(home)
     version = kept or make_router_index(

@@ -3,7 +3,9 @@
 A batch is some tools with all their pairs. Its distinct tool texts (those tools and some of their
 hard negatives) are encoded once, and every pair is classified among all of them: a tool that is
 another pair's positive is a negative for free, and a text can never be its own negative. Against
-batches of random pairs this more than halves the tokens, nearly all of which are tool texts.
+batches of random pairs this more than halves the tokens, nearly all of which are tool texts. Rows
+that name a `set` share batches with rows of that set alone: tools of another origin and style are
+told apart by their style.
 
 Never a negative of a pair: its own tool, a twin of it (one tool under two names or on two servers),
 a tool that another pair with the same words calls, a tool that the pair's own calls name.
@@ -149,12 +151,12 @@ def iterate_batches(
     for at, row in enumerate(rows):
         pairs_of[row["positive"]].append(at)
     every = sorted(pairs_of)
+    set_of = {row["positive"]: str(row.get("set") or "") for row in rows}
     known = sorted({tool.text for tool in tools.values()})
     rng = random.Random(settings.seed)
     for _ in range(settings.epochs):
         order = rng.sample(every, len(every))
-        for start in range(0, len(order), settings.tools):
-            positives = order[start : start + settings.tools]
+        for positives in _cut_within_sets(order, set_of, settings.tools, rng):
             texts = dict.fromkeys(positives)
             for positive in positives:
                 own = frozenset().union(*(right[at] for at in pairs_of[positive]))
@@ -170,6 +172,19 @@ def iterate_batches(
                 yield _make_batch(
                     rows, right, [at for one in positives for at in pairs_of[one]], texts
                 )
+
+
+def _cut_within_sets(
+    order: Sequence[str], set_of: Mapping[str, str], size: int, rng: random.Random
+) -> list[list[str]]:
+    """Parts of at most `size` texts of one set, those of several sets in random order."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for text in order:
+        groups[set_of[text]].append(text)
+    parts = [
+        own[start : start + size] for own in groups.values() for start in range(0, len(own), size)
+    ]
+    return rng.sample(parts, len(parts)) if len(groups) > 1 else parts
 
 
 def _make_batch(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.bases import find_base_folder
+from assets.vectors.encoders.general.shipped import WEIGHTS, find_general_folder, make_general_name
+from assets.vectors.encoders.weights import BASE
 from training.retriever.batches import (
     Batch,
     Row,
@@ -18,7 +20,7 @@ from training.retriever.batches import (
     list_right_texts,
 )
 from training.retriever.gradient_cache import Passes
-from training.retriever.settings import RetrieverSettings
+from training.retriever.settings import NONE, RetrieverSettings
 from training.runtime import checkpoints
 from training.runtime.device import Meter, pick_device, seed_everything
 from training.runtime.model_store import Job, TrainingFailed
@@ -51,7 +53,10 @@ def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettin
     folder = str(find_base_folder(base))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    model = _add_adapter(plain, settings).to(device)
+    model = _add_adapter(plain, settings)
+    if settings.start != NONE:
+        _load_start(model, base, settings.start)
+    model = model.to(device)
     passes = Passes(model, tokenizer, settings, device)
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
@@ -143,6 +148,33 @@ def _add_adapter(model: Any, settings: RetrieverSettings) -> Any:
             layers_to_transform=list(range(settings.first_layer, layers)),
         ),
     )
+
+
+def _load_start(model: Any, base: str, start: str) -> None:
+    """Puts the shipped adapter's weights into one of the same shape. Raises TrainingFailed."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    known = make_general_name()
+    if base != BASE or start != known:
+        raise TrainingFailed(
+            f"retriever: start is {start} over {base}; expected {known} over {BASE}, the adapter of"
+            f" this package, or {NONE}"
+        )
+    held = load_file(str(find_general_folder() / WEIGHTS))
+    own = get_peft_model_state_dict(model)
+    odd = sorted(k for k in held.keys() | own.keys() if _get_shape(held, k) != _get_shape(own, k))
+    if odd:
+        raise TrainingFailed(
+            f"retriever: start {start} has {odd[0]} as {_get_shape(held, odd[0])}, this training"
+            f" has {_get_shape(own, odd[0])}; leave rank and first_layer as they are, or set start"
+            f" to {NONE}"
+        )
+    set_peft_model_state_dict(model, held)
+
+
+def _get_shape(tensors: Any, name: str) -> tuple[int, ...] | None:
+    return tuple(tensors[name].shape) if name in tensors else None
 
 
 def _compute_warm_cosine(step: int, steps: int) -> float:

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 from training.runtime.settings import Positive, Share, Whole, read_hyper_parameters
 
 HARD, RANDOM = "hard", "random"
+NONE = "none"
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -25,6 +26,7 @@ class RetrieverOptions:
 class RetrieverSettings:
     """Hyper-parameters; together with the training set and the base they name the adapter."""
 
+    start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one
     rank: Whole = 16
     alpha: Whole = 32
     dropout: Share = 0.0  # of the adapter; the base's own is off, see `gradient_cache.py`

@@ -10,12 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import digest_base, name_base
+from assets.vectors.encoders.bases import DEFAULT, digest_base, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.general.shipped import make_general_name
+from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import Batch, select_teachable_rows
 from training.retriever.course import Course, begin_course, save_course_checkpoint
 from training.retriever.gradient_cache import Item
-from training.retriever.settings import RetrieverSettings, read_settings
+from training.retriever.settings import (
+    NONE,
+    RetrieverSettings,
+    read_settings,
+)
 from training.runtime import checkpoints
 from training.runtime.device import is_out_of_memory
 from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
@@ -31,6 +37,17 @@ def resolve_retriever_base(setting: str) -> str:
     try:
         return name_base(setting)
     except BadEmbedder as error:
+        raise TrainingFailed(f"retriever: {error}") from error
+
+
+def resolve_start(base: str) -> str:
+    """What names the shipped adapter as the weights to start from: another one ships tomorrow.
+    Another base than MiniLM has none. Raises TrainingFailed."""
+    if base.strip() not in ("", *DEFAULT):
+        return NONE
+    try:
+        return make_general_name()
+    except BadAdapter as error:
         raise TrainingFailed(f"retriever: {error}") from error
 
 

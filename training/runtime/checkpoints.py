@@ -4,14 +4,13 @@
 """
 
 import errno
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from training.runtime.model_store import TrainingFailed
-from warehouse.storage.files import write_atomically
+from warehouse.storage.files import hash_file, write_atomically
 
 SEAL = "sealed.json"
 KEPT = 2  # the newest may be damaged; the one before it is then gone on with
@@ -76,7 +75,7 @@ def save_checkpoint(
 def seal_checkpoint(folder: Path, step: int, plan: str = "") -> None:
     """Writes the manifest of a folder that is complete. `plan` names what is trained in which
     order: a checkpoint of another plan is never gone on with."""
-    files = {name: _hash_file(folder / name) for name in _list_files(folder)}
+    files = {name: hash_file(folder / name) for name in _list_files(folder)}
     body = {"schema_version": 1, "step": step, "plan": plan, "files": files}
     write_atomically(folder / SEAL, json.dumps(body, indent=1).encode())
 
@@ -89,7 +88,7 @@ def find_checkpoint_flaw(folder: Path, plan: str = "") -> str | None:
         if plan and body["plan"] != plan:
             return "it is of another plan (rows, tokens or settings differ)"
         for name, known in files.items():
-            if _hash_file(folder / name) != known:
+            if hash_file(folder / name) != known:
                 return f"{name} is not as it was written"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
@@ -150,8 +149,3 @@ def _describe_disk_full(root: Path, step: int, half: Path) -> str:
 def _list_files(folder: Path) -> list[str]:
     found = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
     return sorted(path.relative_to(folder).as_posix() for path in found)
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

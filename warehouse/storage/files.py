@@ -3,8 +3,9 @@
 import fcntl
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import file_digest
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,3 +87,22 @@ def hold_lock(path: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def find_file_flaw(folder: Path, files: Mapping[str, str]) -> str | None:
+    """The first of `files` {name: SHA-256} that is missing or another one; None where all hold."""
+    for name, known in files.items():
+        path = folder / name
+        try:
+            found = hash_file(path)
+        except OSError as error:
+            return f"{path} cannot be read ({error})"
+        if found != known:
+            return f"{path} has SHA-256 {found[:12]}, expected {known[:12]}"
+    return None
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file in hex. Raises OSError."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

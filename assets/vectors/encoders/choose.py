@@ -4,8 +4,11 @@ import re
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
 from assets.vectors.encoders.prompts import PromptedEmbedder, Prompts
+from assets.vectors.encoders.session import FP32, PRECISIONS
 
 SPECS = (
+    "general",
+    "general:int8",
     "minilm",
     "minilm:int8",
     "onnx:<folder or name@commit>",
@@ -37,10 +40,14 @@ def open_embedder(
 
         return SentenceEncoder(name, threads=threads, prompts=prompts)
     made: Embedder
-    if kind == "minilm" and name in ("", "int8", "fp32"):
+    if kind == "general" and name in ("", *PRECISIONS):
+        from assets.vectors.encoders.general.shipped import open_general
+
+        made = open_general(threads=threads, precision=name or FP32)
+    elif kind == "minilm" and name in ("", *PRECISIONS):
         from assets.vectors.encoders.minilm import MiniLM
 
-        made = MiniLM(threads=threads, precision=name or "fp32")
+        made = MiniLM(threads=threads, precision=name or FP32)
     elif kind == "onnx" and name:
         from assets.vectors.encoders.minilm import MiniLM
 

@@ -29,8 +29,8 @@ def index(
     embedder: Annotated[
         str | None,
         typer.Option(
-            help="minilm, onnx:MODEL, sentence-transformers:MODEL or openai:MODEL; default: the"
-            " setting embedder.model"
+            help="general, minilm, onnx:MODEL, sentence-transformers:MODEL or openai:MODEL;"
+            " default: the setting embedder.model"
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
@@ -112,7 +112,7 @@ def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
 
     if retriever is None:
         return open_embedder(spec) if spec else make_index_embedder(load_settings())
-    if spec not in (None, "minilm"):
+    if spec not in (None, "general", "minilm"):
         fail(f"--retriever adapts minilm, not {spec[:60]!r}; give one of the two", 2)
     return _open_retriever(retriever)
 

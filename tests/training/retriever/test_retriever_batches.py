@@ -72,6 +72,22 @@ def test_no_right_answer_is_a_wrong_one(rows: list, kinds: int, hard: bool, seed
         assert sum(taught.values()) >= least
 
 
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 3))
+def test_sets_share_no_batch_and_lose_no_pair(each: int, size: int, seed: int) -> None:
+    rows = [
+        row(10 * of + at, f"q{of}{at}", (10 * of + 9,), set=f"set {of}")
+        for of in range(3)
+        for at in range(each)
+    ]
+    rows += [row(10 * of + 9, f"n{of}", set=f"set {of}") for of in range(3)]
+    made = list(iterate_batches(rows, replace(SETTINGS, tools=size, seed=seed)))
+    for batch in made:
+        assert len({int(text.split()[1]) // 10 for text in batch.texts}) == 1
+    taught = Counter(query for batch in made for query in batch.queries)
+    asked = {one["instruction"]: SETTINGS.epochs for one in rows if one["instruction"][0] == "q"}
+    assert asked.items() <= taught.items()
+
+
 def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
     rows = [row(0, "a", (1, 2)), row(1, "b"), row(2, "c"), row(3, "d")]
     texts = [f"text {at}" for at in range(4)]

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.embed import BadAdapter
+from assets.vectors.embed import BASE, BadAdapter, find_general_folder
+from assets.vectors.encoders.general.shipped import make_general_name
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.course import begin_course
 from training.retriever.gradient_cache import Passes
-from training.retriever.settings import RetrieverSettings, read_settings
-from training.retriever.train import resolve_retriever_base, train_retriever
+from training.retriever.settings import (
+    NONE,
+    RetrieverSettings,
+    read_settings,
+)
+from training.retriever.train import resolve_retriever_base, resolve_start, train_retriever
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     TrainingFailed,
@@ -232,6 +237,30 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
     moved.write_text(json.dumps(told))
     with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
         load_retriever(tmp_path, made["name"])
+
+
+def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(
+    base: str, train_rows: list, tmp_path: Path
+) -> None:
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    start = resolve_start("minilm")
+    assert start == make_general_name()
+    chosen = RetrieverSettings(start=start, threads=1, device="cpu")
+    course = begin_course(job(tmp_path, BASE, train_rows, chosen), BASE, train_rows[:4], chosen)
+    held = load_file(str(find_general_folder() / "adapter_model.safetensors"))
+    own = get_peft_model_state_dict(course.model)
+    assert own.keys() == held.keys()
+    assert all(own[name].equal(held[name]) for name in held)
+    assert resolve_start(base) == NONE
+    for odd, of, told in (
+        (replace(chosen, rank=4), BASE, "leave rank and first_layer"),
+        (replace(chosen, start="general@0123456789abcdef"), BASE, f"expected {start}"),
+        (replace(chosen, first_layer=1), base, f"expected {start} over {BASE}"),
+    ):
+        with pytest.raises(TrainingFailed, match=told):
+            begin_course(job(tmp_path, of, train_rows, odd), of, train_rows[:4], odd)
 
 
 def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ what a real base model would learn, and reports say so. `build.py` trains it.
 
 import json
 from functools import cache
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from training.runtime.model_store import TrainingFailed
+from warehouse.storage.files import find_file_flaw
 
 TINY = "tiny"
 FOLDER = Path(__file__).parent / "weights"
@@ -22,16 +22,9 @@ _FIX = "install the package again, or run `make tiny-base` (some 25 minutes on o
 def find_tiny_base_folder(folder: Path = FOLDER) -> Path:
     """The folder of the tiny base. Raises TrainingFailed naming the file that is missing or is not
     as it was built."""
-    for name, known in read_recipe(folder)["files"].items():
-        path = folder / name
-        try:
-            found = hash_file(path)
-        except OSError as error:
-            raise TrainingFailed(f"tiny base: {path} cannot be read ({error}); {_FIX}") from error
-        if found != known:
-            raise TrainingFailed(
-                f"tiny base: {path} has SHA-256 {found[:12]}, expected {known[:12]}; {_FIX}"
-            )
+    flaw = find_file_flaw(folder, read_recipe(folder)["files"])
+    if flaw:
+        raise TrainingFailed(f"tiny base: {flaw}; {_FIX}")
     return folder
 
 
@@ -61,9 +54,3 @@ def read_recipe(folder: Path = FOLDER) -> dict[str, Any]:
         raise ValueError(f"no {WEIGHTS}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TrainingFailed(f"tiny base: {path} cannot be read ({error}); {_FIX}") from error
-
-
-def hash_file(path: Path) -> str:
-    """The SHA-256 of a file in hex. Raises OSError."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.generation import generate_completions
-from training.caller.tiny.base import FOLDER, RECIPE, WEIGHTS, hash_file
+from training.caller.tiny.base import FOLDER, RECIPE, WEIGHTS
 from training.caller.tiny.contracts import Tool
 from training.caller.tiny.exercises import make_exercise
 from training.caller.tiny.recipe import Recipe, digest_data, split_servers
@@ -28,6 +28,7 @@ from training.caller.tiny.train_base import (
 )
 from training.prompts.parse_calls import parse_calls
 from warehouse.statistics import wilson_interval
+from warehouse.storage.files import hash_file
 
 CARD = "MODEL_CARD.md"
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")

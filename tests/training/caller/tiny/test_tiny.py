@@ -17,7 +17,6 @@ from training.caller.tiny.base import (
     WEIGHTS,
     find_tiny_base_flaw,
     find_tiny_base_folder,
-    hash_file,
     read_recipe,
     read_tiny_base_digest,
 )
@@ -32,6 +31,7 @@ from training.caller.tiny.train_base import (
     train_tokenizer,
 )
 from training.runtime.model_store import TrainingFailed
+from warehouse.storage.files import hash_file
 
 SMALL = Recipe(
     servers=12, held_out=3, vocabulary=300, width=32, layers=1, heads=2, head=16,

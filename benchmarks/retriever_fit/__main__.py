@@ -1,0 +1,89 @@
+"""Trains the shipped tool retriever and prints what it is worth on sets it never saw.
+
+    python -m benchmarks.retriever_fit [--data DIR] [--home DIR] [--write] [--test]
+        [--tools N] [--requests N] [--threads N]
+
+Two adapters learn from half of the set families each (`recipe.FOLDS`), and every set is measured by
+the one that did not see its family: cosine alone, and the router with the weights that ship. Then
+one learns from all; `--write` puts it into the package with its recipe and card. `--test` prints
+that one on the test sides, which nothing here is chosen by. DIR holds `retrieval/`, `corpus/` and
+`smithery/`. A run that was stopped goes on from its last checkpoint.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from assets.vectors.embed import MiniLM
+from assets.vectors.encoders.general.shipped import FOLDER
+from benchmarks.retriever_fit.card import write_shipped
+from benchmarks.retriever_fit.measure import (
+    COSINE,
+    FUSED,
+    Gain,
+    compare_encoders,
+    measure_set,
+    summarise_gains,
+    tabulate_gains,
+)
+from benchmarks.retriever_fit.recipe import FOLDS, Recipe
+from benchmarks.retriever_fit.train import collect_data, train_recipe
+from benchmarks.router_fit.sets import FIT, HELD, NAMES, QuerySet, read_set, trim_set
+from benchmarks.shared_data import SHARED
+
+
+def main() -> None:
+    said = _parse()
+    lacking = [n for n in ("retrieval", "corpus", "smithery") if not (said.data / n).is_dir()]
+    if lacking:
+        sys.exit(
+            f"retriever: {said.data} has no folder {lacking[0]}; name the folder that holds"
+            " retrieval/, corpus/ and smithery/: `make retriever SETS=DIR`"
+        )
+    recipe, gains = Recipe(), []
+    for left_out in FOLDS:
+        folder, _ = train_recipe(recipe, said.data, said.home, said.threads, left_out)
+        gains += _compare_sides(said, folder, left_out, FIT)
+    _print_tables("Sets left out, fit sides", gains)
+    folder, card = train_recipe(recipe, said.data, said.home, said.threads)
+    if said.test:
+        _print_tables("Test sides", _compare_sides(said, folder, NAMES, HELD))
+    if said.write:
+        rows, _ = collect_data(recipe, said.data)
+        write_shipped(folder, card, recipe, rows, summarise_gains(gains), FOLDER)
+
+
+def _compare_sides(
+    said: argparse.Namespace, adapter: Path, names: tuple[str, ...], side: str
+) -> list[Gain]:
+    gains = []
+    base, adapted = MiniLM(threads=said.threads), MiniLM(adapter, threads=said.threads)
+    for name in names:
+        found = trim_set(read_set(name, said.data), said.tools, said.requests)
+        asked = tuple(request for request in found.requests if request.side == side)
+        if asked:
+            part = QuerySet(found.name, found.servers, asked)
+            before, after = (measure_set(part, said.home, one) for one in (base, adapted))
+            gains.append(compare_encoders(part, before, after))
+    return gains
+
+
+def _print_tables(title: str, gains: list[Gain]) -> None:
+    for way in (COSINE, FUSED):
+        print("\n" + tabulate_gains(f"{title}: {way}", way, gains), flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    asking = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    asking.add_argument("--data", type=Path, default=SHARED, help="the folder of the sets")
+    asking.add_argument("--home", type=Path, default=Path("var/retriever_fit"))
+    asking.add_argument("--tools", type=int, default=1_000, help="at most so many a set")
+    asking.add_argument("--requests", type=int, default=300, help="at most so many a side")
+    asking.add_argument("--threads", type=int, default=2)
+    asking.add_argument("--write", action="store_true", help="write the package's adapter")
+    asking.add_argument("--test", action="store_true", help="print the test sides too")
+    return asking.parse_args()
+
+
+if __name__ == "__main__":
+    main()

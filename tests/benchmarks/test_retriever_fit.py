@@ -1,0 +1,108 @@
+"""What the shipped retriever may learn from: fit sides of servers that are asked, within caps."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assets.contracts.canonical import tool_text
+from benchmarks.retriever_fit.recipe import FOLDS, LEARNT, Recipe
+from benchmarks.retriever_fit.rows import draw_requests, make_rows
+from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
+from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
+from tests.support.paths import ROOT
+from training.retriever.batches import collect_tools, list_right_texts, select_teachable_rows
+
+
+def make_set(servers: int = 8, tools: int = 3, each: int = 3) -> QuerySet:
+    """Servers of even number are fitted on; the last one of all is asked nothing."""
+    listed = [
+        {"qualified_name": f"s{at}", "tools": [
+            {"name": f"t{of}", "description": f"Does thing {of} of {at}",
+             "inputSchema": {"type": "object", "properties": {"file": {}, f"p{of}": {}}}}
+            for of in range(tools)]}
+        for at in range(servers + 1)
+    ]  # fmt: skip
+    asked = [
+        Request(f"please do {of} of {at}, {n}", (f"s{at}::t{of}",), HELD if at % 2 else FIT)
+        for at in range(servers)
+        for of in range(tools)
+        for n in range(each)
+    ]
+    return QuerySet("sealtools", tuple(listed), tuple(asked))
+
+
+def test_nothing_of_a_test_side_is_learnt_not_even_as_a_negative() -> None:
+    rows, pool = make_rows(make_set(), Recipe())
+    seen = {row["positive"] for row in rows}
+    seen |= {tool_text(held["contract"]) for held in pool.values()}
+    assert len(select_teachable_rows(rows)[0]) == len(rows) == 4 * 3 * 3
+    assert all(int(text.split(" of ")[1].split()[0]) % 2 == 0 for text in seen)
+    assert not any(" of 8" in text for text in seen)
+
+
+def test_both_views_of_a_tool_are_right_and_its_negatives_are_others() -> None:
+    rows, pool = make_rows(make_set(), Recipe())
+    tools = collect_tools(rows, pool)
+    assert {row["contract_digest"].rpartition(":")[2] for row in rows} == {"full", "brief"}
+    for row, right in zip(rows, list_right_texts(rows, {}, tools), strict=True):
+        near = {tools[name].text for name in json.loads(row["negatives"])}
+        assert 0 < len(near) <= Recipe().near
+        assert row["positive"] in right
+        assert not near & right
+
+
+def test_caps_hold_and_the_draw_is_the_same_every_time() -> None:
+    recipe = replace(Recipe(), cap=10, pairs_a_tool=1)
+    rows, _ = make_rows(make_set(), recipe)
+    assert 0 < len(rows) <= 10
+    assert len({row["contract"]["description"] for row in rows}) == len(rows)
+    requests = make_set().requests
+    drawn = draw_requests(requests, recipe, "sealtools")
+    assert drawn == draw_requests(requests[::-1], recipe, "sealtools")
+    assert not draw_requests([Request("x" * 601, ("s0::t0",))], recipe, "sealtools")
+
+
+def test_folds_leave_every_learnt_set_out_once_and_families_whole() -> None:
+    assert sorted([*FOLDS[0], *FOLDS[1]]) == sorted(LEARNT)
+    families = [{name.partition("-")[0] for name in fold} for fold in FOLDS]
+    assert not families[0] & families[1]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder of one small set, as `make retriever` takes it."""
+    made, folder = make_set(), tmp_path / "data" / "retrieval" / "sealtools"
+    folder.mkdir(parents=True)
+    (folder / "servers.jsonl").write_text("".join(json.dumps(s) + "\n" for s in made.servers))
+    asked = [
+        {"instruction": r.text, "tool_ids": list(r.gold), "split": r.side} for r in made.requests
+    ]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    return tmp_path / "data"
+
+
+@pytest.mark.slow
+def test_a_small_build_is_repeatable(data: Path, tmp_path: Path) -> None:
+    settings = replace(Recipe().settings, tools=6, epochs=1)
+    recipe = replace(Recipe(), sets=("sealtools",), settings=settings)
+    assert digest_data(*collect_data(recipe, data)) == digest_data(*collect_data(recipe, data))
+    folders = [train_recipe(recipe, data, tmp_path / one, 1)[0] for one in "ab"]
+    first, again = ((at / "adapter_model.safetensors").read_bytes() for at in folders)
+    assert first == again
+
+
+def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "benchmarks.retriever_fit", "--data", str(tmp_path / "none")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert (told.returncode, told.stdout) == (1, "")
+    assert len(told.stderr.splitlines()) == 1
+    assert f"{tmp_path / 'none'} has no folder retrieval" in told.stderr
+    assert "make retriever SETS=DIR" in told.stderr

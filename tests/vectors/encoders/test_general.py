@@ -1,0 +1,79 @@
+"""The retriever that the package ships: whole, small, as its card says, and opened offline."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.vectors.embed import BadAdapter, open_general
+from assets.vectors.encoders.bases import digest_base
+from assets.vectors.encoders.general.shipped import (
+    CONFIG,
+    FOLDER,
+    RECIPE,
+    WEIGHTS,
+    find_general_folder,
+    make_general_name,
+    read_recipe,
+)
+from assets.vectors.encoders.weights import BASE
+from benchmarks.retriever_fit.card import CARD, describe_shipped
+from benchmarks.retriever_fit.recipe import Recipe
+from benchmarks.retriever_fit.sources import SOURCES
+from warehouse.storage.files import hash_file
+
+
+def test_it_is_whole_small_and_of_this_base() -> None:
+    told = read_recipe()
+    assert find_general_folder() == FOLDER
+    assert {path.name for path in FOLDER.iterdir()} == {WEIGHTS, CONFIG, RECIPE, CARD}
+    assert hash_file(FOLDER / WEIGHTS) == told["files"][WEIGHTS]
+    assert (FOLDER / WEIGHTS).stat().st_size <= 3_000_000
+    assert told["base"]["files"] == digest_base(BASE)
+    assert json.loads((FOLDER / CONFIG).read_bytes())["base_model_name_or_path"] == BASE
+    assert make_general_name() == f"general@{told['files'][WEIGHTS][:16]}"
+
+
+def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
+    told, card = read_recipe(), (FOLDER / CARD).read_text(encoding="utf-8")
+    assert told["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
+    assert card == describe_shipped(told, (FOLDER / WEIGHTS).stat().st_size)
+    for fact in (told["files"][WEIGHTS], told["data"], told["base"]["files"]):
+        assert fact in card
+    assert sum(one["pairs"] for one in told["sets"].values()) == told["training"]["pairs"]
+    for name, one in told["sets"].items():
+        assert (one["source"], one["licence"]) == SOURCES[name]
+        assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
+
+
+def test_sets_that_judge_are_not_learnt_from() -> None:
+    held = "bfcl livemcpbench mcp-atlas composio sgd metatool api-bank"
+    assert not set(Recipe().sets) & set(held.split())
+
+
+def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any) -> None:
+        raise AssertionError("nobody allowed the network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    made = open_general(threads=1)
+    assert made.id == f"minilm-l6-v2/128+{read_recipe()['files'][WEIGHTS][:16]}"
+    asked, right, other = made.embed(["what is the weather", "get forecast", "send email"])
+    assert asked @ right > asked @ other
+
+
+@pytest.mark.parametrize("harm", ["missing", "other", "no recipe"])
+def test_a_damaged_one_is_named_with_the_fix(tmp_path: Path, harm: str) -> None:
+    folder = Path(shutil.copytree(FOLDER, tmp_path / "weights"))
+    path = folder / (RECIPE if harm == "no recipe" else WEIGHTS)
+    if harm == "other":
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    else:
+        path.unlink()
+    with pytest.raises(BadAdapter, match="make retriever") as failed:
+        find_general_folder(folder)
+    assert path.name in str(failed.value)
+    assert "\n" not in str(failed.value)

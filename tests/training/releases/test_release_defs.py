@@ -6,6 +6,7 @@ import dagster as dg
 
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.vectors.embed import MiniLM
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
@@ -24,7 +25,8 @@ LESS = ONE_MARKET[:2]
 
 def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
     """Runs the doors; each asset's metadata."""
-    made = dg.materialize(assets, resources={"warehouse": warehouse, "trainer": Trainer()})
+    given = {"warehouse": warehouse, "trainer": Trainer(), "embedder": MiniLM(threads=1)}
+    made = dg.materialize(assets, resources=given)
     return {
         event.asset_key.to_user_string() if event.asset_key else "": {
             name: value.value for name, value in event.materialization.metadata.items()

@@ -196,4 +196,4 @@ def test_an_empty_home_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     done = run("anything")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "was never published" in done.stderr
+    assert "nothing was made there yet" in done.stderr

@@ -1,15 +1,18 @@
 """A local model in a conversation, as an endpoint's would be."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.evaluation.predictors.adapter import AdapterPredictor
+from training.evaluation.predictors.interface import CannotPredict
 from warehouse.llm.chat import Turn
 from warehouse.llm.roles import LLMError
 
 
 class LocalSpeaker:
-    """One loaded model; greedy. Raises LLMError `too_long` for what its context does not hold."""
+    """One loaded model; greedy. Raises LLMError: `too_long` for what its context does not hold,
+    `bad_template` for what its chat template fails on."""
 
     def __init__(self, predictor: AdapterPredictor) -> None:
         self._predictor = predictor
@@ -18,8 +21,11 @@ class LocalSpeaker:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> Turn:
         """The next turn; calls as the model's text holds them."""
-        said = self._predictor.converse(messages, tools)
         label = self._predictor.label
+        try:
+            said = self._predictor.converse([_read_arguments(one) for one in messages], tools)
+        except CannotPredict as error:  # a template is a program: it may fail on one conversation
+            raise LLMError("bad_template", str(error), "a prompt", "use another model") from error
         if said.error is not None:
             raise LLMError(
                 said.error,
@@ -29,3 +35,14 @@ class LocalSpeaker:
             )
         calls = tuple((str(one["name"]), one["arguments"]) for one in said.calls)
         return Turn(said.text, calls, "stop", label, said.prompt_tokens, said.completion_tokens)
+
+
+def _read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose calls have their arguments as objects: endpoints take JSON texts, chat
+    templates take objects."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        calls.append({**call, "function": {**function, "arguments": arguments}})
+    return {**message, **({"tool_calls": calls} if calls else {})}

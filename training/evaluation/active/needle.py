@@ -7,6 +7,7 @@ asked with a request that was written for the tool. Sizes are log-spaced from 1 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from assets.contracts.tool_id import ToolId
 from serving.index.model import Source
@@ -52,9 +53,9 @@ def make_needles(
         drawn = random.Random(seed)
         needed = dict.fromkeys(one["tool_id"] for one in drawn.sample(asked, len(asked)))
         others = [name for name in drawn.sample(tools, len(tools)) if name not in needed]
-        # Needles and others mixed, a needle first: the smallest pool holds one tool, the needle.
-        first, *rest = [*needed]
-        order = [first, *drawn.sample([*rest, *others], len(rest) + len(others))]
+        # A needle first, and every second one while there are any: small pools hold several.
+        mixed = zip_longest(needed, others)
+        order = [name for pair in mixed for name in pair if name is not None]
         for size in space_sizes(len(tools), plan.sizes):
             cases += _make_cell(order[:size], asked, plan, seed, drawn)
     return CaseSet(NAME, source, cases, {"other_tools": len(requests) - len(asked)})

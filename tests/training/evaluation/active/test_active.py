@@ -19,13 +19,17 @@ from tests.vectors.conftest import WordEmbedder
 from training.evaluation.active.api_bank import read_api_bank
 from training.evaluation.active.arms import Contest, run_arms
 from training.evaluation.active.cases import ARMS, CaseSet, select_source
+from training.evaluation.active.home import read_home
 from training.evaluation.active.needle import NeedlePlan, make_needles, space_sizes
 from training.evaluation.active.pools import RouterPools
 from training.evaluation.active.run import evaluate_arms, sample_cases, write_measured
 from training.evaluation.active.summary import summarise_arms, write_table
+from training.sets.split import TRAIN
+from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
 from warehouse.llm.chat import Turn
 from warehouse.llm.roles import LLMError
+from warehouse.store import Warehouse
 
 ASKED = [
     {"tool_id": "pypi:clock::get_time", "instruction": "tell the hour in a city"},
@@ -55,9 +59,10 @@ class Knows:
             raise LLMError("too_long", "a", "b", "c")
         request = next(one["content"] for one in messages if one["role"] == "user")
         name = next(one["tool_id"] for one in ASKED if one["instruction"] == request)
-        wire = name.replace(":", "_")
-        if wire in [one["function"]["name"] for one in tools]:
-            return Turn("", ((wire, "{}"),), "tool_calls", "m", 100, 5)
+        names = [one["function"]["name"] for one in tools]
+        fit = [one for one in names if one.endswith(f"__{name.partition('::')[2]}")]
+        if fit:
+            return Turn("", ((fit[0], "{}"),), "tool_calls", "m", 100, 5)
         return says(write_block(None, request))
 
 
@@ -114,8 +119,8 @@ async def test_a_model_that_knows_what_it_wants_is_right_in_every_arm_at_fewer_t
     arms = made.summary["cells"]["all"]["arms"]
     assert list(arms) == list(ARMS)
     assert len(made.rows) == 4 * len(held.cases)
-    assert all(one["right"]["value"] == 1.0 for one in arms.values())
-    assert arms["active"]["first"]["value"] == 1.0
+    assert all(arms[name]["right"]["value"] == 1.0 for name in ARMS[1:])
+    assert arms["active"]["first"]["value"] == arms["retrieval"]["right"]["value"] > 0.5
     assert arms["standard"]["first"] is None
     assert arms["retrieval"]["tool_tokens"] == 0
     largest = made.summary["cells"]["size 11"]["arms"]
@@ -271,3 +276,16 @@ async def test_api_bank_runs_in_every_arm(tmp_path: Path) -> None:
         "pool Domain, dialogue multi", "pool Full, dialogue multi",
     }  # fmt: skip
     assert cells["pool Domain, dialogue single"]["arms"]["standard"]["right"]["value"] == 1.0
+
+
+def test_needles_of_a_home_ask_with_the_requests_of_its_test_splits(
+    home: Path, made: TrainingSet
+) -> None:
+    source, asked = read_home(Warehouse(home=home, state=home / "state"))
+    held_out = {row["instruction"] for row in made.rows if row["split"] != TRAIN}
+    trained = {row["instruction"] for row in made.rows if row["split"] == TRAIN}
+    assert asked
+    assert {one["instruction"] for one in asked} <= held_out - trained
+    assert "What is the plural of cactus?" not in {one["instruction"] for one in asked}
+    with pytest.raises(UnusableInput, match="none for one of 0 tools"):
+        make_needles(source, asked)

@@ -69,5 +69,13 @@ def test_a_local_model_converses_and_says_what_does_not_fit(tmp_path: Path) -> N
     said = asyncio.run(speaker.say(messages, []))
     assert said.prompt_tokens > 0
     assert said.completion_tokens <= 9
+    call = {"id": "1", "type": "function", "function": {"name": "x", "arguments": '{"a": 1}'}}
+    called = [{"role": "assistant", "content": "", "tool_calls": [call]},
+              {"role": "tool", "tool_call_id": "1", "content": "done"}]  # fmt: skip
+    after = asyncio.run(speaker.say([*messages, *called], []))
+    assert after.prompt_tokens > said.prompt_tokens
+    call["function"]["arguments"] = "[1]"
+    with pytest.raises(LLMError, match="bad_template"):
+        asyncio.run(speaker.say([*messages, *called], []))
     with pytest.raises(LLMError, match="too_long"):
         asyncio.run(speaker.say([{"role": "user", "content": "word " * 50_000}], []))

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from serving.index.model import Index
 
 _CATEGORIES, _EXAMPLES = 6, 5
-_TOOLS = 50  # of a server, whose names say what it is for
+# Of a server: characters of what is said of it, and of the names of its tools. All of 1,500 servers
+# are read before the first list is shown.
+_TEXT, _TOOLS = 500, 50
 _OTHER = "other"
 _words = str.split
 _VERBS = frozenset(
@@ -47,7 +49,7 @@ def summarise_index(index: "Index", servers: Mapping[int, Sequence[int]]) -> Ind
     for at in servers:
         known = index.servers[at]
         tools = " ".join(index.tools[place].tool for place in servers[at][:_TOOLS])
-        words = f"{known.description} {known.summary}"[:2_000] + f" {tools}"[:2_000]
+        words = f"{known.description} {known.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
         of.setdefault(category_of(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
     counted = Counter({name: len(found) for name, found in of.items() if name != _OTHER})
     largest = sorted(counted.items(), key=lambda one: (-one[1], one[0]))[:_CATEGORIES]
@@ -84,11 +86,15 @@ def _choose_examples(
     categories: Sequence[str],
     of: Mapping[str, Sequence[int]],
 ) -> tuple[str, ...]:
-    """One of each category, the shortest; then more of the largest."""
+    """One of each category, then more of the largest: three words say most in least."""
     found: list[list[str]] = []
     for name in categories:
         tools = (index.tools[at] for server in of[name] for at in servers[server])
         said = {reword_name(tool.tool) for tool in tools if not tool.flags} - {None}
-        found.append(sorted(map(str, said), key=lambda text: (len(text), text)))
+        found.append(sorted(map(str, said), key=_rank_example))
     ranked = [(rank, at, text) for at, texts in enumerate(found) for rank, text in enumerate(texts)]
     return tuple(dict.fromkeys(text for _, _, text in sorted(ranked)))[:_EXAMPLES]
+
+
+def _rank_example(text: str) -> tuple[int, int, str]:
+    return abs(len(text.split()) - 3), len(text), text

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.synthesis.judging.adhoc.files import Tools, get_server_name, read_lines
 from assets.synthesis.summaries.offline import make_readable, write_summary
-from serving.index.model import Source
+from serving.index.model import UNVERIFIED, Source
 from warehouse.errors import UnusableInput
 
 AD_HOC = "ad hoc"
@@ -17,23 +17,29 @@ _TEXT_CAP = 4_000  # characters of a description that are read
 def read_source(path: Path) -> tuple[Source, list[str]]:
     """The source of an index, and why tools were left out. A server a line: qualified_name (or
     server_id, or name), tools, and what is known of display_name, overview or description, tags.
+    The tools of one that says `unverified` carry that mark.
 
     Raises UnusableInput.
     """
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
+    unverified: set[str] = set()
     for _, server in read_lines(path):
         name = get_server_name(server)
         listed = server.get("tools")
         for tool in listed if isinstance(listed, list) else []:
             tools.add(name, tool)
         servers[name] = _describe_server(server)
+        if server.get("unverified") is True:
+            unverified.add(name)
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter(tools.unusable.values()), "no tools found")
         raise UnusableInput(f"{path}: {why}; expected a server a line as {shape}")
     rows = [
-        _make_row(name, key, tools) for name in servers for key in tools.list_server_tools(name)
+        _make_row(name, key, tools) | ({"flags": (UNVERIFIED,)} if name in unverified else {})
+        for name in servers
+        for key in tools.list_server_tools(name)
     ]
     for name, facts in servers.items():
         contracts = [tools.by_id[key] for key in tools.list_server_tools(name)]

@@ -26,6 +26,7 @@ from orchestration.cli.data import (
     match,
     probe,
     quarantine,
+    readme,
     review,
     scan,
 )
@@ -95,7 +96,7 @@ app = typer.Typer(
 
 
 for _part in (
-    *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export),
+    *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export, readme),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

@@ -10,7 +10,6 @@ Nobody launched these servers: the index marks every tool unverified, and has no
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from assets.vectors.texts import build_server_views, build_tool_views
 from serving.adhoc_source import read_source
 from serving.index.content import order_content
 from serving.index.folder import build_index, move_pointer
-from serving.index.model import UNVERIFIED, Source
+from serving.index.model import Source
 from serving.mcp_zero.read import Dataset, read_dataset
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
@@ -42,7 +41,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
     lines = [
         json.dumps({
             "qualified_name": one.name, "description": one.description, "summary": one.summary,
-            "tools": one.tools,
+            "tools": one.tools, "unverified": True,
         })
         for one in found.servers
     ]  # fmt: skip
@@ -76,14 +75,13 @@ def _build_by_vectors(
             f"the file says that its vectors are by {found.embedder!r:.80}, not by {encoder.id};"
             " say what made them with --embedder"
         )
-    marked = replace(source, rows=[{**row, "flags": (UNVERIFIED,)} for row in source.rows])
-    known = _map_texts(found, marked)
+    known = _map_texts(found, source)
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         return np.stack([known[text] for text in texts])
 
     save_encoder(encoder, out)
-    version = build_index(out, marked, embed, embedder=encoder.id, release=f"mcp-zero-{name[:12]}")
+    version = build_index(out, source, embed, embedder=encoder.id, release=f"mcp-zero-{name[:12]}")
     move_pointer(out, version)
     return {"embedder": encoder.id, "version": version}
 

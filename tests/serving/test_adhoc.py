@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from assets.vectors.encoders.general.shipped import WEIGHTS, read_recipe
 from orchestration.cli.app import app, one_line_errors
+from serving.adhoc_source import read_source
 from serving.export import BadExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.router import Ask, open_router
@@ -302,3 +303,10 @@ def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], ind
     told = json.loads(run("index", made[0], "--out", index)[1])
     assert (told["version"], told["embedded"]) == (version, 0)
     assert run("search", "--index", index, "send an email")[0] == 0
+
+
+def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path: Path) -> None:
+    servers = written(tmp_path / "servers.jsonl", CLOCK, {**MAIL, "unverified": True})
+    source, _ = read_source(servers)
+    marks = {row["tool"]: row.get("flags") for row in source.rows}
+    assert marks == {"get_time": None, "list_zones": None, "send_email": ("unverified",)}

@@ -213,7 +213,8 @@ def test_bad_input_is_one_line_that_names_the_mend(
 def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
     monkeypatch.chdir(tmp_path)
-    assert run("release", "list") == (0, "0 releases\n", "")
+    code, out, err = run("release", "list")
+    assert (code, out, "nothing was made there yet" in err) == (1, "", True)
     for command in (("show",), ("rollback",)):
         code, _, err = run("release", *command)
         assert (code, "nothing is served yet: `make run`" in err) == (1, True)

@@ -17,6 +17,7 @@ from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.quarantine.firewall import open_firewall
 from assets.synthesis.common.tables import PAIRS, make_unit_key
+from assets.vectors.embed import MiniLM
 from serving.index.folder import load_index, read_served_version
 from tests.contracts.world import MARKET, World, honest_servers, poison_tool
 from tests.support.pages import list_tokens
@@ -90,7 +91,8 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     world: World,
 ) -> None:
     world.deploy(with_poison())
-    world.run_scan()  # the index embeds for itself
+    world.run_scan()
+    world.embedder = MiniLM(threads=1)  # an index is served with its encoder
     home = world.warehouse.home
     world.run([release, router_index])
     made = [read_current_release(home)["release"]]

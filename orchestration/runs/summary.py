@@ -103,8 +103,16 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
     failed = frame.filter(pl.col("status") != "ok").sort("server_id")
     if not len(failed):
         return ""
-    lines = [f"  {r['server_id']:<44} {r['error_kind']}: {r['hint']}" for r in failed.to_dicts()]
-    return "\n".join(["Servers that did not start", *lines])
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in failed.to_dicts():
+        alike.setdefault((row["error_kind"], row["hint"]), []).append(row["server_id"])
+    lines = ["Servers that did not start"]
+    for (kind, hint), servers in alike.items():
+        who = servers[0] if len(servers) == 1 else f"{len(servers)} servers"
+        lines.append(f"  {who:<44} {kind}: {hint}")
+        if len(servers) > 1:
+            lines += [f"    {server}" for server in servers]
+    return "\n".join(lines)
 
 
 def _describe_models(warehouse: Warehouse, result: RunResult) -> str:

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from serving.export import BadExport, check_export, export_release, open_checked
 from serving.router import ServedRouter
 from serving.signing import sign_export, verify_export
-from tests.serving.test_adhoc import index, made, run  # noqa: F401
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.training.small_bert import small_bert
 
 
 def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, Path]:
@@ -31,10 +32,27 @@ def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, P
     return held, told
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index by a small encoder: an export by MiniLM is 87 MB to copy and to digest."""
+    folder = tmp_path_factory.mktemp("signing")
+    servers, small = written(folder / "s.jsonl", CLOCK, MAIL), small_bert(folder / "small")
+    options = ("--out", folder / "index", "--embedder", f"onnx:{small}")
+    code, _, err = run("index", servers, *options)
+    assert code == 0, err
+    return folder / "index"
+
+
+@pytest.fixture(scope="module")
+def exported(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("exported") / "release"
+    export_release(index, out)
+    return out
+
+
 @pytest.fixture
-def release(index: Path, tmp_path: Path) -> Path:  # noqa: F811
-    export_release(index, tmp_path / "release")
-    return tmp_path / "release"
+def release(exported: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(exported, tmp_path / "release")
 
 
 def redirect(folder: Path) -> None:
@@ -143,9 +161,7 @@ def test_a_change_after_signing_is_refused(
 
 
 def test_with_trusted_keys_nothing_unsigned_is_served(
-    index: Path,  # noqa: F811
-    release: Path,
-    tmp_path: Path,
+    index: Path, release: Path, tmp_path: Path
 ) -> None:
     _, told = write_keys(tmp_path, "maker")
     for place, match in ((release, "nobody signed it"), (index, "release export")):

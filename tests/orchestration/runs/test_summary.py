@@ -1,0 +1,39 @@
+"""The page after a run: what did not start is told once a reason."""
+
+from pathlib import Path
+
+import pytest
+
+from assets.servers.deploy.table import DEPLOYMENTS
+from orchestration.factories import open_warehouse
+from orchestration.runs.nightly import RunResult
+from orchestration.runs.summary import summarise_run
+from orchestration.settings.load import load_settings
+
+ELSEWHERE = ("policy_denied", "the demo asks no server outside this host")
+FAILED = {
+    "npm:gone": ("not_found", "npm has no such package"),
+    "remote:a": ELSEWHERE,
+    "remote:b": ELSEWHERE,
+    "remote:c": ELSEWHERE,
+}
+
+
+def test_servers_that_failed_alike_share_their_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    tables = open_warehouse(settings).tables
+    blank = dict.fromkeys(DEPLOYMENTS.columns)
+    rows = [
+        {**blank, "server_id": name, "status": "failed", "error_kind": kind, "hint": hint}
+        for name, (kind, hint) in FAILED.items()
+    ]
+    tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "test", [])
+    page = summarise_run(settings, RunResult())
+    assert page.count(ELSEWHERE[1]) == 1
+    [told] = [line for line in page.splitlines() if ELSEWHERE[1] in line]
+    assert told.split()[:2] == ["3", "servers"]
+    for name in FAILED:
+        assert page.count(name) == 1

@@ -181,6 +181,7 @@ def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
     assert "runs of killed processes were failed first" in read_log_tail(killed)
 
 
+@pytest.mark.slow  # in one process `test_runs.py` says the same of the data
 def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
     calm: Path, ports: dict[str, str], course: Course
 ) -> None:

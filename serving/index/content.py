@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.vectors.texts import split_id
-from serving.index.model import DESCRIPTION, FORMAT, Server, Source, Tool
+from serving.index.model import DESCRIPTION, FORMAT, UNVERIFIED, Server, Source, Tool
 from warehouse.storage.digest import digest
 
 _ASKED_MOST = 8  # requests of one contract that become vectors
@@ -47,7 +47,8 @@ def order_content(source: Source) -> Content:
         (at, text)
         for at, tool in enumerate(tools)
         for text in list(source.instructions.get(tool.contract_digest, ()))[:_ASKED_MOST]
-        if text.strip()
+        # A copy that nobody launched would take the requests of the tool it copies.
+        if text.strip() and UNVERIFIED not in tool.flags
     ]
     recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
     servers = [_make_server(name, source.servers.get(name, {})) for name in ids]

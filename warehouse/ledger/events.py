@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 _Count = Annotated[int, Field(ge=0, lt=2**62)]  # SQLite holds 63 bits, and the next id is one more
 _Number = Annotated[float, Field(allow_inf_nan=False)]
+_Dollars = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e12)]
 
 
 class Started(BaseModel, strict=True):
@@ -21,7 +22,7 @@ class Started(BaseModel, strict=True):
     run_id: str
     started_at: _Number
     scope: str
-    reserved_usd: _Number
+    reserved_usd: _Dollars
 
 
 class Done(Started):
@@ -31,7 +32,7 @@ class Done(Started):
     model: str
     prompt_tokens: _Count
     completion_tokens: _Count
-    usd: _Number
+    usd: _Dollars
     blob: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
 
@@ -51,7 +52,7 @@ class Budget(BaseModel, strict=True):
     """The most that a scope may cost."""
 
     scope: str
-    usd: _Number
+    usd: _Dollars
 
 
 class Run(BaseModel, strict=True):

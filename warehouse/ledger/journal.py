@@ -57,10 +57,14 @@ class Replayed:
                 self.effects[row["key"]] = _pick_columns(row, EFFECT)
         elif kind == "started":
             self.attempts[row["id"]] = {**row, "status": kind}
-        elif kind == "unknown":
-            self.attempts[row["id"]]["status"] = kind
-        elif kind == "failed":
-            self.attempts.pop(row["id"], None)
+        elif kind in ("unknown", "failed"):
+            attempt = self.attempts[row["id"]]
+            if attempt["status"] == "done":
+                return  # what was received stays received
+            if kind == "failed":
+                del self.attempts[row["id"]]
+            else:
+                attempt["status"] = kind
         elif kind == "forgotten":
             self.effects.pop(row["key"], None)
         elif kind == "budget":

@@ -1,7 +1,6 @@
 """Any OpenAI-compatible endpoint, through the `openai` SDK."""
 
 import asyncio
-import json
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ T = TypeVar("T")
 
 BACKOFF_S = 0.5
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.
+_MOST_TOKENS = 2**31
 _OPTIONAL = ("response_format", "max_completion_tokens", "max_tokens", "seed", "temperature")
 
 
@@ -91,7 +91,8 @@ class Endpoint:
             named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
             connector = Connector(trusted=[urlsplit(named).hostname or ""])
             transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS)
-            http = DefaultAsyncHttpxClient(transport=transport)
+            # A redirect would hand the conversation to whom nobody named.
+            http = DefaultAsyncHttpxClient(transport=transport, follow_redirects=False)
             clients[place] = AsyncOpenAI(
                 api_key=key, base_url=role.base_url, max_retries=0, http_client=http
             )
@@ -143,17 +144,25 @@ def read_choice(response: Any, role: Role, most_calls: int = 0) -> Choice:
         choice, usage = response["choices"][0], response.get("usage") or {}
         message = choice["message"]
         refusal, content = message.get("refusal"), message.get("content")
-        tokens = [int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")]
+        tokens = [_read_count(usage, f"{kind}_tokens") for kind in ("prompt", "completion")]
         made = (message.get("tool_calls") or []) if most_calls else []
         calls = tuple(map(_read_call, made[:most_calls]))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"a response without choices: {str(response)[:100]}") from error
     if isinstance(content, list):  # some endpoints answer in parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    finish = "refusal" if refusal else str(choice.get("finish_reason") or "stop")
-    model = str(response.get("model") or role.model)
+    finish = "refusal" if refusal else drop_surrogates(str(choice.get("finish_reason") or "stop"))
+    model = drop_surrogates(str(response.get("model") or role.model))
     text = drop_surrogates(str(refusal or content or ""))
     return Choice(Completion(text, finish, model, *tokens), calls)
+
+
+def _read_count(usage: Mapping[str, Any], name: str) -> int:
+    """Tokens; a negative number would give a budget money back."""
+    found = usage.get(name) or 0
+    if isinstance(found, int | float) and 0 <= found < _MOST_TOKENS:
+        return int(found)
+    raise ValueError(f"a response whose {name} is {str(found)[:30]}, expected a count")
 
 
 def _read_call(one: Any) -> tuple[str, Any]:
@@ -190,13 +199,14 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 
+    unreadable = (openai.APIError, ValueError, AttributeError, RecursionError, OverflowError)
     if isinstance(error, (openai.APITimeoutError, TimeoutError)):
         return "timeout", True
     if isinstance(error, openai.APIConnectionError):
         return "endpoint_down", True
     if isinstance(error, openai.APIStatusError):
         return classify_status(error.status_code, str(error))
-    if isinstance(error, (openai.APIError, json.JSONDecodeError, ValueError, AttributeError)):
+    if isinstance(error, unreadable):
         # HTML or half a JSON document under status 200: a proxy or a dying server.
         return "server_error", True
     return None, False

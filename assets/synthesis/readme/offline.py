@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from assets.synthesis.readme.answer import MOST_TOOLS, ReadmeParameter, ReadmeTool, ReadmeTools
 
-_HEADING = re.compile(r"(#{1,6})\s+(.{1,200}?)\s*#*\s*$")
+_HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
 _ABOUT_TOOLS = re.compile(r"\b(tools?|functions)\b", re.IGNORECASE)
 _ITEM = re.compile(r"(\s{0,12})(?:[-*+]|\d{1,3}[.)])\s+(.{1,3000})$")
 _ROW = re.compile(r"\s{0,3}\|(.{1,3000})\|\s*$")
@@ -34,7 +34,7 @@ def read_tools(readme: str) -> ReadmeTools:
     level, indent, last = 0, 0, None
     for line in _iterate_prose(readme):
         if heading := _HEADING.match(line):
-            depth, title = len(heading[1]), heading[2]
+            depth, title = len(heading[1]), heading[2].rstrip(" \t#")[:200]
             if level and depth > level and (name := _read_name(title, bare=True)):
                 last, indent = _add(found, name[0], name[1]), -1
             elif _ABOUT_TOOLS.search(title):

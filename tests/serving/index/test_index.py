@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving.index.content import compute_version, order_content
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
-from serving.index.model import Source
+from serving.index.model import UNVERIFIED, Source
 from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import WORLD, build
 from tests.vectors.conftest import WordEmbedder, snapshot
@@ -51,6 +51,13 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
     ]
     made = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(made) == len(variants)
+
+
+def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
+    copy = {**WORLD[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
+    asked = {WORLD[0]["contract_digest"]: ["Show me notes.txt"]}
+    made = order_content(Source([*WORLD, copy], instructions=asked))
+    assert [made.tools[at].server_id for at, _ in made.asked] == ["npm:files"]
 
 
 def test_a_loaded_version_holds_what_was_built(home: Path) -> None:

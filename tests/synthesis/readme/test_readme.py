@@ -168,3 +168,9 @@ def test_whatever_is_written_gives_contracts_that_stand_in_it(text: str) -> None
 def test_the_work_is_linear(part: str) -> None:
     text = "## Tools\n" + part * (100_000 // len(part))
     assert len(read_tools(text).tools) <= 200
+
+
+def test_a_line_of_blanks_costs_no_more_than_its_length() -> None:
+    """8,000 characters took 37 s: each blank was tried as the end of the heading."""
+    wide = "# a" + " " * 100_000 + "x"
+    assert read_tools(f"## Tools\n{wide}\n## Tools\n- `get_time`: the time").tools[0].name

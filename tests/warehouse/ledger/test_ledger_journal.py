@@ -132,7 +132,8 @@ HALF = {"is": "done", "id": 99, "key": {}, "stage": 1, "partition": "_", "run_id
     [b"[]", b"7", b"{}", b'{"is":"done","id":1}', b"\xff\xfe", b'{"is":"x"}', b"[" * 100_000,
      b'{"is":["x"]}', b'{"is":"run","scope":[],"number":1}', b'{"is":"unknown","id":{}}',
      b'{"is":"unknown","id":7777}', b'{"is":"budget","scope":"usd","usd":null}',
-     b'{"is":"budget","scope":"usd","usd":1e400}', b'{"is":"forgotten","key":null}',
+     b'{"is":"budget","scope":"usd","usd":1e400}',
+     b'{"is":"budget","scope":"usd","usd":-1}', b'{"is":"forgotten","key":null}',
      b'{"is":"failed","id":' + b"9" * 30 + b"}", json.dumps(HALF).encode()],
 )  # fmt: skip
 def test_a_line_that_is_no_event_is_counted_and_passed_over(tmp_path: Path, line: bytes) -> None:
@@ -145,6 +146,21 @@ def test_a_line_that_is_no_event_is_counted_and_passed_over(tmp_path: Path, line
     garbage(tmp_path)
     rebuild_ledger(path, blobs)
     assert_kept(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["unknown", "failed"])
+def test_what_was_received_stays_received_whatever_is_said_later(tmp_path: Path, kind: str) -> None:
+    lived_in(tmp_path).close()
+    path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
+    done = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
+    with journal_of(path).open("ab") as file:
+        for row in done:
+            if row["is"] == "done":
+                file.write(b"\n" + json.dumps({"is": kind, "id": row["id"]}).encode())
+    garbage(tmp_path)
+    rebuild_ledger(path, blobs)
+    assert_kept(tmp_path)
+    assert check(path, blobs).healthy
 
 
 def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: Path) -> None:

@@ -64,6 +64,47 @@ async def test_a_turn_is_paid_once_and_has_its_receipt(ledger: Ledger) -> None:
     assert "response_format" not in body
 
 
+def answer_with(**changed: Any) -> Say:
+    """A sound answer whose top-level fields are changed, as it goes over the wire."""
+    sound = json.loads(calling(content="Noon.").raw or "")
+    return Say(raw=json.dumps({**sound, **changed}).replace("Infinity", "1e999"))
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        answer_with(usage={"prompt_tokens": 10**20}),
+        answer_with(usage={"prompt_tokens": float("inf")}),
+        answer_with(usage={"prompt_tokens": -1_000_000}),
+        answer_with(usage={"completion_tokens": "many"}),
+        Say(raw="[" * 100_000),
+    ],
+    ids=["too many", "infinite", "negative", "words", "deep"],
+)
+async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
+    ledger: Ledger, say: Say
+) -> None:
+    with openai_endpoint([say]) as at, pytest.raises(LLMError) as found:
+        await said(at, ledger)
+    assert found.value.kind == "server_error"
+    assert ledger.spent() > 0, "it may have been billed"
+    assert len(ledger.list_unknown()) >= 1
+
+
+async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger: Ledger) -> None:
+    with openai_endpoint([answer_with(model="\ud800")]) as at:
+        first, again = await said(at, ledger), await said(at, ledger)
+    assert (len(at.requests), again.cached, first.text) == (1, True, "Noon.")
+
+
+async def test_a_redirect_is_not_followed(ledger: Ledger) -> None:
+    with openai_endpoint([Say("Noon.")]) as other:
+        away = Say("", 307, headers={"Location": f"{other.url}/chat/completions"})
+        with openai_endpoint([away]) as at, pytest.raises(LLMError):
+            await said(at, ledger)
+    assert other.requests == []
+
+
 async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) -> None:
     def follow(body: dict[str, Any], _: int) -> Say:
         for name in ("seed", "max_tokens", "temperature"):

@@ -28,7 +28,7 @@ def write_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"{call['status']}  {call['tool_id'] or call['name']}  {call['arguments']}"
     yield f"ended: {told['ended']} after {told['turns']} turns ({told['provider']})"
     if told["answer"]:
-        yield told["answer"]
+        yield from told["answer"].splitlines()
 
 
 def _describe_round(one: Round) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _build_by_vectors(
     if found.embedder not in (None, encoder.id):
         raise UnusableInput(
             f"the file says that its vectors are by {found.embedder!r:.80}, not by {encoder.id};"
-            " say what made them with --embedder"
+            " say what made them with --embedder (a file exported here by default: general)"
         )
     known = _map_texts(found, source)
 

@@ -48,7 +48,7 @@ def active_eval(
     from training.evaluation.active.cases import ARMS
     from training.evaluation.active.needle import NeedlePlan
     from training.evaluation.active.run import write_measured
-    from training.evaluation.active.summary import write_table
+    from training.evaluation.active.summary import write_page
 
     require_known("--set", [which], SETS)
     require_known("--arm", arm, ARMS)
@@ -66,7 +66,7 @@ def active_eval(
     if as_json:
         print_json(made.as_dict())
         return
-    for line in write_table(made.summary):
+    for line in write_page(made.facts, made.summary):
         print_line(line)
 
 

@@ -11,7 +11,7 @@ from serving.agent.episode import ReadCalls, Speaker
 from training.evaluation.active.arms import Contest, Row, run_arms
 from training.evaluation.active.cases import Case, CaseSet
 from training.evaluation.active.pools import RouterPools
-from training.evaluation.active.summary import summarise_arms, write_table
+from training.evaluation.active.summary import summarise_arms, write_page
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
@@ -80,7 +80,7 @@ def write_measured(folder: Path, made: Measured) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows)
     summary = json.dumps(made.as_dict(), indent=1, ensure_ascii=False)
-    page = "\n".join(write_table(made.summary)) + "\n"
+    page = "\n".join(write_page(made.facts, made.summary)) + "\n"
     parts = {"items.jsonl": lines, "summary.json": summary, "report.md": page}
     for name, text in parts.items():
         write_atomically(folder / name, text.encode("utf-8", "replace"))

@@ -16,6 +16,7 @@ RULES = {
     "tool_tokens": "what showing tools puts into the prompt, once, by our estimate",
     "failed": "no answer came (an endpoint's error, a prompt beyond the context): counts as wrong",
 }
+_FEW = 5
 _ANSWERED = ("planned", "answered", "empty", "turn_limit")
 
 
@@ -31,6 +32,20 @@ def summarise_arms(rows: Sequence[Row], cell: Sequence[str]) -> dict[str, Any]:
         "cells": {name: _summarise_cell(held) for name, held in cells.items()},
         "rules": RULES,
     }
+
+
+def write_page(about: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[str]:
+    """Who answered what, then the table; an interval of few groups says that it means little."""
+    left = ", ".join(f"{why} {count}" for why, count in about["left_out"].items()) or "nothing"
+    yield (
+        f"provider={about['provider']}, model={about['model']}; {about['cases']} of"
+        f" {about['of_cases']} cases of {about['set']} over {about['tools']} tools; left out:"
+        f" {left}; encoder {about['embedder']}"
+    )
+    few = " (too few for an interval)" if summary["groups"] < _FEW else ""
+    yield f"Intervals: 95%, whole groups drawn; {summary['groups']} groups{few}."
+    yield ""
+    yield from write_table(summary)
 
 
 def write_table(summary: Mapping[str, Any]) -> Iterator[str]:

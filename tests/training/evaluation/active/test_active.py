@@ -170,7 +170,12 @@ async def test_rows_and_table_are_written(tmp_path: Path) -> None:
     assert names == ["items.jsonl", "summary.json", "report.md"]
     lines = (tmp_path / "out" / "items.jsonl").read_text().splitlines()
     assert [json.loads(line)["arm"] for line in lines] == ["active"] * 2
+    page = (tmp_path / "out" / "report.md").read_text().splitlines()
+    assert page[0].startswith("provider=scripted, model=")
+    assert "2 of 2 cases" in page[0]
+    assert "too few for an interval" in page[1]
     table = list(write_table(made.summary))
+    assert page[3:] == table
     assert table[2].startswith("| all | active | 2 | 1.000 [1.000, 1.000] |")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["provider"] == "scripted"
 

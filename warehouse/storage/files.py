@@ -1,13 +1,14 @@
 """Files that are whole or absent: write beside, fsync, rename; and a lock between processes."""
 
 import fcntl
+import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -100,6 +101,18 @@ def find_file_flaw(folder: Path, files: Mapping[str, str]) -> str | None:
         if found != known:
             return f"{path} has SHA-256 {found[:12]}, expected {known[:12]}"
     return None
+
+
+def read_recipe_file(path: Path, weights: str) -> dict[str, Any]:
+    """The recipe beside a model that the package ships: JSON whose `files` {name: SHA-256} name its
+    weights. Raises ValueError, which names the file, for what is none."""
+    try:
+        made = json.loads(path.read_bytes())
+        if made["files"][weights]:
+            return made
+        raise ValueError(f"no {weights}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error})") from error
 
 
 def hash_file(path: Path) -> str:

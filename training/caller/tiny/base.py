@@ -4,13 +4,12 @@ It proves that the caller's path works where no pretrained model can be had. It 
 what a real base model would learn, and reports say so. `build.py` trains it.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from training.runtime.model_store import TrainingFailed
-from warehouse.storage.files import find_file_flaw
+from warehouse.storage.files import find_file_flaw, read_recipe_file
 
 TINY = "tiny"
 FOLDER = Path(__file__).parent / "weights"
@@ -46,11 +45,7 @@ def find_tiny_base_flaw(digest: str) -> str | None:
 
 def read_recipe(folder: Path = FOLDER) -> dict[str, Any]:
     """`recipe.json`: {recipe, data, files: {name: SHA-256}, libraries, training, measured}."""
-    path = folder / RECIPE
     try:
-        made = json.loads(path.read_bytes())
-        if made["files"][WEIGHTS]:
-            return made
-        raise ValueError(f"no {WEIGHTS}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrainingFailed(f"tiny base: {path} cannot be read ({error}); {_FIX}") from error
+        return read_recipe_file(folder / RECIPE, WEIGHTS)
+    except ValueError as error:
+        raise TrainingFailed(f"tiny base: {error}; {_FIX}") from error

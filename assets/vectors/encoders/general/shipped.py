@@ -3,7 +3,6 @@
 `benchmarks/retriever_fit` trains it on query sets of many styles; its card says on which.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.session import FP32
 from assets.vectors.encoders.weights import BadAdapter
-from warehouse.storage.files import find_file_flaw
+from warehouse.storage.files import find_file_flaw, read_recipe_file
 
 GENERAL = "general"
 FOLDER = Path(__file__).parent / "weights"
@@ -42,11 +41,7 @@ def find_general_folder(folder: Path = FOLDER) -> Path:
 def read_recipe(folder: Path = FOLDER) -> dict[str, Any]:
     """`recipe.json`: {recipe, sets, data, files: {name: SHA-256}, libraries, training, measured}.
     Raises BadAdapter."""
-    path = folder / RECIPE
     try:
-        made = json.loads(path.read_bytes())
-        if made["files"][WEIGHTS]:
-            return made
-        raise ValueError(f"no {WEIGHTS}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadAdapter(f"general retriever: {path} cannot be read ({error}); {_FIX}") from error
+        return read_recipe_file(folder / RECIPE, WEIGHTS)
+    except ValueError as error:
+        raise BadAdapter(f"general retriever: {error}; {_FIX}") from error

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
 from assets.synthesis.judging.adhoc.files import read_rows, read_tools
@@ -74,7 +75,7 @@ def main() -> None:
 def half_of(tool_id: str) -> int:
     """0 or 1: the half of the servers that a row belongs to. The offline judge's words were
     chosen on half 0."""
-    return int(sha256(tool_id.rpartition("::")[0].encode()), 16) % 2
+    return int(sha256(ToolId.parse(tool_id).server_id.encode()), 16) % 2
 
 
 def _summarise_arm(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
+from assets.contracts.tool_id import ToolId
 from assets.synthesis.judging.adhoc.files import read_tools
 from assets.synthesis.verify.checks.languages import find_other_language
 from benchmarks.shared_data import SHARED
@@ -32,7 +33,7 @@ class Query:
 
     @property
     def server(self) -> str:
-        return self.tool_id.split("::")[0]
+        return ToolId.parse(self.tool_id).server_id
 
     @property
     def tested(self) -> bool:
@@ -69,7 +70,7 @@ def read_smithery(path: Path | None = None) -> Pool:
     tools = read_tools(path)
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     listed = {
-        f"{server['qualified_name']}::{tool['name']}": tool
+        str(ToolId(server["qualified_name"], tool["name"])): tool
         for server in records
         for tool in server["tools"]
     }
@@ -80,7 +81,7 @@ def read_smithery(path: Path | None = None) -> Pool:
 def make_plain_pool(described: dict[str, str]) -> Pool:
     """Tools that have no server: each is the one tool of a server of its own name."""
     listed = {
-        f"{name}::{name}": {
+        str(ToolId(name, name)): {
             "name": name, "description": about, "inputSchema": {"type": "object"},
         }
         for name, about in described.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.embed import Embedder, MiniLM
 from benchmarks.router_data import Pool
 from serving.index.folder import build_index, load_index
@@ -73,8 +74,7 @@ def source_of(pool: Pool) -> Source:
     """The pool as what an index is built from."""
     rows = [
         {
-            "server_id": name.rpartition("::")[0],
-            "tool": name.rpartition("::")[2],
+            **ToolId.parse(name)._asdict(),
             "contract_digest": pool.digests[name],
             "contract": json.dumps(contract, ensure_ascii=False),
             "marketplace": "benchmark",

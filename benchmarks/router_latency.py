@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
 from benchmarks import router_peers as peers
@@ -71,12 +72,12 @@ def grow_pool(pool: Pool, size: int) -> Pool:
     while len(contracts) < size:
         copy += 1
         for name, of in list(pool.contracts.items())[: size - len(contracts)]:
-            server, _, tool = name.rpartition("::")
+            server, tool = ToolId.parse(name)
             said = [
                 rng.choice(words) if at % 7 == 6 else w for at, w in enumerate(_split_words(of))
             ]
             made = {**of, "name": f"{tool}_{copy}", "description": " ".join(said)}
-            key = f"{server}~{copy}::{made['name']}"
+            key = str(ToolId(f"{server}~{copy}", made["name"]))
             contracts[key], digests[key] = made, digest(made)
             about = pool.servers[server]
             servers[f"{server}~{copy}"] = {**about, "name": f"{about['name']} {copy}"}
@@ -144,7 +145,9 @@ def build_grown(home: Path, size: int, model: Embedder) -> str:
         texts: set[str] = set()
         for name, contract in base.contracts.items():
             texts |= set(
-                build_tool_views(contract, base.servers[name.rpartition("::")[0]]["name"]).values()
+                build_tool_views(
+                    contract, base.servers[ToolId.parse(name).server_id]["name"]
+                ).values()
             )
         embed = embed_grown(texts, Kept(model, home).embed)
         version = build_index(place, source_of(grow_pool(base, size)), embed, embedder=model.id)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
+from assets.contracts.tool_id import ToolId
 from assets.vectors.embed import MiniLM
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import build_server_views
@@ -147,9 +148,9 @@ def _run_embedding_peers(
 def _group_by_server(pool: Pool) -> tuple[dict[str, list[dict[str, Any]]], np.ndarray]:
     held: dict[str, list[dict[str, Any]]] = {}
     for name, contract in pool.contracts.items():
-        held.setdefault(name.rpartition("::")[0], []).append(contract)
+        held.setdefault(ToolId.parse(name).server_id, []).append(contract)
     place = {name: at for at, name in enumerate(held)}
-    return held, np.array([place[name.rpartition("::")[0]] for name in pool.ids])
+    return held, np.array([place[ToolId.parse(name).server_id] for name in pool.ids])
 
 
 def _run_fastmcp(
@@ -168,7 +169,7 @@ def _run_fastmcp(
 
 def _as_listed(name: str, contract: dict[str, Any]) -> dict[str, Any]:
     return {
-        "server": name.rpartition("::")[0],
+        "server": ToolId.parse(name).server_id,
         "name": contract["name"],
         "description": contract.get("description", ""),
         "inputSchema": contract["inputSchema"],

@@ -1,7 +1,7 @@
 """A file of servers as the source of an index."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,27 @@ _TEXT_CAP = 4_000  # characters of a description that are read
 def read_source(path: Path) -> tuple[Source, list[str]]:
     """The source of an index, and why tools were left out. A server a line: qualified_name (or
     server_id, or name), tools, and what is known of display_name, overview or description, tags.
-    The tools of one that says `unverified` carry that mark.
+    The tools of one that says `"unverified": true` carry that mark.
 
     Raises UnusableInput.
     """
+    told = [(_read_mark(server, f"{path}, line {at}"), server) for at, server in read_lines(path)]
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
-    unverified: set[str] = set()
-    for _, server in read_lines(path):
-        name = get_server_name(server)
-        listed = server.get("tools")
-        for tool in listed if isinstance(listed, list) else []:
-            tools.add(name, tool)
-        servers[name] = _describe_server(server)
-        if server.get("unverified") is True:
-            unverified.add(name)
+    for server in (one for marked, one in told if not marked):
+        servers[get_server_name(server)] = _describe_server(server)
+        _add_tools(tools, server)
+    launched = frozenset(tools.by_id)
+    # After those that were launched, whatever the order of the lines: it takes no place of theirs.
+    for server in (one for marked, one in told if marked):
+        servers.setdefault(get_server_name(server), _describe_server(server))
+        _add_tools(tools, server, launched)
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter(tools.unusable.values()), "no tools found")
         raise UnusableInput(f"{path}: {why}; expected a server a line as {shape}")
     rows = [
-        _make_row(name, key, tools) | ({"flags": (UNVERIFIED,)} if name in unverified else {})
+        _make_row(name, key, tools) | ({} if key in launched else {"flags": (UNVERIFIED,)})
         for name in servers
         for key in tools.list_server_tools(name)
     ]
@@ -49,6 +49,20 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
     held = {row["server_id"] for row in rows}
     about = {name: facts for name, facts in servers.items() if name in held}
     return Source(rows, about, {}, {}), sorted(tools.unusable.values())
+
+
+def _read_mark(server: Mapping[str, Any], where: str) -> bool:
+    """Whether a server says that nobody launched it; nothing but true and false is read as one."""
+    mark = server.get("unverified", False)
+    if isinstance(mark, bool):
+        return mark
+    raise UnusableInput(f"{where}: unverified is {mark!r:.60}; expected true or false")
+
+
+def _add_tools(tools: Tools, server: Mapping[str, Any], keep: Set[str] = frozenset()) -> None:
+    listed = server.get("tools")
+    for tool in listed if isinstance(listed, list) else []:
+        tools.add(get_server_name(server), tool, keep)
 
 
 def _make_row(server: str, key: str, tools: Tools) -> dict[str, Any]:

@@ -1,9 +1,20 @@
-"""The id of one tool of one server, as files, indexes and clients write it: `server_id::tool`."""
+"""The id of one tool of one server, as files, indexes and clients write it: `server_id::tool`.
 
+The one place that writes and reads ids. A server id stands as it is, whatever it holds; in the
+tool's name a colon that begins it or follows another one is written `%3A` (and a `%` that would
+then read as such a code `%25`), so that the last `::` is the one between the two. Names that are
+usual are written as they are; no two pairs share a text.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _SEPARATOR = "::"
+_CODES = {":": "%3A", "%": "%25"}
+_CODED = re.compile(r"(?<![^:]):|%(?=3A|25)")
+_CODE = re.compile("%3A|%25")
+_READ = {code: char for char, code in _CODES.items()}
 
 
 class BadToolId(ValueError):
@@ -17,7 +28,8 @@ class ToolId(NamedTuple):
     tool: str
 
     def __str__(self) -> str:
-        return f"{self.server_id}{_SEPARATOR}{self.tool}"
+        tool = _CODED.sub(lambda found: _CODES[found[0]], self.tool)
+        return f"{self.server_id}{_SEPARATOR}{tool}"
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "ToolId":
@@ -33,4 +45,4 @@ class ToolId(NamedTuple):
         server_id, separator, tool = text.rpartition(_SEPARATOR)
         if not (separator and tool):
             raise BadToolId(f"{text[:120]!r} is no tool id, expected <server_id>::<tool>")
-        return cls(server_id, tool)
+        return cls(server_id, _CODE.sub(lambda found: _READ[found[0]], tool))

@@ -17,6 +17,7 @@ from assets.contracts.canonical import (
     contract_digest,
     tool_text,
 )
+from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.router_fit.sets import FIT, QuerySet, Request, draw_key
@@ -111,5 +112,5 @@ def _read_contracts(found: QuerySet, servers: set[str]) -> dict[str, Row]:
                 made = canonicalize_contract({**tool, "inputSchema": schema})
             except ContractError:
                 continue
-            out[f"{server['qualified_name']}::{tool['name']}"] = made
+            out[str(ToolId(server["qualified_name"], tool["name"]))] = made
     return out

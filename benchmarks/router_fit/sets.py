@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.tool_id import ToolId
 from benchmarks.router_data import read_corpus
 from benchmarks.shared_data import SHARED
 from training.sets.split import TEST, split_of
@@ -42,7 +43,7 @@ class Request:
     @property
     def server(self) -> str:
         """What an interval draws whole: the server of the first right tool."""
-        return self.gold[0].partition("::")[0]
+        return ToolId.parse(self.gold[0]).server_id
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def read_set(name: str, shared: Path = SHARED) -> QuerySet:
 def trim_set(found: QuerySet, tools: int, requests: int) -> QuerySet:
     """The set with at most `tools` tools of whole servers, those that are asked for first, and at
     most `requests` of each side, drawn by digest; requests whose tools are gone go with them."""
-    asked = {tool.partition("::")[0] for request in found.requests for tool in request.gold}
+    asked = {ToolId.parse(tool).server_id for request in found.requests for tool in request.gold}
     order = sorted(found.servers, key=lambda s: (_name(s) not in asked, draw_key("pool", _name(s))))
     kept: list[Row] = []
     room = tools
@@ -98,7 +99,9 @@ def trim_set(found: QuerySet, tools: int, requests: int) -> QuerySet:
 
 def keep_answerable(requests: Iterable[Request], servers: Sequence[Row]) -> list[Request]:
     """The requests all of whose right tools these servers have."""
-    ids = {f"{_name(server)}::{tool['name']}" for server in servers for tool in server["tools"]}
+    ids = {
+        str(ToolId(_name(server), tool["name"])) for server in servers for tool in server["tools"]
+    }
     return [request for request in requests if ids.issuperset(request.gold)]
 
 
@@ -131,7 +134,7 @@ def _read_corpus(shared: Path) -> QuerySet:
 
 
 def _is_tested(tool_id: str) -> bool:
-    return split_of(tool_id.partition("::")[0]) == TEST
+    return split_of(ToolId.parse(tool_id).server_id) == TEST
 
 
 def _read_metatool(folder: Path) -> QuerySet:
@@ -148,7 +151,7 @@ def _read_metatool(folder: Path) -> QuerySet:
         {"qualified_name": t, "tools": [{"name": t, "description": described[t]}]} for t in tools
     ]
     requests = [
-        Request(row["Query"], (f"{row['Tool']}::{row['Tool']}",), sides[row["Tool"]])
+        Request(row["Query"], (str(ToolId(row["Tool"], row["Tool"])),), sides[row["Tool"]])
         for row in rows
     ]
     return QuerySet(METATOOL, tuple(servers), tuple(requests))

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from serving.index.arrays import (
     check_finite,
@@ -199,6 +200,8 @@ def _read_server(row: dict[str, Any]) -> Server:
 
 def _read_tool(row: dict[str, Any]) -> Tool:
     check_texts(row, ("tool_id", "server_id", "tool", "description", "contract_digest"))
+    if row["tool_id"] != str(ToolId.of_row(row)):
+        raise ValueError(f"tools.jsonl: {row['tool_id'][:120]!r} is not the id of its row's tool")
     listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
     return Tool(**{**row, **listed})
 

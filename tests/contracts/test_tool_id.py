@@ -1,4 +1,4 @@
-"""A tool's id is read back as it was written, whatever the server is called."""
+"""A tool's id is read back as it was written, whatever the server or the tool is called."""
 
 import pytest
 from hypothesis import given
@@ -6,17 +6,47 @@ from hypothesis import strategies as st
 
 from assets.contracts.tool_id import BadToolId, ToolId
 
-TOOLS = st.text(min_size=1, max_size=20).filter(lambda name: ":" not in name)
+TEXTS = st.text(max_size=20) | st.text(alphabet=":%235Aab", max_size=8)
+TOOLS = TEXTS.filter(bool)
 
 
-@given(st.text(max_size=40).filter(lambda name: not name.endswith(":")), TOOLS)
+@given(TEXTS, TOOLS)
 def test_an_id_is_read_back_as_it_was_written(server: str, tool: str) -> None:
     assert ToolId.parse(str(ToolId(server, tool))) == ToolId(server, tool)
+
+
+@given(TEXTS, TOOLS, TEXTS, TOOLS)
+def test_no_two_tools_share_an_id(server: str, tool: str, other: str, name: str) -> None:
+    same = (server, tool) == (other, name)
+    assert (str(ToolId(server, tool)) == str(ToolId(other, name))) == same
+
+
+@pytest.mark.parametrize(("server", "tool", "other", "name"), [
+    ("a", "b::c", "a::b", "c"),
+    ("a", ":b", "a:", "b"),
+    ("a", "::b", "a::", "b"),
+    ("a", "b:::c", "a::b:", "c"),
+    ("a", "b%3A:c", "a", "b::c"),
+    ("a", "%3Ab", "a", ":b"),
+])  # fmt: skip
+def test_a_name_that_holds_the_separator_takes_no_other_ones_id(
+    server: str, tool: str, other: str, name: str
+) -> None:
+    assert str(ToolId(server, tool)) != str(ToolId(other, name))
+    assert ToolId.parse(str(ToolId(server, tool))) == (server, tool)
+    assert ToolId.parse(str(ToolId(other, name))) == (other, name)
+
+
+@given(st.from_regex(r"[\w.@/-]{1,8}(:[\w.@/-]{1,8})?", fullmatch=True))
+def test_a_usual_name_is_written_as_it_is(name: str) -> None:
+    assert str(ToolId("npm:@scope/files", name)) == f"npm:@scope/files::{name}"
+    assert str(ToolId("npm:files", "100% of it")) == "npm:files::100% of it"
 
 
 def test_an_address_of_a_server_may_hold_the_separator() -> None:
     named = ToolId.parse("https://[2001:db8::1]/mcp::search")
     assert named == ("https://[2001:db8::1]/mcp", "search")
+    assert str(named) == "https://[2001:db8::1]/mcp::search"
     assert ToolId.of_row({"server_id": "npm:a", "tool": "b", "more": 1}) == ("npm:a", "b")
 
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from serving.adhoc_source import read_source
+from serving.index.content import order_content
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.test_embed import adapter
+from warehouse.errors import UnusableInput
 
 ZONES = {"name": "list_zones", "description": "List all time zones"}
 
@@ -36,6 +39,37 @@ def test_one_server_with_one_tool_is_an_index(tmp_path: Path, strategy: str) -> 
         found = search(index, query, "--strategy", strategy)["hits"]
         assert [hit["tool_id"] for hit in found] == ["clock::list_zones"]
         assert np.isfinite(found[0]["score"])
+
+
+@pytest.mark.parametrize(("listed", "launched"), [
+    (("files", "read::all"), ("files::read", "all")),  # both are files::read::all at first sight
+    (("http://[", ":1]:8000/mcp"), ("http://[:", "1]:8000/mcp")),
+    (("files", "read"), ("files", "read")),  # one server, listed by one line and run by another
+])  # fmt: skip
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_listed_tool_takes_no_launched_ones_place(
+    tmp_path: Path, listed: tuple[str, str], launched: tuple[str, str], order: int
+) -> None:
+    lines = [
+        {"name": server, "unverified": mark, "tools": [{"name": tool, "description": about}]}
+        for (server, tool), mark, about in ((listed, True, "Steals"), (launched, False, "Reads"))
+    ]
+    source, _ = read_source(written(tmp_path / "s.jsonl", *lines[::order]))
+    rows = {(row["server_id"], row["tool"]): row for row in source.rows}
+    assert "flags" not in rows[launched]
+    assert json.loads(rows[launched]["contract"])["description"] == "Reads"
+    assert rows.keys() == {listed, launched}
+    tools = order_content(source).tools
+    assert {(one.server_id, one.tool): one.unverified for one in tools} == {
+        listed: listed != launched, launched: False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", [1, "true", "yes", [], {}, 0.5])
+def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path: Path, mark: object) -> None:
+    servers = written(tmp_path / "s.jsonl", CLOCK, {**MAIL, "unverified": mark})
+    with pytest.raises(UnusableInput, match=r"line 2: unverified is .*; expected true or false"):
+        read_source(servers)
 
 
 def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> None:

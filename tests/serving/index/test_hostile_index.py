@@ -35,10 +35,19 @@ def shift_documents(folder: Path) -> None:
     )
 
 
+def rename_tool(folder: Path) -> None:
+    """Gives a tool the id of another server's."""
+    path = folder / "tools.jsonl"
+    first, *rest = path.read_text().splitlines(True)
+    row = {**json.loads(first), "tool_id": "npm:trusted::read_file"}
+    path.write_text("".join([json.dumps(row) + "\n", *rest]))
+
+
 HOSTILE: dict[str, Callable[[Path], object]] = {
     "deep facts": lambda at: (at / "index.json").write_text(DEEP),
     "deep tools": lambda at: (at / "tools.jsonl").write_text(DEEP),
     "deep terms": lambda at: (at / "bm25-all.terms.json").write_text(DEEP),
+    "an id of another server": rename_tool,
     "terabytes": lambda at: (at / "twins.npy").write_bytes(ask_for(10**12)),
     "more than a word": lambda at: (at / "twins.npy").write_bytes(ask_for(10**30)),
     "terabytes of vectors": lambda at: (at / "view-full.npy").write_bytes(ask_for(10**12)),

@@ -72,6 +72,20 @@ def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path: Path) 
     assert contract["inputSchema"]["required"] == ["city"]
 
 
+def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path: Path) -> None:
+    value = [
+        server("http://[", 0, tool(":1]/mcp", 2)),
+        server("http://[:", 4, tool("1]/mcp", 6)),
+    ]
+    told = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
+    assert told["tools"] == 2
+    index = load_index(tmp_path / "out", told["version"])
+    places = {(one.server_id, one.tool): at for at, one in enumerate(index.tools)}
+    held = index.views["full"].vectors
+    assert held[places["http://[", ":1]/mcp"]].argmax() == 2
+    assert held[places["http://[:", "1]/mcp"]].argmax() == 6
+
+
 def test_questions_are_answered_by_those_vectors(tmp_path: Path) -> None:
     class ByVector:
         id, dim = "openai:text-embedding-3-large/8@127.0.0.1:9", 8

@@ -43,7 +43,7 @@ def read_api_bank(folder: Path) -> CaseSet:
     cases, left = [], Counter[str]()
     for path in files:
         for number, messages, api in _iterate_calls(path):
-            gold = f"{api}::{api}"
+            gold = str(ToolId(api, api))
             if gold not in tools:
                 left["api_not_listed"] += 1
                 continue
@@ -75,8 +75,8 @@ def _read_apis(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
             contract = canonicalize_contract(_make_contract(name, about, inputs))
         except ContractError:
             contract = canonicalize_contract(_make_contract(name, about, {}))
-        tools[f"{name}::{name}"] = contract
-        scenario[f"{name}::{name}"] = row.get(_SCENARIO) or ""
+        tool_id = str(ToolId(name, name))
+        tools[tool_id], scenario[tool_id] = contract, row.get(_SCENARIO) or ""
     if not tools:
         raise UnusableInput(f"{path}: no APIs; expected columns {_CLASS}, {_SCENARIO}, {_INFO}")
     return tools, scenario

@@ -1,6 +1,6 @@
 """The files that `toolmill verify` and `toolmill judge` read: rows, and servers with tools."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,7 +33,7 @@ class Given:
 
 @dataclass
 class Tools:
-    """The tools of a servers file, by `server::tool`."""
+    """The tools of a servers file, by tool id."""
 
     by_id: dict[str, dict[str, Json]] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)  # and why
@@ -45,11 +45,14 @@ class Tools:
         """The ids of a server's tools, in the order of the file."""
         return self._servers.get(server, [])
 
-    def add(self, server: str, tool: Mapping[str, Json]) -> None:
+    def add(self, server: str, tool: Mapping[str, Json], keep: Set[str] = frozenset()) -> None:
+        """Adds a tool; a later one of the same id replaces it, except those in `keep`."""
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(name, str):
             return
         key = str(ToolId(server, name))
+        if key in keep:
+            return
         try:
             schema = tool.get("inputSchema") or {"type": "object"}
             made = canonicalize_contract({**tool, "inputSchema": schema})

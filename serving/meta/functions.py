@@ -8,7 +8,7 @@ from typing import Any
 from serving.index.model import UNVERIFIED
 from serving.meta.untrusted_text import Bounded, escape_exact, show_line
 from serving.ranking.query import Hit
-from warehouse.llm.chat import wire_names
+from warehouse.llm.chat import write_wire_name
 
 _ABOUT = 1_000  # characters of a description
 _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
@@ -32,11 +32,13 @@ def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[
     """Name on the wire -> tool, of (tool id, contract) in order. The texts are third-party: what
     shows nothing is taken out, what is long is cut."""
     held = dict(contracts)
-    names = wire_names(list(held))
-    return {
-        names[tool_id]: Offered(tool_id, names[tool_id], _write_function(names[tool_id], contract))
-        for tool_id, contract in held.items()
-    }
+    offered = (_write_offered(*one) for one in held.items())
+    return {one.wire: one for one in offered}
+
+
+def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> Offered:
+    wire = write_wire_name(tool_id)
+    return Offered(tool_id, wire, _write_function(wire, contract))
 
 
 def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +80,3 @@ def write_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
     held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
     return json.dumps(held, ensure_ascii=True, default=str)
-
-
-def write_wire_name(name: str) -> str:
-    """Any name as endpoints take it."""
-    return next(iter(wire_names([name]).values()))

@@ -16,6 +16,7 @@ from serving.export import BadExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.router import Ask, open_router
 from tests.vectors.test_embed import adapter
+from warehouse.llm.chat import write_wire_name
 
 CLOCK = {
     "qualified_name": "@clock/world",
@@ -167,7 +168,7 @@ def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
     asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
     told = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
     assert told["item"]["tool_use_id"] == "toolu_1"
-    assert told["tool_ids"] == {"npm_mail__send_email": "npm:mail::send_email"}
+    assert told["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
     assert "known: anthropic, openai" in run(*asked, "--native", "other")[2]
     code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
     assert (code, "leave out --queries" in err) == (2, True)

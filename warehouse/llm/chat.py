@@ -18,6 +18,10 @@ from warehouse.storage.digest import sha256
 
 Message = Mapping[str, Any]
 _MOST_CALLS = 64
+_LONGEST_NAME = 64
+_DIGITS = 16  # of the digest: with half as many, a name that collides is found in a minute
+_SOUND = re.compile(rf"[a-zA-Z0-9_-]{{1,{_LONGEST_NAME}}}")
+_DIGESTED = re.compile(rf"_[0-9a-f]{{{_DIGITS}}}\Z")
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,15 @@ class Chat:
         await self._endpoint.aclose()
 
 
-def wire_names(names: Sequence[str]) -> dict[str, str]:
-    """Each tool's name as endpoints take it: [a-zA-Z0-9_-], at most 64, unique."""
-    taken: set[str] = set()
-    out: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"
-        made, number = plain, 2
-        while made in taken or (made != name and made in names):
-            made, number = f"{plain[:60]}_{number}", number + 1
-        taken.add(made)
-        out[name] = made
-    return out
+def write_wire_name(name: str) -> str:
+    """A tool's name, or its id, as endpoints take it: [a-zA-Z0-9_-], at most 64.
+
+    It depends on `name` alone, so that it means the same tool beside whatever others, today and
+    after the next index: a name that is sound stays, and any other ends with 64 bits of its
+    digest. A sound one that ends so too counts as any other, so that none can be another's.
+    """
+    if _SOUND.fullmatch(name) and not _DIGESTED.search(name):
+        return name
+    end = f"_{sha256(name.encode('utf-8', 'surrogatepass'))[:_DIGITS]}"
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+    return plain[-(_LONGEST_NAME - len(end)) :] + end  # the tool stands behind its server

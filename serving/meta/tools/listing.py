@@ -65,18 +65,18 @@ class Listed:
 
 def describe_seen(router: "Router", seen: "Seen", policy: MetaPolicy) -> Listed:
     """What a token that sees this of the index is shown of it."""
-    from warehouse.llm.chat import wire_names
+    from warehouse.llm.chat import write_wire_name
 
     index = router.index
     places = select_pinned(router, seen, policy.pinned)
     ids = [index.tools[at].tool_id for at in places]
-    names = wire_names([*INPUTS, *ids])
+    names = [write_wire_name(one) for one in ids]  # never one of ours: an id is no sound name
     flat = [
-        _list_flat(names[index.tools[at].tool_id], index.tools[at], index.contract(at), policy)
-        for at in places
+        _list_flat(name, index.tools[at], index.contract(at), policy)
+        for name, at in zip(names, places, strict=True)
     ]
     summary = write_summary(summarise_index(index, seen.servers))
-    pinned = {names[name]: name for name in ids}
+    pinned = dict(zip(names, ids, strict=True))
     return Listed(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
 
 

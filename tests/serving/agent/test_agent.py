@@ -20,12 +20,13 @@ from serving.ranking.query import BadQuery
 from tests.serving.meta_world import WORLD, Functions, publish, row, served
 from tests.training.evaluation.agent_world import Script, calls, says
 from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import LLMError
 
 CLOCK = write_block("clock", "tell the hour in a city")
 MAIL = write_block("mail", "send an email")
-TIME = ("pypi_clock__get_time", '{"city": "Oslo"}')
-READ = ("npm_files__read_file", '{"path": "/etc/motd"}')
+TIME = (write_wire_name("pypi:clock::get_time"), '{"city": "Oslo"}')
+READ = (write_wire_name("npm:files::read_file"), '{"path": "/etc/motd"}')
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None
     assert offered_first == []
     assert [one["role"] for one in second] == ["system", "user", "assistant", "user"]
     assert "- pypi:clock::get_time: Tell the hour in a city" in second[-1]["content"]
-    assert names(offered)[0] == "pypi_clock__get_time"
+    assert names(offered)[0] == write_wire_name("pypi:clock::get_time")
     assert offered[0]["function"]["parameters"]["required"] == ["city"]
     assert made.prompt_tokens == 20
     assert made.tool_tokens > made.rounds[0].tokens > 0
@@ -75,9 +76,9 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
     run = make_runner(desk, desk.policy.local)
     model = Script(
         says(write_block("files", "read one text file from disk")),
-        calls(READ, ("npm_files__nothing", "{}")),
+        calls(READ, (write_wire_name("npm:files::nothing"), "{}")),
         says(MAIL),
-        calls(("pypi_mail__send_email", '{"path": "x"}')),
+        calls((write_wire_name("pypi:mail::send_email"), '{"path": "x"}')),
         says("It says good morning."),
     )
     made = await run_agent("Read /etc/motd.", model, router, run=run)
@@ -89,11 +90,13 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
     assert (made.ended, made.answer) == ("answered", "It says good morning.")
     roles = [one["role"] for one in model.heard[2][0]]
     assert roles[-3:] == ["assistant", "tool", "tool"]
+    asked = model.heard[2][0][-3]["tool_calls"]
+    assert asked[0]["function"]["name"] == READ[0], "a name that was offered stays in the history"
     assert [line["status"] for line in desk.outcomes.read()] == ["ok", "refused"]
 
 
 async def test_a_tool_that_was_never_shown_cannot_be_called(router: Any) -> None:
-    model = Script(calls(("npm_odd__hostile", "{}")), says("Then not."))
+    model = Script(calls((write_wire_name("npm:odd::hostile"), "{}")), says("Then not."))
     made = await run_agent("Do it.", model, router)
     assert [(one.status, one.tool_id) for one in made.calls] == [("unknown_tool", None)]
     assert (made.chosen, made.ended) == ([], "answered")
@@ -143,7 +146,7 @@ async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router:
     model = Script(says(CLOCK), says(MAIL), says("x"))
     limits = AgentLimits(k=2, offered=2)
     made = await run_agent("Write to Ada.", model, router, limits=limits)
-    last = [hit.tool_id.replace(":", "_") for hit in made.rounds[1].hits]
+    last = [write_wire_name(hit.tool_id) for hit in made.rounds[1].hits]
     assert names(model.heard[-1][1]) == last
 
 

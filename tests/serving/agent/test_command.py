@@ -9,6 +9,7 @@ import pytest
 from serving.discovery.request import write_block
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.openai_endpoint import Say, openai_endpoint
+from warehouse.llm.chat import write_wire_name
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     assert (made["model"], made["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
     assert made["provider"] in endpoint.url
     names = [one["function"]["name"] for one in endpoint.requests[1]["tools"]]
-    assert names[0] == "npm_mail__send_email"
+    assert names[0] == write_wire_name("npm:mail::send_email")
     assert len(endpoint.requests) == 2, "the same task again is not paid again"
     assert lines[0] == "asked  server: mailing; tool: sends a letter"
     assert "planned  npm:mail::send_email  {}" in lines

@@ -10,6 +10,9 @@ from pydantic import TypeAdapter
 from serving.agent.native_search import APIS, write_native_answer, write_search_tool
 from serving.router import Ask, Router
 from tests.serving.meta_world import opened, publish
+from warehouse.llm.chat import write_wire_name
+
+GET_TIME = write_wire_name("pypi:clock::get_time")
 
 
 @pytest.fixture
@@ -28,12 +31,12 @@ def test_anthropics_client_gets_references_to_tools_it_declares(router: Router) 
     assert made["item"]["type"] == "tool_result"
     assert made["item"]["tool_use_id"] == "id_1"
     first, second = made["item"]["content"]
-    assert first == {"type": "tool_reference", "tool_name": "pypi_clock__get_time"}
+    assert first == {"type": "tool_reference", "tool_name": GET_TIME}
     declared = {tool["name"]: tool for tool in made["tools"]}
     assert {first["tool_name"], second["tool_name"]} == set(declared)
     assert all(tool["defer_loading"] is True for tool in made["tools"])
-    assert declared["pypi_clock__get_time"]["input_schema"]["required"] == ["city"]
-    assert made["tool_ids"]["pypi_clock__get_time"] == "pypi:clock::get_time"
+    assert declared[GET_TIME]["input_schema"]["required"] == ["city"]
+    assert made["tool_ids"][GET_TIME] == "pypi:clock::get_time"
 
 
 def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Router) -> None:
@@ -50,7 +53,7 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
     first = read.tools[0]
     assert (first.type, first.name, first.defer_loading) == (
         "function",
-        "pypi_clock__get_time",
+        GET_TIME,
         True,
     )
     assert made["tools"] == []

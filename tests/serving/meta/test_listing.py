@@ -20,7 +20,11 @@ from serving.meta.index_summary import IndexSummary, reword_name, summarise_inde
 from serving.meta.tools.listing import MOST_PINNED
 from tests.serving.meta_world import ERAS, WORLD, World, opened, publish, row, said
 from tests.support.paths import ROOT
+from warehouse.llm.chat import write_wire_name
 
+READ_FILE = write_wire_name("npm:files::read_file")
+GET_TIME = write_wire_name("pypi:clock::get_time")
+SEND = write_wire_name("pypi:mail::send_email")
 PINNED = MetaPolicy(poll_s=0.05, pinned=("npm:files::read_file", "pypi:*", "npm:none::x"))
 
 
@@ -116,22 +120,22 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -
     world = World(tmp_path, PINNED)
     async with world.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        read = await client.call_tool("npm_files__read_file", {"path": "/etc/motd"})
-        bad = await client.call_tool("npm_files__read_file", {})
-        sent = await client.call_tool("pypi_mail__send_email", {"path": "x"})
-        other = await client.call_tool("npm_odd__hostile", {})
+        read = await client.call_tool(READ_FILE, {"path": "/etc/motd"})
+        bad = await client.call_tool(READ_FILE, {})
+        sent = await client.call_tool(SEND, {"path": "x"})
+        other = await client.call_tool(write_wire_name("npm:odd::hostile"), {})
     assert list(tools)[4:] == [
-        "npm_files__read_file",
-        "pypi_clock__get_time",
-        "pypi_mail__send_email",
+        READ_FILE,
+        GET_TIME,
+        SEND,
     ]
-    flat = tools["npm_files__read_file"]
+    flat = tools[READ_FILE]
     assert flat.input_schema["required"] == ["path"]
     assert flat.description.startswith(
         "«Read one text file from disk» Third-party tool npm:files::"
     )
     assert flat.annotations.read_only_hint is True
-    assert tools["pypi_mail__send_email"].annotations.destructive_hint is True
+    assert tools[SEND].annotations.destructive_hint is True
     assert read.structured_content["status"] == "ok"
     assert "good morning" in said(read)
     assert bad.structured_content["status"] == "invalid_arguments"
@@ -151,9 +155,9 @@ async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_c
     world = World(tmp_path, MetaPolicy(local=token, pinned=("*",)))
     async with world.client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
-        held = await client.call_tool("npm_files__read_file", {"path": "/etc/motd"})
-        barred = await client.call_tool("pypi_clock__get_time", {"city": "Oslo"})
-    assert names[4:] == ["npm_files__write_file"]
+        held = await client.call_tool(READ_FILE, {"path": "/etc/motd"})
+        barred = await client.call_tool(GET_TIME, {"city": "Oslo"})
+    assert names[4:] == [write_wire_name("npm:files::write_file")]
     assert held.is_error
     assert barred.is_error
     assert world.caller.called == []

@@ -18,6 +18,7 @@ from serving.meta import MetaPolicy
 from serving.router import Ask
 from tests.serving.meta_world import ERAS, RECIPES, WORLD, World, publish, row, said, served
 from tests.training.evaluation.agent_world import Script, says
+from warehouse.llm.chat import write_wire_name
 
 # A recipe of that server is in the index, so that the mark alone is what refuses.
 NEVER = row("npm:odd", "dig", "Dig for buried treasure", annotations={"readOnlyHint": True},
@@ -93,5 +94,5 @@ async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path
     made = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
     assert ID in [hit.tool_id for hit in made.rounds[0].hits]
     assert len(model.heard[1][1]) == 1
-    assert "npm_odd__dig" not in [*names, model.heard[1][1][0]["function"]["name"]]
-    assert "npm_odd__fortune" in names
+    assert write_wire_name("npm:odd::dig") not in [*names, model.heard[1][1][0]["function"]["name"]]
+    assert write_wire_name("npm:odd::fortune") in names

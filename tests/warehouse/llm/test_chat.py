@@ -1,6 +1,8 @@
 """A turn with tools: paid once, read tolerantly, refused clearly."""
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.chat import Chat, Turn, wire_names
+from warehouse.llm.chat import Chat, Turn, write_wire_name
 from warehouse.llm.endpoint import Endpoint as Wire
 from warehouse.llm.roles import LLMError, Role
 from warehouse.storage.blobs import Blobs
@@ -153,15 +155,34 @@ async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
     assert at.requests == []
 
 
-@given(st.lists(st.text(max_size=80), max_size=8))
-def test_every_tool_has_a_name_that_endpoints_take(names: list[str]) -> None:
-    made = wire_names(names)
-    assert made.keys() == set(names)
-    assert len(set(made.values())) == len(made)
-    for name in made.values():
-        assert 1 <= len(name) <= 64
-        assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+@given(st.text(max_size=100))
+def test_every_tool_has_a_name_that_endpoints_take(name: str) -> None:
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", write_wire_name(name))
 
 
-def test_a_name_that_is_sound_stays() -> None:
-    assert wire_names(["a.b", "a_b", "get"]) == {"a.b": "a_b_2", "a_b": "a_b", "get": "get"}
+NAMES = st.text(max_size=90) | st.text("ab_-.:", max_size=90)
+
+
+@given(NAMES, NAMES)
+def test_no_tool_takes_the_name_of_another_whatever_stands_beside_it(one: str, other: str) -> None:
+    assert (write_wire_name(one) == write_wire_name(other)) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["get", "a_b", "get-time", "x" * 64, "report_20240101"])
+def test_a_name_that_is_sound_stays(name: str) -> None:
+    assert write_wire_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile"]
+)
+def test_any_other_ends_with_its_digest(name: str) -> None:
+    made = write_wire_name(name)
+    assert made.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])
+    assert write_wire_name(made) != made, "a tool that is called so has a name of its own"
+
+
+def test_what_is_cut_is_the_beginning() -> None:
+    made = write_wire_name("https://" + "long." * 20 + "example/mcp::search_documents")
+    assert len(made) == 64
+    assert "example_mcp__search_documents_" in made

@@ -28,7 +28,7 @@ from training.evaluation.predictors.interface import Answered
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.chat import Chat, wire_names
+from warehouse.llm.chat import Chat, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.escape import drop_surrogates
 
@@ -66,7 +66,7 @@ class _Talk:
     def __init__(self, made: Episode, tools: Caller, limits: Limits) -> None:
         self.made, self._tools, self._limits = made, tools, limits
         task = made.task
-        self._wire = wire_names([tool["name"] for tool in task.tools])
+        self._wire = {tool["name"]: write_wire_name(tool["name"]) for tool in task.tools}
         self._names = {wire: name for name, wire in self._wire.items()}
         self._offered = [render_wire_tool(tool, self._wire) for tool in task.tools]
         self._messages: list[dict[str, Any]] = [
@@ -100,7 +100,7 @@ class _Talk:
         asked = []
         for place, (name, arguments) in enumerate(calls, begun):
             function = {
-                "name": self._wire.get(name, _to_wire_name(name)),
+                "name": self._wire.get(name, write_wire_name(name)),
                 "arguments": _to_history_arguments(arguments),
             }
             asked.append({"id": f"call_{place}", "type": "function", "function": function})
@@ -168,10 +168,6 @@ def _parse_wire_call(name: str, given: Any) -> tuple[str, Any]:
     """A call as the endpoint wrote it; arguments that are no JSON stay the text they are."""
     call = normalise_call(name, given)
     return name, call["arguments"] if call else given
-
-
-def _to_wire_name(name: str) -> str:
-    return next(iter(wire_names([name]).values()))
 
 
 def _to_history_arguments(arguments: Any) -> str:

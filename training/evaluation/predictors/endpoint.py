@@ -22,7 +22,7 @@ from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import NO_CALL, SYSTEM, render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.chat import Chat, Turn, wire_names
+from warehouse.llm.chat import Chat, Turn, write_wire_name
 from warehouse.llm.client import LLMError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class EndpointPredictor:
             await chat.aclose()
 
     async def _ask_one(self, chat: Chat, asked: Asked) -> Answered:
-        names = wire_names([tool["name"] for tool in asked.tools])
+        names = {tool["name"]: write_wire_name(tool["name"]) for tool in asked.tools}
         tools = [render_wire_tool(tool, names) for tool in asked.tools]
         began = time.perf_counter()
         try:

@@ -27,7 +27,7 @@ from training.evaluation.active.summary import summarise_arms, write_table
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
-from warehouse.llm.chat import Turn
+from warehouse.llm.chat import Turn, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.store import Warehouse
 
@@ -60,7 +60,7 @@ class Knows:
         request = next(one["content"] for one in messages if one["role"] == "user")
         name = next(one["tool_id"] for one in ASKED if one["instruction"] == request)
         names = [one["function"]["name"] for one in tools]
-        fit = [one for one in names if one.endswith(f"__{name.partition('::')[2]}")]
+        fit = [one for one in names if f"__{name.partition('::')[2]}_" in one]
         if fit:
             return Turn("", ((fit[0], "{}"),), "tool_calls", "m", 100, 5)
         return says(write_block(None, request))
@@ -141,7 +141,9 @@ async def test_a_tool_that_says_the_same_counts_too(tmp_path: Path) -> None:
 
     class Other:
         async def say(self, messages: Any, tools: Any) -> Turn:
-            return Turn("", (("npm_copy__read_file", "{}"),), "tool_calls", "m", 0, 0)
+            return Turn(
+                "", ((write_wire_name("npm:copy::read_file"), "{}"),), "tool_calls", "m", 0, 0
+            )
 
     (made,) = await run_arms([case], ["standard"], pools, Contest(Other(), no_calls))
     assert made["right"] is True

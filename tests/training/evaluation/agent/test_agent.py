@@ -30,6 +30,7 @@ from training.evaluation.agent.compare import (
 from training.evaluation.agent.episode import Episode, Limits
 from training.evaluation.agent.tasks import make_tasks, select_runnable_tasks
 from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import LLMError
 
 RIGHT, WRONG = ("do", {"x": 7}), ("do", {"x": 8})
@@ -163,7 +164,7 @@ async def test_odd_names_reach_the_endpoint_as_it_takes_them() -> None:
     odd = task(
         tool="math.do it", tools=[named], owners={"math.do it": ("npm:x", named)}, contract=named
     )
-    larger, tools = Script(calls(("math_do_it", '{"x": 7}')), says("49")), Tools()
+    larger, tools = Script(calls((write_wire_name("math.do it"), '{"x": 7}')), says("49")), Tools()
     made = await run_episode("arm", odd, larger, tools, None, Limits())
     assert tools.called == [("math.do it", {"x": 7})]
     assert made.success

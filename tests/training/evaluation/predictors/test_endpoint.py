@@ -14,6 +14,7 @@ from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.endpoint import STAGE, EndpointPredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
+from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import Role
 from warehouse.store import Warehouse
 
@@ -73,7 +74,7 @@ def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twic
         again = predictor(endpoint, warehouse).predict(ASKED)
         assert len(endpoint.requests) == sent == 6
     body = endpoint.requests[0]
-    assert body["tools"][0]["function"]["name"] == "files_find_one"
+    assert body["tools"][0]["function"]["name"] == write_wire_name("files/find.one")
     assert body["tools"][0]["function"]["parameters"] == TOOL["inputSchema"]
     right = [{"name": "files/find.one", "arguments": {"title": "a"}}]
     assert [answer.calls for answer in first] == [right] * 6

@@ -126,6 +126,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         answers={"type": "array", "items": _ANSWER},
         tokens={"type": "integer", "description": "about so many in the text"},
         gone={**_TEXTS, "description": "shown before, no longer there"},
+        requests_left_out={"type": "integer", "description": "last requests beyond max_tokens"},
         stop={"type": "string", "description": "why asking again in these words is no use"},
     ),
     DESCRIBE: _make_output(

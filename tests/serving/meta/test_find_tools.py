@@ -4,14 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from assets.servers.calls.log import query_digest
 from serving.discovery.hit_text import estimate_tokens
 from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
-from serving.meta.tools.find_tools import fit_rows
 from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said
 
@@ -348,18 +345,26 @@ async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(world: World
     assert least.structured_content["tokens"] <= 60
 
 
-@given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 60))
-def test_no_answer_is_longer_than_its_allowance_unless_it_holds_nothing(
-    sizes: list[int], most: int
+@pytest.mark.parametrize("most", [60, 100, 400])
+async def test_many_requests_and_many_shown_stay_within_the_allowance(
+    world: World, most: int
 ) -> None:
-    rows = [{"hits": list(range(size))} for size in sizes]
-    kept, text = fit_rows(rows, most, lambda cut: "abcd" * sum(len(r["hits"]) for r in cut))
-    count = sum(len(row["hits"]) for row in kept)
-    assert estimate_tokens(text) == count == min(most, sum(sizes))
-    assert [len(row["hits"]) + row.get("left_out", 0) for row in kept] == sizes
-    assert max((len(r["hits"]) for r in kept), default=0) - 1 <= min(
-        (len(r["hits"]) for r in kept if r.get("left_out")), default=99
-    )
+    asked = [{"query": f"tell the hour in city {at} " * 20} for at in range(20)]
+    shown = [f"npm:gone-{at}::{'x' * 300}" for at in range(200)]
+    given = {"requests": asked, "shown": shown, "max_tokens": most, "parameters": True}
+    async with world.client() as client:
+        found = await client.call_tool("find_tools", given)
+        one = await client.call_tool("find_tools", {**given, "requests": asked[:1]})
+        blocks = "<tool_assistant>tool: " + "get the hour " * 900 + "</tool_assistant>"
+        text = await client.call_tool("find_tools", {"text": blocks * 12, "max_tokens": most})
+    for each in (found, one, text):
+        assert estimate_tokens(said(each)) == each.structured_content["tokens"] <= most
+    told = found.structured_content
+    assert len(told["answers"]) + told["requests_left_out"] == 20
+    assert f"{told['requests_left_out']} requests left out: max_tokens" in said(found)
+    assert "no longer here: 200 of shown" in said(found)
+    assert sum(map(estimate_tokens, told.get("gone", ()))) <= most
+    assert len(one.structured_content["answers"]) == 1
 
 
 async def test_a_strategy_and_a_number_that_follows_the_scores_can_be_chosen(world: World) -> None:

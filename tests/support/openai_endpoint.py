@@ -21,7 +21,7 @@ class Say:
     refusal: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
-    raw: str | None = None
+    raw: str | bytes | None = None
     close: bool = False
     half: bool = False
     drip_s: float = 0.0
@@ -64,7 +64,8 @@ def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
             if say.close:
                 self.close_connection = True
                 return
-            payload = (say.raw if say.raw is not None else _payload(body, say)).encode()
+            said = say.raw if say.raw is not None else _payload(body, say)
+            payload = said if isinstance(said, bytes) else said.encode()
             self.send_response(say.status)
             for name, value in {"content-type": "application/json", **say.headers}.items():
                 self.send_header(name, value)

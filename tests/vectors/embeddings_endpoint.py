@@ -70,7 +70,8 @@ def embeddings_endpoint(script: Script | Sequence[Say] = (Say(),)) -> Iterator[E
                 self.close_connection = True
                 return
             said = vectors(body) if say.body is None else say.body
-            payload = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+            text = said if isinstance(said, str | bytes) else json.dumps(said)
+            payload = text if isinstance(text, bytes) else text.encode()
             self.send_response(say.status)
             for name, value in {"content-length": str(len(payload)), **say.headers}.items():
                 self.send_header(name, value)

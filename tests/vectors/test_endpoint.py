@@ -1,5 +1,6 @@
 """An OpenAI-compatible endpoint as an embedder, over real HTTP on loopback."""
 
+import gzip
 import json
 import traceback
 from pathlib import Path
@@ -113,6 +114,13 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         (Say({"data": [{"embedding": [1.0] * 9}]}), 1, "9 numbers, expected 8 as before"),
         (Say({"data": [{"embedding": [0.0] * 8}]}), 1, "norm 0.0"),
         (Say('{"data": [{"embedding": [NaN, 1, 1, 1, 1, 1, 1, 1]}]}'), 1, "norm nan"),
+        (Say('{"data": [{"embedding": [' + "9" * 401 + "]}]}"), 1, "expected one list of numbers"),
+        (Say("[" * 100_000), http.ATTEMPTS, "no JSON that can be read"),
+        (
+            Say(gzip.compress(bytes(40 << 20)), headers={"content-encoding": "gzip"}),
+            1,
+            "more than 16,777,216 bytes",
+        ),
     ],
 )
 def test_what_does_not_pass_is_one_clear_error(fault: Say, tries: int, why: str) -> None:
@@ -123,6 +131,16 @@ def test_what_does_not_pass_is_one_clear_error(fault: Say, tries: int, why: str)
     assert len(endpoint.asked) == tries
     assert KEY not in "".join(traceback.format_exception(caught.value))
     assert "\n" not in str(caught.value)
+
+
+def test_a_packed_answer_is_unpacked() -> None:
+    def pack(body: dict[str, Any], _: int) -> Say:
+        packed = gzip.compress(json.dumps(vectors(body)).encode())
+        return Say(packed, headers={"content-encoding": "gzip"})
+
+    with embeddings_endpoint(pack) as endpoint:
+        found = opened(endpoint.url, dim=8).embed(["a text"])
+    assert np.abs(found - expected(["a text"])).max() < 1e-6
 
 
 def test_an_answer_that_drips_is_not_waited_for() -> None:

@@ -21,6 +21,7 @@ T = TypeVar("T")
 BACKOFF_S = 0.5
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.
 _MOST_TOKENS = 2**31
+_MOST_BYTES = 8 << 20  # of an answer, decoded; JSON takes up to 25 times that in memory
 _OPTIONAL = ("response_format", "max_completion_tokens", "max_tokens", "seed", "temperature")
 
 
@@ -70,10 +71,11 @@ class Endpoint:
                 if dropped := _find_rejected(error, refused):
                     refused.add(dropped)
                     continue
-                kind, passing = _classify_error(error)
+                cause = _find_too_large(error) or error
+                kind, passing = _classify_error(cause)
                 if kind is None:
                     raise
-                raise self._make_failure(kind, passing, error, role) from error
+                raise self._make_failure(kind, passing, cause, role) from error
 
     def _open_client(self, role: Role) -> Any:
         """One client per event loop and endpoint: its connections belong to the loop."""
@@ -90,7 +92,7 @@ class Endpoint:
             key = secret or ("none" if role.base_url else None)
             named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
             connector = Connector(trusted=[urlsplit(named).hostname or ""])
-            transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS)
+            transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS, most_bytes=_MOST_BYTES)
             # A redirect would hand the conversation to whom nobody named.
             http = DefaultAsyncHttpxClient(transport=transport, follow_redirects=False)
             clients[place] = AsyncOpenAI(
@@ -199,7 +201,10 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 
-    unreadable = (openai.APIError, ValueError, AttributeError, RecursionError, OverflowError)
+    from warehouse.network.body import BodyTooLarge
+
+    broken = (ValueError, AttributeError, RecursionError, OverflowError, BodyTooLarge)
+    unreadable = (openai.APIError, *broken)
     if isinstance(error, (openai.APITimeoutError, TimeoutError)):
         return "timeout", True
     if isinstance(error, openai.APIConnectionError):
@@ -210,6 +215,13 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
         # HTML or half a JSON document under status 200: a proxy or a dying server.
         return "server_error", True
     return None, False
+
+
+def _find_too_large(error: Exception) -> Exception | None:
+    """The body that was too large, which the SDK tells as a lost connection."""
+    from warehouse.network.body import BodyTooLarge
+
+    return error.__cause__ if isinstance(error.__cause__, BodyTooLarge) else None
 
 
 def _may_be_paid(error: Exception) -> bool:

@@ -13,6 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
+from warehouse.network.body import ENCODINGS, bound_response
 from warehouse.network.egress import Connector, SyncConnector, is_loopback
 
 _LIMITS = httpx2.Limits(max_connections=10)
@@ -25,10 +26,19 @@ def make_tls_context() -> ssl.SSLContext:
 
 
 class AsyncTransport(httpx2.AsyncBaseTransport):
-    """Sends each request over a guarded connector, or through the environment's proxy."""
+    """Sends each request over a guarded connector, or through the environment's proxy.
 
-    def __init__(self, connector: Connector, limits: httpx2.Limits = _LIMITS) -> None:
-        self._connector, self._limits = connector, limits
+    most_bytes: of the body of an answer, decoded; reading more raises BodyTooLarge.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        limits: httpx2.Limits = _LIMITS,
+        *,
+        most_bytes: int | None = None,
+    ) -> None:
+        self._connector, self._limits, self._most_bytes = connector, limits, most_bytes
         self._pools: dict[str | None, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -37,7 +47,12 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
             self._pools[proxy] = self._open_pool(proxy)
-        return await self._pools[proxy].handle_async_request(request)
+        if self._most_bytes is None:
+            return await self._pools[proxy].handle_async_request(request)
+        request.headers["accept-encoding"] = ENCODINGS
+        return bound_response(
+            await self._pools[proxy].handle_async_request(request), self._most_bytes
+        )
 
     async def aclose(self) -> None:
         for pool in self._pools.values():
@@ -62,9 +77,15 @@ class Transport(httpx2.BaseTransport):
     """
 
     def __init__(
-        self, connector: SyncConnector, *, tls: ssl.SSLContext | None = None, proxy: str = ""
+        self,
+        connector: SyncConnector,
+        *,
+        tls: ssl.SSLContext | None = None,
+        proxy: str = "",
+        most_bytes: int | None = None,
     ) -> None:
         self._connector, self._tls, self._configured = connector, tls or make_tls_context(), proxy
+        self._most_bytes = most_bytes
         self._pools: dict[str | None, httpx2.HTTPTransport] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -73,7 +94,10 @@ class Transport(httpx2.BaseTransport):
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
             self._pools[proxy] = self._open_pool(proxy)
-        return self._pools[proxy].handle_request(request)
+        if self._most_bytes is None:
+            return self._pools[proxy].handle_request(request)
+        request.headers["accept-encoding"] = ENCODINGS
+        return bound_response(self._pools[proxy].handle_request(request), self._most_bytes)
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -94,14 +118,17 @@ def open_client(
     allow_loopback: bool = False,
     tls: ssl.SSLContext | None = None,
     proxy: str = "",
+    most_bytes: int | None = None,
     **options: Any,
 ) -> httpx2.Client:
     """A guarded client; every redirect that it follows is judged like the first address.
 
-    trusted: hosts that the operator named, at whatever address they are. options: httpx2.Client's.
+    trusted: hosts that the operator named, at whatever address they are. most_bytes: of an
+    answer's body, decoded. options: httpx2.Client's.
     """
     connector = SyncConnector(allow_loopback=allow_loopback, trusted=trusted)
-    return httpx2.Client(transport=Transport(connector, tls=tls, proxy=proxy), **options)
+    transport = Transport(connector, tls=tls, proxy=proxy, most_bytes=most_bytes)
+    return httpx2.Client(transport=transport, **options)
 
 
 def _find_proxy(url: httpx2.URL) -> str | None:

@@ -1,7 +1,6 @@
 """Polite, capped GETs that never leave the marketplace's own hosts."""
 
 import asyncio
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from assets.marketplaces.fetch.errors import (
 from assets.marketplaces.fetch.pacing import Pace
 from assets.marketplaces.fetch.payload import parse_json_object
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from warehouse.network.body import BodyReader, BodyTooLarge
 from warehouse.network.egress import Connector, PrivateAddress
 from warehouse.network.http import AsyncTransport
 from warehouse.network.retry_after import parse_retry_after
@@ -172,16 +172,15 @@ class Fetcher:
                 "wrong_type", url, f"content encoding {encoding!r}", "gzip or none", "report it"
             )
         cap, body = self.policy.max_body_bytes, bytearray()
-        inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        reader = BodyReader(encoding, cap)
         try:
-            async for chunk in response.aiter_raw():
-                body += inflate.decompress(chunk, cap + 1 - len(body)) if inflate else chunk
-                if len(body) > cap:
-                    raise make_too_large(url, f"more than {cap:,} bytes", cap)
-        except zlib.error as error:
+            async for part in response.aiter_raw():
+                body += reader.read(part)
+            reader.finish()
+        except BodyTooLarge as error:
+            raise make_too_large(url, str(error), cap) from error
+        except httpx2.DecodingError as error:
             raise make_broken_gzip(url, str(error)) from error
-        if inflate is not None and not inflate.eof:
-            raise make_broken_gzip(url, f"cut after {len(body):,} bytes")
         return bytes(body)
 
 

@@ -112,7 +112,7 @@ class EndpointEncoder:
             given = list(said["data"])
             by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(given)}
             rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._describe_unusable(
                 f"no list of vectors ({type(error).__name__}: {error})"
             ) from None

@@ -12,7 +12,7 @@ from warehouse.network.retry_after import parse_retry_after
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 _LONGEST_WAIT_S = 60.0  # an endpoint that asks for more is left alone, and the user is told
-_MOST_BYTES = 64 << 20  # a batch of 64 vectors of 4,096 numbers is 6 MB
+_MOST_BYTES = 16 << 20  # decoded; a batch of 64 vectors of 8,192 numbers is 12 MB
 _LATER = "run again later: vectors already stored are kept"
 _LOST = "check base_url (it ends before /embeddings) and the model's name"
 _HINTS = {
@@ -45,7 +45,10 @@ class Wire:
         # Redirects are not followed: they could take the key to another host.
         headers = {"authorization": f"Bearer {key}"} if key else None
         self._client = open_client(
-            trusted=[httpx2.URL(base_url).host], headers=headers, timeout=timeout_s
+            trusted=[httpx2.URL(base_url).host],
+            headers=headers,
+            timeout=timeout_s,
+            most_bytes=_MOST_BYTES,
         )
 
     def ask(self, model: str, texts: Sequence[str]) -> Any:
@@ -72,11 +75,15 @@ class Wire:
     def _send_once(self, body: dict[str, Any]) -> Any:
         import httpx2
 
+        from warehouse.network.body import BodyTooLarge
+
         try:
             with self._client.stream("POST", self._url, json=body) as answer:
                 said = self._read_answer(answer)
         except httpx2.TimeoutException:
             raise self._is_late() from None
+        except BodyTooLarge as error:
+            raise _Refused(str(error), "ask another endpoint") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             hint = "start the endpoint, or correct base_url"
             raise _Refused(f"{type(error).__name__} ({error})", hint, True) from None
@@ -85,8 +92,8 @@ class Wire:
             raise _build_refusal(answer.status_code, said[:400].decode(errors="replace"), told)
         try:
             return json.loads(said)
-        except ValueError:
-            found = f"status 200 with no JSON ({said[:80]!r})"
+        except (ValueError, RecursionError):
+            found = f"status 200 with no JSON that can be read ({said[:80]!r})"
             hint = "check that base_url ends where /embeddings begins"
             raise _Refused(found, hint, True) from None
 
@@ -95,8 +102,6 @@ class Wire:
         began, body = time.monotonic(), bytearray()
         for part in answer.iter_bytes():
             body += part
-            if len(body) > _MOST_BYTES:
-                raise _Refused(f"more than {_MOST_BYTES} bytes", "ask another endpoint")
             if time.monotonic() - began > self._timeout_s:
                 raise self._is_late()
         return bytes(body)

@@ -1,8 +1,10 @@
 """A turn with tools: paid once, read tolerantly, refused clearly."""
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +82,10 @@ def answer_with(**changed: Any) -> Say:
         answer_with(usage={"prompt_tokens": -1_000_000}),
         answer_with(usage={"completion_tokens": "many"}),
         Say(raw="[" * 100_000),
+        Say(raw=gzip.compress(bytes(60 << 20)), headers={"content-encoding": "gzip"}),
+        Say(raw=b"[" + b" " * (9 << 20)),
     ],
-    ids=["too many", "infinite", "negative", "words", "deep"],
+    ids=["too many", "infinite", "negative", "words", "deep", "packed", "long"],
 )
 async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     ledger: Ledger, say: Say
@@ -91,6 +95,24 @@ async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     assert found.value.kind == "server_error"
     assert ledger.spent() > 0, "it may have been billed"
     assert len(ledger.list_unknown()) >= 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(
+    ledger: Ledger, encoding: str
+) -> None:
+    pack = gzip.compress if encoding == "gzip" else zlib.compress
+    headers = {"content-encoding": encoding}
+    raw = calling(content="Noon.").raw
+    assert isinstance(raw, str)
+    sound = Say(raw=pack(raw.encode()), headers=headers)
+    with openai_endpoint([sound]) as at:
+        assert (await said(at, ledger)).text == "Noon."
+    with (
+        openai_endpoint([Say(raw=pack(bytes(60 << 20)), headers=headers)]) as at,
+        pytest.raises(LLMError, match="more than 8,388,608 bytes"),
+    ):
+        await said(at, ledger, (TOOL, TOOL))
 
 
 async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger: Ledger) -> None:

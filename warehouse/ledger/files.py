@@ -90,7 +90,7 @@ def held_by_database(db: sqlite3.Connection) -> Replayed:
         held.budgets[row["scope"]] = row["limit_usd"]
     for row in _read_rows(db, "runs", "scope"):
         held.runs[(row["scope"], row["number"])] = row
-    _own_every_effect(held)
+    held.number_attempts()
     return held
 
 
@@ -109,20 +109,3 @@ def _read_rows(db: sqlite3.Connection, table: str, key: str) -> Iterator[dict[st
             return
         except sqlite3.DatabaseError:
             continue
-
-
-def _own_every_effect(held: Replayed) -> None:
-    """An effect whose attempt could not be read gets one that cost nothing."""
-    owned = {(row["key"], row.get("finished_at")) for row in held.attempts.values()}
-    following = max(held.attempts, default=0) + 1
-    for effect in held.effects.values():
-        if (effect["key"], effect["finished_at"]) in owned:
-            continue
-        at = effect["finished_at"]
-        held.attempts[following] = {
-            "id": following, "key": effect["key"], "stage": effect["stage"], "partition": "_",
-            "run_id": "-", "started_at": at, "finished_at": at, "scope": "usd",
-            "reserved_usd": 0.0, "model": "", "prompt_tokens": 0, "completion_tokens": 0,
-            "usd": 0.0, "status": "done",
-        }  # fmt: skip
-        following += 1

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,18 @@ class Replayed:
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    # Attempts whose id another key has: a database from a backup gives the numbers after it again.
+    displaced: list[dict[str, Any]] = field(default_factory=list)
     torn: int = 0
 
     def apply(self, kind: str, row: dict[str, Any]) -> None:
         """One event more. Raises KeyError for the end of an attempt that never began."""
         if kind == "done":
-            self.attempts[row["id"]] = {**row, "status": "done"}
+            self._put_attempt({**row, "status": "done"})
             if row["blob"]:
                 self.effects[row["key"]] = _pick_columns(row, EFFECT)
         elif kind == "started":
-            self.attempts[row["id"]] = {**row, "status": kind}
+            self._put_attempt({**row, "status": kind})
         elif kind in ("unknown", "failed"):
             attempt = self.attempts[row["id"]]
             if attempt["status"] == "done":
@@ -71,6 +74,34 @@ class Replayed:
             self.budgets[row["scope"]] = row["usd"]
         elif kind == "run":
             self.runs[(row["scope"], row["number"])] = row
+
+    def _put_attempt(self, row: dict[str, Any]) -> None:
+        known = self.attempts.get(row["id"], row)
+        if known["key"] != row["key"]:
+            self.displaced.append(known)
+        self.attempts[row["id"]] = row
+
+    def number_attempts(self) -> None:
+        """Gives each displaced attempt an id of its own, and each effect without an attempt one
+        that cost nothing."""
+        free = (number for number in count(1) if number not in self.attempts)
+        known = {(row["key"], row["started_at"]) for row in self.attempts.values()}
+        for row in self.displaced:
+            if (row["key"], row["started_at"]) not in known:  # else a rebuild was killed
+                number = next(free)
+                self.attempts[number] = {**row, "id": number}
+        self.displaced.clear()
+        owned = {(row["key"], row.get("finished_at")) for row in self.attempts.values()}
+        for effect in self.effects.values():
+            if (effect["key"], at := effect["finished_at"]) in owned:
+                continue
+            number = next(free)
+            self.attempts[number] = {
+                "id": number, "key": effect["key"], "stage": effect["stage"], "partition": "_",
+                "run_id": "-", "started_at": at, "finished_at": at, "scope": "usd",
+                "reserved_usd": 0.0, "model": "", "prompt_tokens": 0, "completion_tokens": 0,
+                "usd": 0.0, "status": "done",
+            }  # fmt: skip
 
 
 def replay_journal(path: Path) -> Replayed:

@@ -117,19 +117,23 @@ def _read_database(path: Path) -> tuple[Replayed, str]:
 
 
 def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
-    """What either holds; where both know an attempt, `done` is more than under way."""
+    """What either holds; where both know an attempt, `done` is more than under way, and where one
+    id has two keys, both are kept."""
     held = Replayed(torn=journal.torn)
     for side in (database, journal):
-        for number, attempt in side.attempts.items():
-            known = held.attempts.get(number)
-            if known is None or known["status"] != "done":
-                held.attempts[number] = attempt
+        for attempt in (*side.attempts.values(), *side.displaced):
+            known = held.attempts.get(attempt["id"])
+            if known is not None and known["key"] != attempt["key"]:
+                held.displaced.append(attempt)
+            elif known is None or known["status"] != "done":
+                held.attempts[attempt["id"]] = attempt
         for key, effect in side.effects.items():
             known = held.effects.get(key)
             if known is None or effect["finished_at"] > known["finished_at"]:
                 held.effects[key] = effect
         held.budgets.update(side.budgets)
         held.runs.update(side.runs)
+    held.number_attempts()
     return held
 
 

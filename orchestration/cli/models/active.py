@@ -15,6 +15,7 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
+    from assets.servers.calls.log import Outcomes
     from serving.agent.episode import AgentLimits, AgentRun
     from serving.router import ServedRouter
     from warehouse.llm.chat import Chat
@@ -48,6 +49,7 @@ def agent(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
+    from assets.servers.calls.log import Outcomes
     from assets.vectors.encoders.hub import allow_embedder
     from serving.agent.episode import AgentLimits
     from serving.agent.report import describe_run, write_lines
@@ -58,11 +60,13 @@ def agent(
     settings = load_settings()
     role = resolve_role(settings, model)
     allow_embedder(settings.embedder.model)
-    router = ServedRouter(place or settings.home_path(), open_checked())
+    where = place or settings.home_path()
+    router = ServedRouter(where, open_checked())
     index = router.current().index.version
     limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
     options = {"example": example, "strategy": strategy}
-    made = asyncio.run(_run_task(settings, task, role, router, limits, options, run))
+    outcomes = Outcomes(where) if run else None
+    made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
     told = {"task": task, **who, "index": index, **describe_run(made)}
     if as_json:
@@ -104,9 +108,10 @@ async def _run_task(
     router: "ServedRouter",
     limits: "AgentLimits",
     options: dict[str, Any],
-    run: bool,
+    outcomes: "Outcomes | None",
 ) -> "AgentRun":
-    from assets.servers.calls.log import Outcomes
+    """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
+    where it only plans."""
     from serving.agent.calls import make_runner
     from serving.agent.loop import run_agent
     from serving.agent.offline import OfflineSpeaker
@@ -114,13 +119,13 @@ async def _run_task(
     from serving.meta.context import Desk
     from training.evaluation.predictors.slot_copy import copy_slots
 
-    caller = make_caller(settings, router, 0) if run and settings.serve.calls.enabled else None
+    calls = outcomes is not None and settings.serve.calls.enabled
+    caller = make_caller(settings, router, 0) if calls else None
     chat = open_chat(settings, role) if role else None
     runner = None
-    if run:
+    if outcomes is not None:
         policy = derive_policy(MetaPolicy, settings.serve.calls)
-        place = Outcomes(settings.home_path())
-        runner = make_runner(Desk(router, caller, policy, place), policy.local)
+        runner = make_runner(Desk(router, caller, policy, outcomes), policy.local)
     try:
         speaker = chat or OfflineSpeaker(copy_slots)
         return await run_agent(

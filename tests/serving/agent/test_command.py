@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,14 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
 
 
 def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
-    told = ("agent", "tell the time in a city", "--index", index, "--run", "--json")
+    own = shutil.copytree(index, tmp_path / "own")
+    told = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
     made = json.loads(run(*told)[1])
     assert made["calls"][0]["status"] == "refused"
     assert "without a way to run this server" in made["calls"][0]["shown"]
-    (line,) = (tmp_path / "home" / "outcomes").glob("*.jsonl")
+    (line,) = (own / "outcomes").glob("*.jsonl")
     assert json.loads(line.read_text())["error_kind"] == "no_recipe"
+    assert not (tmp_path / "home").exists(), "only an index was named"
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,30 @@ def test_what_was_received_stays_received_whatever_is_said_later(tmp_path: Path,
     assert check(path, blobs).healthy
 
 
+def test_one_id_for_two_keys_is_two_attempts_after_a_rebuild(tmp_path: Path) -> None:
+    lived_in(tmp_path).close()
+    path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
+    lines = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
+    first = next(row for row in lines if row["is"] == "done" and row["usd"])
+    twin = {**first, "key": "twin", "finished_at": first["finished_at"] + 1}
+    silent = next(row for row in lines if row["is"] == "started" and row["key"] == "silent")
+    waits = {**silent, "key": "waits", "id": twin["id"], "reserved_usd": 0.01}
+    with journal_of(path).open("ab") as file:
+        for row in (twin, waits, {"is": "unknown", "id": waits["id"]}):
+            file.write(b"\n" + json.dumps(row).encode())
+    before = check(path, blobs)
+    assert (before.healthy, before.only_in_journal) == (False, 1)
+    assert rebuild_ledger(path, blobs).healthy
+    garbage(tmp_path)
+    found = rebuild_ledger(path, blobs)
+    assert (found.healthy, found.effects, found.unknown) == (True, 5, 2)
+    assert found.paid_usd == before.paid_usd == pytest.approx(4 * 0.04 + 0.02)
+    ledger = open_ledger(tmp_path)
+    assert ledger.seen("twin") == ledger.seen(first["key"]) == b"paid"
+    assert sorted(attempt.key for attempt in ledger.list_unknown()) == ["silent", "waits"]
+    ledger.close()
+
+
 def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
     for n in range(400):

@@ -18,6 +18,7 @@ _TYPES = {
 }
 _MOST = 200  # parameters of one tool
 _LONGEST = 4_000  # characters of a description
+_LONGEST_NAME = 300
 
 
 def make_schema(parameters: Any) -> dict[str, Any]:
@@ -30,7 +31,8 @@ def make_schema(parameters: Any) -> dict[str, Any]:
         return {"type": "object"}
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for name, told in list(parameters.items())[:_MOST]:
+    short = [pair for pair in parameters.items() if len(str(pair[0])) <= _LONGEST_NAME]
+    for name, told in short[:_MOST]:
         properties[str(name)], optional = _read_parameter(told)
         required += [] if optional else [str(name)]
     return {"type": "object", "properties": properties, "required": required}

@@ -9,7 +9,7 @@ The published one (308 servers, 2,797 tools, vectors of 3,072 numbers) is 333 MB
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,21 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.scan import HIGH, scan_list
+from serving.mcp_zero.json_text import JsonText
 from serving.mcp_zero.parameters import make_schema
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.redact import redact
 from warehouse.user_files import read_text
 
-_MOST_SERVERS, MOST_TOOLS = 100_000, 1_000  # of a file, of a server
+_MOST_SERVERS, _MOST_TOOLS = 100_000, 1_000  # of a file, of a server
+_MOST_IN_ALL = 200_000  # tools of a file; searches were measured to 100,000
+_MOST_SCANNED = 50_000_000  # characters of all; the scan takes 1.5 s for a million
 _WIDEST = 8_192  # numbers of a vector
 _NAME, _TEXT = 300, 20_000  # characters
+_MEMBERS = (
+    *("server_name", "server_description", "server_summary", "embedder"),
+    *("description_embedding", "summary_embedding"),
+)
 _SHAPE = 'expected a JSON list of {"server_name", "server_description", "tools"}'
 
 Vector = np.ndarray
@@ -68,13 +75,8 @@ def read_dataset(path: Path) -> Dataset:
     like an attack is left out. Raises UnusableInput where nothing of it is usable."""
     out = Dataset()
     names: Counter[str] = Counter()  # how many servers of each name were read
-    for number, raw in enumerate(_iterate_servers(read_text(path), path), 1):
-        if number > _MOST_SERVERS:
-            raise UnusableInput(f"{path}: more than {_MOST_SERVERS:,} servers; split the file")
-        where = f"server {number}"
-        entry = _read_server(raw, where, out)
-        if entry is None:
-            continue
+    for where, entry in _read_entries(path, out):
+        _drop_alarming(entry, where, out)
         if not entry.tools:
             out.skipped.append(f"{where}: {entry.name!r} has no usable tool")
             continue
@@ -91,66 +93,75 @@ def read_dataset(path: Path) -> Dataset:
     return out
 
 
-def _iterate_servers(text: str, path: Path) -> Iterator[Any]:
-    """The elements of a JSON list, one decoded at a time: as a whole, its numbers would take some
-    ten times the file."""
-    decoder, at = json.JSONDecoder(), _skip_blanks(text, 0)
-    if text[at : at + 1] != "[":
-        raise UnusableInput(f"{path}: it starts with {text[at : at + 20]!r}; {_SHAPE}")
-    at, number = _skip_blanks(text, at + 1), 0
-    while text[at : at + 1] != "]":
-        number += 1
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            told = " ".join(str(error).split())[:120]
-            raise UnusableInput(f"{path}: server {number} is not JSON ({told})") from None
-        yield value
-        at = _skip_blanks(text, at)
-        if text[at : at + 1] == ",":
-            at = _skip_blanks(text, at + 1)
-        elif text[at : at + 1] != "]":
-            raise UnusableInput(f"{path}: the list breaks off after server {number}; {_SHAPE}")
+def _read_entries(path: Path, out: Dataset) -> list[tuple[str, Entry]]:
+    """Every server with where it stands, none of it scanned. Raises UnusableInput."""
+    entries: list[tuple[str, Entry]] = []
+    tools = characters = 0
+    text = JsonText(read_text(path), path)
+    if text.peek() != "[":
+        raise UnusableInput(f"{path}: it starts with {text.preview()}; {_SHAPE}")
+    for number, where in enumerate(text.iterate_list("server"), 1):
+        _require_most(path, number, _MOST_SERVERS, "servers")
+        entry = _read_server(text, where, path, out)
+        if entry is None:
+            continue
+        tools += len(entry.tools)
+        characters += len(json.dumps(entry.tools, ensure_ascii=False))
+        characters += len(entry.description) + len(entry.summary)
+        _require_most(path, tools, _MOST_IN_ALL, "tools")
+        _require_most(path, characters, _MOST_SCANNED, "characters of tools and servers")
+        entries.append((where, entry))
+    return entries
 
 
-def _skip_blanks(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n":
-        at += 1
-    return at
+def _require_most(path: Path, found: int, most: int, what: str) -> None:
+    """Raises UnusableInput where there are more."""
+    if found > most:
+        raise UnusableInput(f"{path}: more than {most:,} {what}, the most there is; split the file")
 
 
-def _read_server(raw: Any, where: str, out: Dataset) -> Entry | None:
-    if not isinstance(raw, Mapping):
-        out.skipped.append(f"{where}: {type(raw).__name__}, expected an object")
+def _read_server(text: JsonText, where: str, path: Path, out: Dataset) -> Entry | None:
+    if text.peek() != "{":
+        out.skipped.append(f"{where}: {type(text.take(where)).__name__}, expected an object")
         return None
-    name = _read_text(raw.get("server_name"), _NAME)
-    if not name:
+    raw: dict[str, Any] = {}
+    entry, known = Entry("", "", "", tools=[]), set[str]()
+    for member in text.iterate_members(where):
+        if member == "tools" and text.peek() == "[":
+            for number, tool in enumerate(text.iterate_list(f"{where}, tool"), 1):
+                _require_most(path, number, _MOST_TOOLS, f"tools in {where}")
+                _add_tool(entry, known, text.take(tool), tool, out)
+        else:
+            value = text.take(f"{where}: {member[:40]}")
+            raw |= {member: value} if member in _MEMBERS else {}
+    entry.name = _read_text(raw.get("server_name"), _NAME)
+    if not entry.name:
         out.skipped.append(f"{where}: no server_name")
         return None
     _note_embedder(raw, where, out)
-    texts = [_read_text(raw.get(f"server_{part}"), _TEXT) for part in ("description", "summary")]
-    entry = Entry(name, *texts, tools=[])
+    entry.description, entry.summary = (
+        _read_text(raw.get(f"server_{part}"), _TEXT) for part in ("description", "summary")
+    )
     for part in ("description", "summary"):
         vector = _read_vector(raw.get(f"{part}_embedding"), f"{where}: {part}_embedding", out)
         if vector is not None:
             entry.vectors[part] = vector
-    listed = raw.get("tools")
-    listed = listed if isinstance(listed, list) else []
-    if len(listed) > MOST_TOOLS:
-        out.skipped.append(f"{where}: {len(listed):,} tools, the first {MOST_TOOLS:,} are read")
-    for place, tool in enumerate(listed[:MOST_TOOLS], 1):
-        _add_tool(entry, tool, f"{where}, tool {place}", out)
-    _drop_alarming(entry, where, out)
     return entry
 
 
-def _add_tool(entry: Entry, tool: Any, where: str, out: Dataset) -> None:
+def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset) -> None:
     raw = tool if isinstance(tool, Mapping) else {}
     name = _read_text(raw.get("name"), _NAME)
-    if not name or name in entry.tool_vectors or any(one["name"] == name for one in entry.tools):
+    if not name or name in known:
         out.skipped.append(f"{where}: {'no name' if not name else f'{name!r} was there before'}")
         return
-    about, schema = _read_text(raw.get("description"), _TEXT), make_schema(raw.get("parameter"))
+    known.add(name)
+    said = raw.get("description")
+    if isinstance(said, str) and len(said) > _TEXT:
+        out.skipped.append(
+            f"{where}: a description of {len(said):,} characters; {_TEXT:,} are kept"
+        )
+    about, schema = _read_text(said, _TEXT), make_schema(raw.get("parameter"))
     entry.tools.append({"name": name, "description": about, "inputSchema": schema})
     vector = _read_vector(raw.get("description_embedding"), f"{where}: description_embedding", out)
     if vector is not None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import UNVERIFIED, Source
+from serving.mcp_zero import read
 from serving.mcp_zero.load import load_dataset
 from serving.mcp_zero.parameters import make_schema, write_parameters
 from serving.mcp_zero.read import read_dataset
@@ -138,6 +139,47 @@ def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str, why: str) -
         read_dataset(write(tmp_path, text))
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [('[{"server_name":"a","tools":[' + "[]," * 1_500 + "[]]}]", "more than 1,000 tools in server"),
+     (json.dumps([server("a", 0, tool("t", 1, description_embedding=[1] * 1_000_000))]),
+      "server 1, tool 1 has no JSON value within 2,000,000 characters"),
+     ('[{"server_name":"a","server_description":"' + "x" * 2_000_001 + '"}]',
+      "server 1: server_description has no JSON value within"),
+     ("[" + "7," * 100_000 + "7]", "more than 100,000 servers"),
+     ('[{"server_name" "a"}]', "expected a name and a colon"),
+     ('[{"server_name": "a" "tools"}]', "breaks off after 'server_name'")],
+    ids=["tools", "a tool", "a description", "servers", "colon", "comma"],
+)  # fmt: skip
+def test_what_is_beyond_a_bound_is_one_error_that_names_it(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    with pytest.raises(UnusableInput, match=why):
+        read_dataset(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("_MOST_IN_ALL", "more than 2 tools, the most"), ("_MOST_SCANNED", "more than 2 characters")],
+)
+def test_all_of_a_file_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    monkeypatch.setattr(read, name, 2)
+    with pytest.raises(UnusableInput, match=why):
+        read_dataset(write(tmp_path, FILE))
+
+
+def test_a_description_that_is_cut_is_told(tmp_path: Path) -> None:
+    long = tool("t", 1, description="A word. " * 4_000, parameter={"p" * 301: "x", "q": "y"})
+    found = read_dataset(write(tmp_path, [server("a", 0, long)]))
+    assert found.skipped == [
+        "server 1, tool 1: a description of 32,000 characters; 20,000 are kept"
+    ]
+    assert len(found.servers[0].tools[0]["description"]) <= 20_000
+    assert list(found.servers[0].tools[0]["inputSchema"]["properties"]) == ["q"]
 
 
 def test_hostile_entries_are_left_out_and_named(tmp_path: Path) -> None:

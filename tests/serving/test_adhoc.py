@@ -217,6 +217,8 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
         (("search", "--index", "{at}", "x", "--strategy", "best"), 2, "known: ours"),
         (("search", "--index", "{at}/none", "x"), 1, "toolmill index SERVERS.jsonl --out DIR"),
         (("search", "--index", "{at}", "--queries", "{at}/none"), 2, "No such file"),
+        (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
+        (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),
         (("search", "--index", "{at}", "x", "--retriever", "{at}"), 1, "no LoRA adapter"),
         (("index", "{at}/none", "--out", "{at}/new"), 2, "No such file"),
         (("index", "{at}/source.json.zst", "--out", "{at}/new"), 2, "not UTF-8"),
@@ -228,6 +230,7 @@ def test_bad_input_is_one_error_that_names_the_mend(
     index: Path, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
     (index / "q").write_text('{"name": "nobody"}\n')
+    (index / "empty").write_text("\n")
     found = run(*(part.replace("{at}", str(index)) for part in arguments))
     assert found[0] == code, found
     assert told in found[2], found

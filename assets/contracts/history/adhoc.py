@@ -11,7 +11,7 @@ from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
 _CAP = 64 * 1024 * 1024
-_FIX = 'give a saved tools/list result: {"tools": [...]} or the bare list'
+_FIX = 'give a saved tools/list result: {"tools": [...]}, the bare list or one tool'
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,16 @@ def diff_files(old: Path, new: Path) -> Difference:
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
-    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, or of a bare list."""
+    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, of a bare list, or the
+    one tool that a file holds."""
     try:
         value = parse_json(read_text(path, _CAP), path)
     except UnusableInput as error:
         raise UnusableInput(f"{error}; {_FIX}") from error
     if isinstance(value, dict) and isinstance(value.get("result"), dict):
         value = value["result"]
+    if isinstance(value, dict) and "inputSchema" in value:
+        return [value]
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
         raise _build_unreadable(path, "no list of tools in it")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.scan import HIGH, scan_list
 
-MOST_TOOLS, _MOST_PARAMETERS = 200, 60
+MOST_TOOLS, MOST_PARAMETERS = 200, 60
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 
 
@@ -26,7 +26,7 @@ class ReadmeTool(BaseModel):
 
     name: str = Field(min_length=1, max_length=120)
     description: str = Field(default="", max_length=4_000)
-    parameters: list[ReadmeParameter] = Field(default_factory=list, max_length=_MOST_PARAMETERS)
+    parameters: list[ReadmeParameter] = Field(default_factory=list, max_length=MOST_PARAMETERS)
 
 
 class ReadmeTools(BaseModel):

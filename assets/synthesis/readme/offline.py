@@ -3,14 +3,24 @@
 import re
 from collections.abc import Iterator
 
-from assets.synthesis.readme.answer import MOST_TOOLS, ReadmeParameter, ReadmeTool, ReadmeTools
+from assets.synthesis.readme.answer import (
+    MOST_PARAMETERS,
+    MOST_TOOLS,
+    ReadmeParameter,
+    ReadmeTool,
+    ReadmeTools,
+)
 
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
 _ABOUT_TOOLS = re.compile(r"\b(tools?|functions)\b", re.IGNORECASE)
 _ITEM = re.compile(r"(\s{0,12})(?:[-*+]|\d{1,3}[.)])\s+(.{1,3000})$")
 _ROW = re.compile(r"\s{0,3}\|(.{1,3000})\|\s*$")
 _NAMED = re.compile(
-    r"(?:\*\*|__)?`([^`\s]{2,80})`(?:\*\*|__)?|(?:\*\*|__)([^*_\s`][^*\s`]{1,79}?)(?:\*\*|__)"
+    r"(?:\*\*|__)?`([^`\s(]{2,80})(\([^`]{0,300})?`(?:\*\*|__)?"
+    r"|(?:\*\*|__)([^*_\s`(][^*\s`(]{1,79}?)(\([^*`]{0,300}?)?(?:\*\*|__)"
+)
+_ARGUMENT = re.compile(
+    r"\s{0,9}([A-Za-z_][\w\-]{0,79})(\?)?\s{0,9}(?::\s{0,9}(\w+))?[^=]{0,99}(=)?"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.\-/]{1,79}")
 _KIND = re.compile(
@@ -36,7 +46,7 @@ def read_tools(readme: str) -> ReadmeTools:
         if heading := _HEADING.match(line):
             depth, title = len(heading[1]), heading[2].rstrip(" \t#")[:200]
             if level and depth > level and (name := _read_name(title, bare=True)):
-                last, indent = _add(found, name[0], name[1]), -1
+                last, indent = _add(found, *name), -1
             elif _ABOUT_TOOLS.search(title):
                 level, last = depth, None
             elif depth <= level:
@@ -47,7 +57,7 @@ def read_tools(readme: str) -> ReadmeTools:
         if row := _ROW.match(line):
             cells = [cell.strip() for cell in row[1].split("|")]
             if name := _read_name(cells[0]):
-                last = _add(found, name[0], cells[1] if len(cells) > 1 else "")
+                last = _add(found, name[0], cells[1] if len(cells) > 1 else "", name[2])
                 indent = 0
             continue
         if item := _ITEM.match(line):
@@ -55,7 +65,7 @@ def read_tools(readme: str) -> ReadmeTools:
             if last is not None and deep > indent:
                 _add_parameter(last, item[2])
             elif name := _read_name(item[2]):
-                last, indent = _add(found, name[0], name[1]), deep
+                last, indent = _add(found, *name), deep
             continue
         if last is not None and not last.description and line.strip() and not line.startswith("|"):
             last.description = line.strip()[:2_000]
@@ -72,21 +82,39 @@ def _iterate_prose(readme: str) -> Iterator[str]:
             yield line[:4_000]
 
 
-def _read_name(text: str, *, bare: bool = False) -> tuple[str, str] | None:
-    """(name, what follows) of a text that begins with a tool's name; `bare`: without any mark."""
+def _read_name(text: str, *, bare: bool = False) -> tuple[str, str, str] | None:
+    """(name, what follows, arguments of its signature) of a text that begins with a tool's name;
+    `bare`: without any mark."""
     found = _NAMED.match(text)
-    name = (found[1] or found[2]) if found else ""
+    name = (found[1] or found[3]) if found else ""
+    signature = (found[2] or found[4] or "") if found else ""
     rest = text[found.end() :] if found else ""
     if not found and bare and _IDENTIFIER.fullmatch(text) and re.search(r"[_\-.]", text):
         name = text
-    name = name.split("(")[0].strip(":")
+    name = name.strip(":")
     if not _IDENTIFIER.fullmatch(name):
         return None
-    return name, re.sub(r"^\([^()]{0,200}\)", "", rest).strip(_SEPARATOR)
+    return name, re.sub(r"^\([^()]{0,200}\)", "", rest).strip(_SEPARATOR), signature.strip("():")
 
 
-def _add(found: dict[str, ReadmeTool], name: str, about: str) -> ReadmeTool:
-    return found.setdefault(name, ReadmeTool(name=name, description=about[:2_000]))
+def _add(found: dict[str, ReadmeTool], name: str, about: str, signature: str) -> ReadmeTool:
+    if name not in found:
+        arguments = [_ARGUMENT.match(one) for one in signature.split(",")]
+        parameters = {
+            one[1]: ReadmeParameter(
+                name=one[1], type=_read_kind(one[3] or ""), required=not (one[2] or one[4])
+            )
+            for one in arguments
+            if one
+        }
+        made = list(parameters.values())[:MOST_PARAMETERS]
+        found[name] = ReadmeTool(name=name, description=about[:2_000], parameters=made)
+    return found[name]
+
+
+def _read_kind(word: str) -> str:
+    kind = _KIND.match(word.lower())
+    return _KINDS.get(kind[1], kind[1]) if kind else ""
 
 
 def _add_parameter(tool: ReadmeTool, text: str) -> None:
@@ -94,19 +122,22 @@ def _add_parameter(tool: ReadmeTool, text: str) -> None:
     if _LABELS.match(text.strip("*_ ")) or _OUTPUT.match(text):
         return
     name = _read_name(text)
-    known = {one.name for one in tool.parameters}
-    if name is None or name[0] in known or len(tool.parameters) >= 60:
+    if name is None:
+        return
+    known = {one.name: place for place, one in enumerate(tool.parameters)}
+    place = known.get(name[0], len(tool.parameters))
+    signed = tool.parameters[place] if name[0] in known else ReadmeParameter(name=name[0])
+    if place >= MOST_PARAMETERS or signed.description:
         return
     rest = text[text.index(name[0]) + len(name[0]) :].lstrip("`*_")
     kind = _KIND.match(rest)
-    word = kind[1].lower() if kind else ""
     optional = "optional" in rest.lower()[:120]
     about = rest[kind.end() :] if kind else rest
-    tool.parameters.append(
+    tool.parameters[place : place + 1] = [
         ReadmeParameter(
             name=name[0],
-            type=_KINDS.get(word, word),
-            required=not optional,
+            type=_read_kind(kind[1]) if kind else signed.type,
+            required=signed.required and not optional,
             description=about.strip(_SEPARATOR + ")(")[:2_000],
         )
-    )
+    ]

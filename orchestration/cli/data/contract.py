@@ -24,7 +24,7 @@ def contract() -> None:
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="a saved tools/list result, or its bare list")],
+    old: Annotated[Path, typer.Argument(help="a tools/list result, its bare list or one tool")],
     new: Annotated[Path, typer.Argument(help="the same server's later one")],
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:

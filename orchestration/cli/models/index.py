@@ -136,6 +136,8 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
                 f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"
             )
         found.append(said)
+    if not found:
+        raise UnusableInput(f"{path}: no row in it; give one question a line")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import EscapedLines, print_json
+from orchestration.cli.terminal import EscapedLines, fail, print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
@@ -51,8 +51,12 @@ def serve(
     from serving.meta.access.policy import MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
+    from serving.meta.tools.listing import find_unused_pins
     from serving.router import ServedRouter
 
+    for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
+        if value is not None and not http:
+            fail(f"{name} goes with --http; without it, one client is served over stdio", 2)
     settings = load_settings()
     asked = settings.serve.calls
     log = logging.StreamHandler()
@@ -64,7 +68,9 @@ def serve(
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where)
-    router.current()  # a place without an index is told now, not to the first client
+    index = router.current().index  # a place without one is told now, not to the first client
+    for pattern in find_unused_pins(index, policy.pinned):
+        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
     runs_tools = asked.enabled if calls is None else calls
     tokens_known = len(listening.tokens) if listening else 0
     caller = make_caller(settings, router, tokens_known) if runs_tools else None

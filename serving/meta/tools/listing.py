@@ -1,6 +1,6 @@
 """What `tools/list` shows: our four tools, described by the index in use, and pinned tools flat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, RE
 from serving.meta.untrusted_text import escape_exact, quote_text, show_line
 
 if TYPE_CHECKING:
-    from serving.index.model import Tool
+    from serving.index.model import Index, Tool
     from serving.meta.context import Seen
     from serving.router import Router
 
@@ -92,6 +92,14 @@ def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> 
         }
     found = {at for at in found if not tools[at].unverified}
     return sorted(found, key=lambda at: tools[at].tool_id)[:MOST_PINNED]
+
+
+def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
+    """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
+    ids = [tool.tool_id for tool in index.tools if not tool.unverified]
+    return [
+        one for one in patterns if not any(name == one or fnmatchcase(name, one) for name in ids)
+    ]
 
 
 def list_tools(listed: Listed, calls: bool) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from assets.marketplaces.server_json.document import make_server_listing
 from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
 from serving.meta.index_summary import IndexSummary, reword_name, summarise_index, write_summary
-from serving.meta.tools.listing import MOST_PINNED
+from serving.meta.tools.listing import MOST_PINNED, find_unused_pins
 from tests.serving.meta_world import ERAS, WORLD, World, opened, publish, row, said
 from tests.support.paths import ROOT
 from warehouse.llm.chat import write_wire_name
@@ -45,6 +45,15 @@ def test_an_index_is_described_by_categories_and_names_that_are_requests(tmp_pat
     assert told.startswith(" They are for ")
     assert "Requests could be: " in told
     assert write_summary(IndexSummary((), ())) == ""
+
+
+def test_a_pin_that_fits_no_tool_is_named(tmp_path: Path) -> None:
+    publish(tmp_path, WORLD)
+    index = opened(tmp_path, None).index
+    assert find_unused_pins(index, (*PINNED.pinned, "npm:f::*")) == [
+        "npm:none::x",
+        "npm:f::*",
+    ]
 
 
 @pytest.mark.parametrize(

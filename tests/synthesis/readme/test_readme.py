@@ -174,3 +174,22 @@ def test_a_line_of_blanks_costs_no_more_than_its_length() -> None:
     """8,000 characters took 37 s: each blank was tried as the end of the heading."""
     wide = "# a" + " " * 100_000 + "x"
     assert read_tools(f"## Tools\n{wide}\n## Tools\n- `get_time`: the time").tools[0].name
+
+
+def test_a_signature_names_its_tool_and_parameters() -> None:
+    text = """## Tools
+- `get_time(zone: str, format?, locale = "en")`: the time in a zone
+  - `format`: how it is written
+- **convert(amount, to)** - money of one currency in another
+| `list_zones()` | all zones |
+- `broken(`: still a tool
+"""
+    tools = {one.name: one for one in read_tools(text).tools}
+    assert set(tools) == {"get_time", "convert", "list_zones", "broken"}
+    time = {one.name: (one.type, one.required) for one in tools["get_time"].parameters}
+    assert time == {"zone": ("string", True), "format": ("", False), "locale": ("", False)}
+    assert tools["get_time"].parameters[1].description == "how it is written"
+    assert tools["get_time"].description == "the time in a zone"
+    assert [one.name for one in tools["convert"].parameters] == ["amount", "to"]
+    assert tools["convert"].description == "money of one currency in another"
+    assert tools["list_zones"].parameters == []

@@ -99,10 +99,6 @@ class Replicas(Mapping[str, str]):
         counts = [self._counts[site]] if site else list(self._counts.values())
         return dict(sum(counts, Counter()))
 
-    def count_requests(self, site: str | None = None) -> int:
-        """Number of requests answered since the start, without `/_stats`."""
-        return sum(self.count_by_kind(site).values())
-
     def _make_fault_sets(self, faults: Mapping[str, str]) -> dict[str, FaultSet]:
         checked = check_faults(faults)
         return {site: FaultSet(site, checked.get(site)) for site in self._sites}

@@ -26,6 +26,7 @@ class Site(ABC):
 
     name: ClassVar[str]
     robots: ClassVar[str | None] = None  # the text of robots.txt; None: there is none (404)
+    _listed: tuple[World | FullWorld, FaultSet, RecordList] | None = None
 
     def __init__(
         self, world: Callable[[], World | FullWorld], fault_set: Callable[[], FaultSet]
@@ -65,7 +66,11 @@ class Site(ABC):
 
     def list_records(self) -> RecordList:
         """What this marketplace lists now, changed by the faults that touch records."""
-        return apply_record_faults(self.world().list_records(self.name), self.fault_set().kinds)
+        world, fault_set = self.world(), self.fault_set()
+        if self._listed is None or self._listed[0] is not world or self._listed[1] is not fault_set:
+            shown = apply_record_faults(world.list_records(self.name), fault_set.kinds)
+            self._listed = world, fault_set, shown
+        return self._listed[2]
 
     def name_member(self, name: str) -> str:
         """The member that a list stands under."""

@@ -50,8 +50,7 @@ class Docker(Site):
         return ((one.slug, _make_entry(one)) for one in self.list_records())
 
     def _make_reply(self, text: str, media_type: str) -> Reply:
-        records = self.list_records()
-        edited = max(map(records.find_revised_at, range(len(records))), default=None)
+        edited = max((one.revised_at for one in self.list_records()), default=None)
         return Reply(text.encode(), media_type, last=True, validators=True, edited=edited)
 
 

@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -53,12 +54,9 @@ class Glama(Site):
         if position is None:
             return reply_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
         # From the last record to the first; one more than asked for says whether there is more.
-        size, found = self.limit_page_size(int(first)), []
-        while position > 0 and len(found) <= size:
-            position -= 1
-            record = records[position]
-            if is_hosted(record) == hosted:
-                found.append((position, record))
+        size = self.limit_page_size(int(first))
+        below = ((n, records[n]) for n in reversed(range(position)))
+        found = list(islice((one for one in below if is_hosted(one[1]) == hosted), size + 1))
         page, more = found[:size], len(found) > size
         info = {
             "endCursor": _make_cursor(page[-1][0]) if page else None,

@@ -5,10 +5,8 @@ reached through authors, tags and related servers; the sitemap, which can be swi
 short way.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -16,13 +14,13 @@ from starlette.routing import Route
 from demo.replicas.reply import Reply, reply_html
 from demo.replicas.site import Site
 from demo.sites import sitemap
-from demo.sites.mcphub_page import make_card, make_page, make_shell
+from demo.sites.mcphub_page import make_cards, make_page, make_shell
 from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 _SHOWN = 24  # cards on the browse page and on a tag's page
 _SHARD = 1000
-_Groups = dict[str, "array[int]"]  # name -> positions
+_Groups = dict[str, list[Record]]
 
 
 class McpHub(Site):
@@ -30,7 +28,7 @@ class McpHub(Site):
 
     name = "mcphub"
     robots = "User-agent: *\nAllow: /\n"
-    _grouped: tuple[Any, tuple[_Groups, _Groups]] | None = None  # and of which world
+    _grouped: tuple[RecordList, _Groups, _Groups] | None = None  # a list, by author and by tag
 
     def list_routes(self) -> Sequence[Route]:
         return [
@@ -45,24 +43,22 @@ class McpHub(Site):
 
     def serve_browse(self, request: Request) -> Reply:
         records = self.list_records()
-        tags = sorted(self._group_records()[1])
+        tags = sorted(self._group_records()[2])
         links = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in tags)
-        body = f"<h1>MCP Servers</h1><nav>{links}</nav>{self._make_cards(records[:_SHOWN])}"
+        body = f"<h1>MCP Servers</h1><nav>{links}</nav>{make_cards(records[:_SHOWN])}"
         return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
 
     def serve_author(self, request: Request) -> Reply:
-        return self._serve_group(request.path_params["author"], self._group_records()[0])
+        return self._serve_group(request.path_params["author"], self._group_records()[1])
 
     def serve_tag(self, request: Request) -> Reply:
-        return self._serve_group(request.path_params["tag"], self._group_records()[1])
+        return self._serve_group(request.path_params["tag"], self._group_records()[2])
 
     def _serve_group(self, name: str, groups: _Groups) -> Reply:
         """The cards of everything in a group, or 404."""
-        records = self.list_records()
-        found = [records[position] for position in groups.get(name, ())]
-        if not found:
+        if not (found := groups.get(name)):
             return _reply_missing()
-        body = f"<h1>{escape(name)}</h1>{self._make_cards(found)}"
+        body = f"<h1>{escape(name)}</h1>{make_cards(found)}"
         return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
 
     def serve_server(self, request: Request) -> Reply:
@@ -102,24 +98,19 @@ class McpHub(Site):
             return None
         return position
 
-    def _group_records(self) -> tuple[_Groups, _Groups]:
-        """Positions by author, and the first few by tag, of the present list."""
-        now = (self.world(), self.fault_set())
-        if self._grouped is None or any(
-            one is not other for one, other in zip(now, self._grouped[0], strict=True)
-        ):
+    def _group_records(self) -> tuple[RecordList, _Groups, _Groups]:
+        """The present list, its records by author, and the first few by tag."""
+        records = self.list_records()
+        if self._grouped is None or self._grouped[0] is not records:
             authors: _Groups = {}
             tags: _Groups = {}
-            for position, record in enumerate(self.list_records()):
-                authors.setdefault(record.namespace, array("I")).append(position)
+            for record in records:
+                authors.setdefault(record.namespace, []).append(record)
                 for tag in record.tags:
-                    if len(shown := tags.setdefault(tag, array("I"))) < _SHOWN:
-                        shown.append(position)
-            self._grouped = (now, (authors, tags))
-        return self._grouped[1]
-
-    def _make_cards(self, records: Iterable[Record]) -> str:
-        return "".join(make_card(record) for record in records)
+                    if len(shown := tags.setdefault(tag, [])) < _SHOWN:
+                        shown.append(record)
+            self._grouped = (records, authors, tags)
+        return self._grouped
 
 
 def _reply_missing() -> Reply:

@@ -2,6 +2,7 @@
 
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from html import escape
 
 from demo.sites.configs import make_config
@@ -17,8 +18,12 @@ def make_shell(title: str, head: str, body: str, streamed: str = "") -> str:
 """
 
 
-def make_card(record: Record) -> str:
-    """A server as lists show it."""
+def make_cards(records: Iterable[Record]) -> str:
+    """Servers as lists show them."""
+    return "".join(map(_make_card, records))
+
+
+def _make_card(record: Record) -> str:
     tags = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in record.tags)
     return (
         f'<a class="card bg-base-100" href="/mcp-servers/{record.namespace}/{record.slug}">'
@@ -47,7 +52,7 @@ def make_page(record: Record, related: list[Record], streams: bool = True) -> st
 <div class="stats"><div class="stat"><div class="stat-title">Tools</div>
 <div class="stat-value">{len(record.tools)}</div></div></div>
 <div class="prose">{_make_readme(record)}</div>
-<section>{"".join(make_card(one) for one in related)}</section>"""
+<section>{make_cards(related)}</section>"""
     title = f"{escape(record.title)} by {escape(record.namespace)} - MCP Server | MCPHub"
     return make_shell(
         title, _make_head(record, here), body, _make_streamed(record) if streams else ""

@@ -58,9 +58,11 @@ class Envelope(Site):
     def _find_matching(
         self, query: QueryParams, since: datetime | None, cursor: str | None
     ) -> Iterator[Version]:
+        """Versions after a cursor; one that nobody gave starts from the beginning."""
         search, deleted = query.get("search", "").lower(), query.get("include_deleted") == "true"
-        found = self._list_after(self.list_records(), cursor, deleted or since is not None, since)
-        for record, latest in found:
+        found = list(self._list_versions(deleted or since is not None))
+        start = next((n for n, (one, _) in enumerate(found, 1) if _make_cursor(one) == cursor), 0)
+        for record, latest in found[start:]:
             if query.get("version") == "latest" and not latest:
                 continue
             if since and _parse_time(record.revised_at) < since:
@@ -68,39 +70,15 @@ class Envelope(Site):
             if search in record.registry_name.lower():
                 yield record, latest
 
-    def _list_after(
-        self, records: RecordList, cursor: str | None, deleted: bool, since: datetime | None
-    ) -> Iterator[Version]:
-        """All versions after a cursor: the oldest first within a name, deleted ones at the end,
-        and what comes twice. A cursor that nobody gave starts from the beginning."""
-        slug, taken_down = _read(cursor)
-        start = 0 if slug is None else records.find_position(slug)
-        if slug is not None and start is None and not taken_down:
-            start, slug = 0, None
-        waiting = slug is not None
-        for record, latest in self._list_all(records, start or 0, deleted, since, taken_down):
-            if waiting:
-                waiting = _make_cursor(record) != cursor
-            else:
-                yield record, latest
-
-    def _list_all(
-        self,
-        records: RecordList,
-        start: int,
-        deleted: bool,
-        since: datetime | None,
-        taken_down: bool,
-    ) -> Iterator[Version]:
-        for position in range(start, len(records)) if not taken_down else ():
-            # Most records are not asked for; their time is cheaper than they are.
-            if since and _parse_time(records.find_revised_at(position)) < since:
-                continue
-            record = records[position]
-            yield from ((older, False) for older in records.list_older(record))
+    def _list_versions(self, deleted: bool) -> Iterator[Version]:
+        """All versions: the oldest first within a name, deleted ones at the end, and what comes
+        twice."""
+        records = self.list_records()
+        for record in records:
+            yield from ((older, False) for older in records.older.get(record.slug, ()))
             yield record, True
         if deleted:
-            yield from ((record, True) for record in records.list_gone())
+            yield from ((record, True) for record in records.gone)
         if twice := self._find_twice(records):
             yield twice, True
 
@@ -137,14 +115,6 @@ class Registry(Envelope):
 
 def _make_cursor(record: Record) -> str:
     return f"{record.registry_name}:{record.version}" + (":deleted" if record.deleted else "")
-
-
-def _read(cursor: str | None) -> tuple[str | None, bool]:
-    """(the slug a cursor names, whether its record is deleted)."""
-    if not cursor or "/" not in cursor:
-        return None, False
-    name, _, rest = cursor.partition(":")
-    return name.rpartition("/")[2], rest.endswith(":deleted")
 
 
 def _parse_time(text: str) -> datetime:

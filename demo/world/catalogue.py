@@ -7,7 +7,7 @@ from typing import Any
 
 from demo.world.bundle import Bundle, pack
 from demo.world.facts import Server, load_other_marketplaces, load_servers
-from demo.world.listing_page import Listed, RecordList
+from demo.world.listing_page import RecordList
 from demo.world.record import DATES, Package, Record, Remote
 
 SERVERS = load_servers()
@@ -46,7 +46,7 @@ class World:
 
     def _list_own_records(self, marketplace: str) -> RecordList:
         if marketplace in OTHER_MARKETPLACES:
-            return Listed(self._list_retold(marketplace))
+            return RecordList(self._list_retold(marketplace))
         here = sorted(
             (server for server in self.servers if marketplace in server.on),
             key=lambda server: server.registry_name,
@@ -61,7 +61,7 @@ class World:
             for server in list_gone(self.day, self.scale)
             if marketplace in server.on
         ]
-        return Listed([self._record(server) for server in here], older, taken_down)
+        return RecordList([self._record(server) for server in here], older, taken_down)
 
     def _list_retold(self, marketplace: str) -> list[Record]:
         """What the other marketplaces list; nothing at the small scale."""

@@ -12,51 +12,31 @@ _KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
 _SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
 
 
-class Data:
-    """The records of a folder. Raises ValueError where it does not hold the data."""
-
-    def __init__(self, folder: Path) -> None:
-        servers = folder / "smithery" / "servers.jsonl"
-        if not servers.is_file():
-            raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
-        files = sorted(folder.glob("registry-seed/*.json"))
-        seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
-        by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
-        self._records: list[Record] = []
-        self._positions: dict[str, int] = {}
-        listed = set()
-        with servers.open(encoding="utf-8") as lines:
-            for row in map(json.loads, lines):
-                plain = _make_plain(row["repository_url"])
-                listed.add(plain)
-                self._add(_read_smithery(row, by_repository.get(plain)))
-        for one in seed:
-            if _make_plain(one["repository"].get("url")) not in listed:
-                self._add(_read_seed(one))
-
-    @property
-    def size(self) -> int:
-        return len(self._records)
-
-    def record(self, index: int) -> Record:
-        return self._records[index]
-
-    def index(self, slug: str) -> int | None:
-        return self._positions.get(slug)
-
-    def find_revised_at(self, index: int) -> str:
-        return self._records[index].revised_at
-
-    def _add(self, facts: dict[str, Any]) -> None:
+def load_records(folder: Path) -> list[Record]:
+    """The records of a folder, each under a slug of its own. Raises ValueError where it does not
+    hold the data."""
+    servers = folder / "smithery" / "servers.jsonl"
+    if not servers.is_file():
+        raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
+    files = sorted(folder.glob("registry-seed/*.json"))
+    seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
+    by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
+    rows = [json.loads(line) for line in servers.read_text(encoding="utf-8").splitlines()]
+    plain = [_make_plain(row["repository_url"]) for row in rows]
+    found = [
+        _read_smithery(*pair) for pair in zip(rows, map(by_repository.get, plain), strict=True)
+    ]
+    listed = set(plain)
+    found += [
+        _read_seed(one) for one in seed if _make_plain(one["repository"].get("url")) not in listed
+    ]
+    made: dict[str, Record] = {}
+    for facts in found:
         slug = facts["slug"]
-        for other in (slug, f"{slug}-{facts['namespace'].lower()}"):
-            if other not in self._positions:
-                break
-        else:
-            other = f"{slug}-{len(self._records)}"
-        self._positions[other] = len(self._records)
-        facts["slug"] = other
-        self._records.append(Record(**facts))
+        names = (slug, f"{slug}-{facts['namespace'].lower()}", f"{slug}-{len(made)}")
+        facts["slug"] = next((name for name in names if name not in made), names[-1])
+        made[facts["slug"]] = Record(**facts)
+    return list(made.values())
 
 
 def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str, Any]:

@@ -43,65 +43,34 @@ _ODD = dict(
 )
 
 
-class Synthetic:
-    """The records 0, 1, 2, … of an invented world without an end."""
-
-    size: int | None = None
-
-    def record(self, index: int) -> Record:
-        """Record number `index`; it depends on nothing else."""
-        dice = _roll_dice(index)
-        adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
-        noun = _NOUNS[dice[1] % len(_NOUNS)]
-        slug = f"{noun}-{adjective}-{index}"
-        namespace = self.make_namespace(index)
-        version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
-        title, tools = f"{adjective.title()} {noun.title()}", _list_tools(dice, noun)
-        return Record(
-            slug=slug,
-            namespace=namespace,
-            title=title,
-            description=f"{title} number {index}: {', '.join(tools)} and more.",
-            repository=f"https://github.com/{namespace}/{slug}" if dice[5] % 20 else None,
-            version=version,
-            inputs=_list_inputs(dice, noun),
-            tools=tools,
-            tags=(TAGS[dice[6] % len(TAGS)], TAGS[dice[7] % len(TAGS)]),
-            created_at=_make_text(_make_created(index)),
-            revised_at=_make_revised(index, dice),
-            schema=DATES[dice[9] % len(DATES)],
-            odd=_ODD.get(dice[10]),
-            **_make_launch(dice, slug, namespace, version),
-        )
-
-    def find_revised_at(self, index: int) -> str:
-        return _make_revised(index, _roll_dice(index))
-
-    def make_namespace(self, index: int) -> str:
-        """Three neighbours have one author."""
-        author = index // 3
-        return f"{_OWNERS[author % len(_OWNERS)]}{author}"
-
-    def index(self, slug: str) -> int | None:
-        """Which record a slug names."""
-        number = slug.rpartition("-")[2]
-        if not number.isdecimal() or len(number) > 9:
-            return None
-        return int(number) if self.record(int(number)).slug == slug else None
-
-
-def _roll_dice(index: int) -> bytes:
-    return blake2b(b"%d" % index, digest_size=16).digest()
-
-
-def _make_created(index: int) -> datetime:
-    return _START + timedelta(minutes=7 * index)
-
-
-def _make_revised(index: int, dice: bytes) -> str:
-    """Some time after it was made, before the demo's first day."""
-    created = _make_created(index)
-    return _make_text(created + (_LAST - created) * (dice[8] / 256))
+def make_record(index: int) -> Record:
+    """Record number `index` of an invented world; it depends on nothing else."""
+    dice = blake2b(b"%d" % index, digest_size=16).digest()
+    adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
+    noun = _NOUNS[dice[1] % len(_NOUNS)]
+    slug = f"{noun}-{adjective}-{index}"
+    author = index // 3  # three neighbours have one
+    namespace = f"{_OWNERS[author % len(_OWNERS)]}{author}"
+    created = _START + timedelta(minutes=7 * index)
+    version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
+    title, tools = f"{adjective.title()} {noun.title()}", _list_tools(dice, noun)
+    return Record(
+        slug=slug,
+        namespace=namespace,
+        title=title,
+        description=f"{title} number {index}: {', '.join(tools)} and more.",
+        repository=f"https://github.com/{namespace}/{slug}" if dice[5] % 20 else None,
+        version=version,
+        inputs=_list_inputs(dice, noun),
+        tools=tools,
+        tags=(TAGS[dice[6] % len(TAGS)], TAGS[dice[7] % len(TAGS)]),
+        created_at=_make_text(created),
+        # Some time after it was made, before the demo's first day.
+        revised_at=_make_text(created + (_LAST - created) * (dice[8] / 256)),
+        schema=DATES[dice[9] % len(DATES)],
+        odd=_ODD.get(dice[10]),
+        **_make_launch(dice, slug, namespace, version),
+    )
 
 
 def _make_launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:

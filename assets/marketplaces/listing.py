@@ -43,14 +43,8 @@ class EnvVar(_Frozen):
     description: str | None = None
 
 
-class Header(_Frozen):
-    """An HTTP header of a remote server. A secret never carries a value."""
-
-    name: str
-    required: bool = False
-    secret: bool = False
-    default: str | None = None
-    description: str | None = None
+class Header(EnvVar):
+    """An HTTP header of a remote server; facts like those of a variable."""
 
 
 class Package(_Frozen):

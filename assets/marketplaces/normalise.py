@@ -12,7 +12,7 @@ from typing import Any
 import regex
 
 from assets.marketplaces.launch.command import read_launch
-from assets.marketplaces.listing import EnvVar, Header, Listing
+from assets.marketplaces.listing import EnvVar, Listing
 
 NAME_CAP = 200  # characters
 DESCRIPTION_CAP = 4_000
@@ -172,7 +172,7 @@ def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
     return facts, where
 
 
-def _clean_input(one: EnvVar | Header) -> EnvVar | Header:
+def _clean_input(one: EnvVar) -> EnvVar:
     description = one.description and clean_text(one.description, DESCRIPTION_CAP)[0]
     default = one.default
     if default is not None:
@@ -188,7 +188,7 @@ def _is_changed(found: Any, said: Any) -> bool:
     """Whether a launch fact was changed; the description of a variable is none."""
     if isinstance(said, tuple):
         return any(_is_changed(new, old) for new, old in zip(found, said, strict=True))
-    if isinstance(said, EnvVar | Header):
+    if isinstance(said, EnvVar):
         return (found.name, found.default) != (said.name, said.default)
     return found != said
 

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
+from demo.world.bundle import pack
 
 PROTOCOLS = ("2025-03-26", "2025-06-18", "2025-11-25")
 
@@ -58,7 +59,8 @@ class Files(Site):
         name, world = request.path_params["name"].removesuffix(".mcpb"), self.world()
         for server in world.servers:
             if server.kind == "mcpb" and server.identifier == name:
-                return Reply(world.find_bundle(server).data, "application/zip", last=True)
+                packed = pack(name, server.find_version(world.day))
+                return Reply(packed.data, "application/zip", last=True)
         return Reply(b"not found", "text/plain", 404)
 
     async def serve_mcp(self, request: Request) -> Reply:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.adapters.support.records import Problems, cut_list, list_refs
+from assets.marketplaces.adapters.support.records import cut_list, list_refs
 from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
 from assets.marketplaces.launch.mcp_config import make_unrunnable, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import (
@@ -33,9 +33,11 @@ from assets.marketplaces.policy import (
     RefPage,
     Render,
 )
+from assets.marketplaces.server_json.inputs import as_object
 
 _API = "/api/mcp_marketplace/v1"
 _COUNT = 100
+_NAMELESS = "the item has no `id`"
 
 
 class DeepNlpAdapter(Adapter):
@@ -58,7 +60,7 @@ class DeepNlpAdapter(Adapter):
             query = urlencode({"mode": "list", "page_id": number, "count_per_page": _COUNT})
             url = f"{self._make_root()}?{query}"
             body = await get(url, check_json_list("items", empty_is_fine=number > 0))
-            refs, problems = self._list_refs(body["items"], url)
+            refs, problems = list_refs(body["items"], url, self._make_ref, _NAMELESS)
             new = {ref.native_id for ref in refs} - seen
             seen |= new
             total, items = _read_number(body.get("total_hits")), len(body["items"])
@@ -104,7 +106,7 @@ class DeepNlpAdapter(Adapter):
     def saved(self, page: Page) -> list[Ref]:
         """The list, a server's page, or a config that it held."""
         body = parse_json(page)
-        items = body.get("items") if isinstance(body, Mapping) else None
+        items = as_object(body).get("items")
         if not isinstance(items, list):
             return read_captured(body, page.url)
         if "query" not in body and "id" in body:  # a server's own page names the server
@@ -112,7 +114,7 @@ class DeepNlpAdapter(Adapter):
             native_id = read_text(first.get("id")) or read_text(body["id"])
             if native_id and (not first or "content_name" in first or "config" in first):
                 return [Ref(native_id.strip("/"), page.url, None, dict(body))]
-        refs, _ = self._list_refs(items, page.url)
+        refs, _ = list_refs(items, page.url, self._make_ref, _NAMELESS)
         if not items or len(refs) < len(items) or not all("content_name" in item for item in items):
             found = f"a list of {len(items)} items, not all with `id` and `content_name`"
             raise CrawlError("missing_key", page.url, found, "items of DeepNLP", FIX)
@@ -125,17 +127,15 @@ class DeepNlpAdapter(Adapter):
         base = self.policy.base_url.rstrip("/")
         return base if base.endswith(_API) else base + _API
 
-    def _list_refs(self, items: list[Any], url: str) -> tuple[list[Ref], Problems]:
-        """Refs of a page's items; the digest of what the list shows is a weak revision."""
-
-        def make_ref(item: Any) -> Ref | None:
-            native_id = item.get("id") if isinstance(item, Mapping) else None
-            native_id = native_id.strip(" /") if isinstance(native_id, str) else ""
-            page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
-            revision = record_digest(_strip_unsteady(item)) if native_id else None
-            return Ref(native_id, page, revision, weak=True) if native_id else None
-
-        return list_refs(items, url, make_ref, "the item has no `id`")
+    def _make_ref(self, item: Any, _: str) -> Ref | None:
+        """The digest of what the list shows is a weak revision."""
+        native_id = as_object(item).get("id")
+        native_id = native_id.strip(" /") if isinstance(native_id, str) else ""
+        if not native_id:
+            return None
+        page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
+        steady = {key: item[key] for key in item if key not in ("rating", "review_cnt")}
+        return Ref(native_id, page, record_digest(steady), weak=True)
 
 
 def _choose_config(configs: Any) -> tuple[int, dict[str, Any] | None]:
@@ -168,11 +168,6 @@ def _make_identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
         "description": next((read_text(text) for text in texts if read_text(text)), ""),
         "repository": website if is_of_a_forge(website) else None,
     }
-
-
-def _strip_unsteady(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item without what changes by itself from day to day."""
-    return {key: value for key, value in item.items() if key not in ("rating", "review_cnt")}
 
 
 def _read_number(value: Any) -> int | None:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from assets.marketplaces.adapters.support.records import (
-    Problems,
     cut_list,
     find_saved,
     follow_cursor,
@@ -28,6 +27,7 @@ from warehouse.sanitize.redact import redact
 
 _FIRST = 100  # the most the API allows
 _MARKS = {"connection", "environmentVariablesJsonSchema", "repository", "attributes"}
+_NAMELESS = "the record has no namespace and slug"
 _NO_COMMAND = "Glama names no command and no package; they stand in the server's repository"
 
 
@@ -69,7 +69,7 @@ class GlamaAdapter(Adapter):
         async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
             check = check_json_list(scope, empty_is_fine=not first, beside="pageInfo")
             body = await get(url, check)
-            refs, problems = _list_refs(body[scope], url)
+            refs, problems = list_refs(body[scope], url, _make_ref, _NAMELESS)
             page = RefPage(refs, problems=problems)
             after = read_string(body["pageInfo"].get("endCursor")) or None
             if body["pageInfo"].get("hasNextPage") is not True:
@@ -85,7 +85,7 @@ class GlamaAdapter(Adapter):
         """The listing of one connector or server."""
         native_id = _read_native_id(raw)
         if native_id is None:
-            raise ValueError("the record has no namespace and slug")
+            raise ValueError(_NAMELESS)
         repository = raw.get("repository")
         said = repository.get("url") if isinstance(repository, dict) else repository
         try:
@@ -121,12 +121,9 @@ class GlamaAdapter(Adapter):
         return [Ref(str(_read_native_id(one)), page.url, raw=one) for one in named]
 
 
-def _list_refs(records: list[Any], url: str) -> tuple[list[Ref], Problems]:
-    def make_ref(record: Any) -> Ref | None:
-        native_id = _read_native_id(record)
-        return Ref(native_id, url, raw=record) if native_id else None
-
-    return list_refs(records, url, make_ref, "the record has no namespace and slug")
+def _make_ref(record: Any, url: str) -> Ref | None:
+    native_id = _read_native_id(record)
+    return Ref(native_id, url, raw=record) if native_id else None
 
 
 def _read_native_id(record: Any) -> str | None:

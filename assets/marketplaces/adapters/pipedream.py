@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.adapters.support.records import Problems, follow_cursor, list_refs
+from assets.marketplaces.adapters.support.records import follow_cursor, list_refs
 from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, read_html
 from assets.marketplaces.launch.mcp_config import read_remote_facts
 from assets.marketplaces.launch.mcp_servers import make_server_listings, read_captured, read_text
@@ -26,10 +26,12 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
 )
+from assets.marketplaces.server_json.inputs import as_object
 
 _REMOTE = "https://remote.mcp.pipedream.net/v3"
 _OLD_GATEWAY = "mcp.pipedream.net"
 _LIMIT = 100
+_NAMELESS = "the app has no `name_slug`"
 _APP = re.compile(r"https://mcp\.pipedream\.com/app/([\w\-.~%]{1,200})")
 _PLACE = re.compile(r"(//mcp\.pipedream\.net/)(?:\{secret\}|<[^<>/]{1,100}>)(?=/|$)")
 
@@ -69,10 +71,9 @@ class PipedreamAdapter(Adapter):
         async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
             nonlocal shown
             body = await get(url, check_json_list("data", empty_is_fine=not first))
-            refs, problems = _list_refs(body["data"], url)
+            refs, problems = list_refs(body["data"], url, _make_ref, _NAMELESS)
             shown += len(body["data"])
-            info = body.get("page_info")
-            info = info if isinstance(info, Mapping) else {}
+            info = as_object(body.get("page_info"))
             after = info.get("end_cursor") if body["data"] else None
             after = after if isinstance(after, str) and after else None
             total = info.get("total_count")
@@ -101,7 +102,7 @@ class PipedreamAdapter(Adapter):
             ]
         slug = read_text(raw.get("name_slug"))
         if not slug:
-            raise ValueError("the app has no `name_slug`")
+            raise ValueError(_NAMELESS)
         facts = read_remote_facts(_REMOTE, "streamable-http", _list_headers(slug))
         return [Listing(**identity, **facts, evidence="name_slug")]
 
@@ -113,7 +114,7 @@ class PipedreamAdapter(Adapter):
         if not isinstance(body, Mapping) or "data" not in body:
             return read_captured(body, page.url, _OLD_GATEWAY)
         data = body["data"] if isinstance(body["data"], list) else [body["data"]]
-        refs, problems = _list_refs(data, page.url)
+        refs, problems = list_refs(data, page.url, _make_ref, _NAMELESS)
         if not refs or problems:
             found = f"`data` of {len(data)} records, not all with `name_slug`"
             raise CrawlError("missing_key", page.url, found, "apps of Pipedream", FIX)
@@ -123,12 +124,9 @@ class PipedreamAdapter(Adapter):
         return self.policy.base_url.rstrip("/").removesuffix("/v1")
 
 
-def _list_refs(apps: list[Any], url: str) -> tuple[list[Ref], Problems]:
-    def make_ref(app: Any) -> Ref | None:
-        slug = read_text(app.get("name_slug")) if isinstance(app, Mapping) else ""
-        return Ref(slug, url, None, app) if slug else None
-
-    return list_refs(apps, url, make_ref, "the app has no `name_slug`")
+def _make_ref(app: Any, url: str) -> Ref | None:
+    slug = read_text(as_object(app).get("name_slug"))
+    return Ref(slug, url, None, app) if slug else None
 
 
 def _list_headers(slug: str) -> tuple[Header, ...]:

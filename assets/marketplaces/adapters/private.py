@@ -16,6 +16,7 @@ from assets.marketplaces.launch.mcp_servers import read_text, record_digest
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
 from assets.marketplaces.result import make_problem
+from assets.marketplaces.server_json.inputs import as_object, list_objects
 from warehouse.sanitize.redact import MARK
 
 NAME = "private"
@@ -80,7 +81,7 @@ class PrivateAdapter(Adapter):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id
         facts = _mark_secrets(read_launch_facts(entry), entry, raw.get("secret_inputs"))
-        if isinstance(entry, Mapping) and entry.get("disabled") is True:
+        if as_object(entry).get("disabled") is True:
             facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
         if raw.get("several"):
             facts = add_flags(facts, ["multi_server"])
@@ -125,11 +126,9 @@ def _list_records(value: Any, name: str, *, must: bool) -> list[Ref]:
 def _find_servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
     """(member, its servers) of a file: Claude Desktop and Cursor, VS Code's mcp.json, and VS Code's
     settings."""
-    if not isinstance(value, Mapping):
-        return None
-    inner = value.get("mcp")
+    inner = as_object(value).get("mcp")
     for name, holder in (("mcpServers", value), ("servers", value), ("mcp.servers", inner)):
-        servers = holder.get(name.rpartition(".")[2]) if isinstance(holder, Mapping) else None
+        servers = as_object(holder).get(name.rpartition(".")[2])
         if isinstance(servers, Mapping):
             return name, servers
     return None
@@ -137,8 +136,7 @@ def _find_servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
 
 def _find_secret_inputs(value: Any) -> list[str]:
     """Ids of VS Code's inputs that are typed like a password."""
-    inputs = value.get("inputs") if isinstance(value, Mapping) else None
-    found = [one for one in inputs if isinstance(one, Mapping)] if isinstance(inputs, list) else []
+    found = list_objects(as_object(value).get("inputs"))
     return [str(one.get("id")) for one in found if one.get("password") is True]
 
 
@@ -149,8 +147,7 @@ def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, A
     flags: set[str] = set()
     changed: dict[str, Any] = {}
     for member in ("env", "headers"):
-        said = entry.get(member) if isinstance(entry, Mapping) else None
-        given = {str(k): str(v) for k, v in said.items()} if isinstance(said, Mapping) else {}
+        given = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
         made = []
         for one in facts.get(member, ()):
             asks = any(mark in given.get(one.name, "") for mark in marks)

@@ -10,7 +10,7 @@ from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import Evidence, Page, Post, Ref
 from assets.marketplaces.server_json.document import make_server_listing
-from assets.marketplaces.server_json.inputs import read_string
+from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
 from warehouse.sanitize.redact import redact
 
 _VERSION = "com.pulsemcp/server-version"
@@ -52,20 +52,16 @@ class PulseMcpAdapter(RegistryAdapter):
 
     def _is_ours(self, record: Any) -> bool:
         """Always an envelope; a bare server.json is the registry's."""
-        enveloped = isinstance(record, dict) and isinstance(record.get("server"), dict)
-        return enveloped and super()._is_ours(record)
+        return isinstance(as_object(record).get("server"), dict) and super()._is_ours(record)
 
     def _add_auth_headers(self, listing: Listing, raw: Any) -> Listing:
         """The listing with the headers that PulseMCP found its remote to ask for, where the
         record's own server.json names none."""
-        auth = self.read_registry_meta(raw).get(
-            listing.evidence
-        )  # the key is the text "remotes[0]"
-        options = auth.get("authOptions") if isinstance(auth, dict) else None
-        if not isinstance(options, list) or listing.headers or not listing.url:
-            return listing
-        kinds = [one for one in options if isinstance(one, dict)]
-        if not kinds or any(one.get("type") == "open" for one in kinds):
+        # The key is the text "remotes[0]".
+        auth = as_object(self.read_registry_meta(raw).get(listing.evidence))
+        kinds = list_objects(auth.get("authOptions"))
+        opened = any(one.get("type") == "open" for one in kinds)
+        if listing.headers or not listing.url or not kinds or opened:
             return listing
         names = next(
             (made for one in kinds if (made := _list_header_names(one))), ["Authorization"]
@@ -77,12 +73,9 @@ class PulseMcpAdapter(RegistryAdapter):
 
 def _list_header_names(option: Mapping[str, Any]) -> list[str]:
     """Names of the headers that carry an `api_key`."""
-    detail = option.get("detail")
-    sources = detail.get("sources") if isinstance(detail, dict) else None
-    found = [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
-    names = [
-        read_string(one.get("name")).strip() for one in found if one.get("location") == "header"
-    ]
+    sources = list_objects(as_object(option.get("detail")).get("sources"))
+    found = [one for one in sources if one.get("location") == "header"]
+    names = [read_string(one.get("name")).strip() for one in found]
     return list(dict.fromkeys(name for name in names if name))
 
 
@@ -116,8 +109,6 @@ def _read_v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing
         "registryType": record.get("package_registry"),
         "identifier": record.get("package_name"),
     }
-    said = record.get("remotes")
-    remotes = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
     about = record.get("short_description") or record.get("EXPERIMENTAL_ai_generated_description")
     listing = make_server_listing(
         {
@@ -133,7 +124,7 @@ def _read_v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing
                         read_string(one.get("authentication_method")).lower()
                     ),
                 }
-                for one in remotes
+                for one in list_objects(record.get("remotes"))
                 if one.get("url_direct") or one.get("url")
             ],
         },

@@ -68,14 +68,12 @@ class RegistryAdapter(Adapter):
         """Records of a list, a `/versions` list, one {server, _meta}, a bare server.json or a list
         of them; the latest version of each name."""
         records = self._list_records(parse_json(page), page.url)
-        named = [record for record in records if _read_name(record)]
-        if records and not named:
+        by_name: dict[str, list[Ref]] = {}
+        for ref in (made for one in records if (made := self._make_ref(one, page.url))):
+            by_name.setdefault(ref.native_id, []).append(ref)
+        if records and not by_name:
             raise self._make_refusal(page.url, "records without server.name")
-        by_name: dict[str, list[Any]] = {}
-        for record in named:
-            by_name.setdefault(_read_name(record), []).append(record)
-        latest = [max(versions, key=self._make_age_key) for versions in by_name.values()]
-        return [self._make_ref(record, page.url) for record in latest]
+        return [max(many, key=lambda ref: self._make_age_key(ref.raw)) for many in by_name.values()]
 
     def deleted(self, ref: Ref) -> bool:
         """Whether the registry calls the record deleted."""
@@ -100,14 +98,9 @@ class RegistryAdapter(Adapter):
     def _read_page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
         """Refs of a page's latest records, and a row for each without a name. A registry that
         ignores `version=latest` lists old ones too."""
-
-        def make_ref(record: Any) -> Ref | None:
-            return self._make_ref(record, url) if _read_name(record) else None
-
-        refs, problems = list_refs(records, url, make_ref, "the record has no server.name")
-        latest = [
-            ref for ref in refs if self.read_registry_meta(ref.raw).get("isLatest") is not False
-        ]
+        refs, problems = list_refs(records, url, self._make_ref, "the record has no server.name")
+        said = [self.read_registry_meta(ref.raw).get("isLatest") for ref in refs]
+        latest = [ref for ref, one in zip(refs, said, strict=True) if one is not False]
         return self._keep_newest(latest), problems
 
     def _keep_newest(self, refs: Iterable[Ref]) -> list[Ref]:
@@ -125,8 +118,10 @@ class RegistryAdapter(Adapter):
                 kept[kept.index(rival)] = ref
         return kept
 
-    def _make_ref(self, record: Any, url: str) -> Ref:
-        return Ref(_read_name(record), url, _read_time(self.read_registry_meta(record)), record)
+    def _make_ref(self, record: Any, url: str) -> Ref | None:
+        name = _read_name(record)
+        when = _read_time(self.read_registry_meta(record))
+        return Ref(name, url, when, record) if name else None
 
     def _make_age_key(self, record: Any) -> tuple[bool, str, str]:
         """Sorts versions of one name, the latest last."""

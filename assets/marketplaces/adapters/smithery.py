@@ -33,7 +33,7 @@ from assets.marketplaces.policy import (
     Render,
 )
 from assets.marketplaces.result import make_problem
-from assets.marketplaces.server_json.inputs import read_string
+from assets.marketplaces.server_json.inputs import as_object, read_string
 from warehouse.sanitize.redact import redact
 from warehouse.storage.digest import sha256
 
@@ -96,7 +96,7 @@ class SmitheryAdapter(Adapter):
     async def _read_list(
         self, get: Get, seen: set[str], mapped: Mapping[str, Location]
     ) -> AsyncIterator[tuple[RefPage, int]]:
-        def make_ref(item: Any) -> Ref | None:
+        def make_ref(item: Any, _: str) -> Ref | None:
             name = _read_qualified_name(item)
             if not name:
                 return None
@@ -115,8 +115,7 @@ class SmitheryAdapter(Adapter):
             if repeats:
                 fault = f"page {number} names only servers of earlier pages"
                 page = cut_list(replace(page, refs=[]), url, "cursor_loop", fault)
-            said = body.get("pagination")
-            said = said if isinstance(said, dict) else {}
+            said = as_object(body.get("pagination"))
             yield page, _read_number(said.get("totalCount"))
             last = number >= (_read_number(said.get("totalPages")) or number + 1)
             if last or repeats or not body["servers"]:
@@ -178,7 +177,7 @@ class SmitheryAdapter(Adapter):
 
 
 def _read_qualified_name(item: Any) -> str:
-    name = item.get("qualifiedName") if isinstance(item, dict) else None
+    name = as_object(item).get("qualifiedName")
     return name.strip() if isinstance(name, str) else ""
 
 

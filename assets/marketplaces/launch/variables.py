@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.listing import EnvVar
 from warehouse.sanitize.placeholders import has_password, is_unfilled
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 
 _SENT = re.compile(r"(?i)\s*(?:bearer|basic)\s+\S")  # how a header carries a secret
 
 
-def read_variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
+def read_variables(found: Any, kind: type[EnvVar]) -> list[Any]:
     """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
     required variable without a value; any other value is the default."""
     made = {}
@@ -26,7 +26,7 @@ def read_variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     return [made[name] for name in sorted(made)]
 
 
-def find_account_flags(inputs: tuple[EnvVar | Header, ...]) -> set[str]:
+def find_account_flags(inputs: tuple[EnvVar, ...]) -> set[str]:
     """{"needs_account"} where a secret is required."""
     return {"needs_account"} if any(one.secret and one.required for one in inputs) else set()
 

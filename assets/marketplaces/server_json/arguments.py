@@ -10,9 +10,9 @@ from assets.marketplaces.server_json.inputs import (
     fill,
     is_needed,
     is_secret,
-    list_objects,
     read_stated,
     read_string,
+    require_objects,
 )
 from assets.marketplaces.server_json.legacy_arguments import make_option_words
 from warehouse.sanitize.redact import redact
@@ -34,7 +34,7 @@ def read_arguments(found: Any, what: str) -> Arguments:
     ValueError where they are not a list of objects."""
     words: list[str] = []
     account = False
-    for one in list_objects(found, what):
+    for one in require_objects(found, what):
         made = _read_argument(one)
         words += made.words
         account = account or made.needs_account

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.listing import EnvVar
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 
-Input = TypeVar("Input", EnvVar, Header)
+Input = TypeVar("Input", bound=EnvVar)
 
 _BRACED = re.compile(r"\{([A-Za-z_][\w.\-]{0,80})\}")
 
@@ -35,7 +35,12 @@ def as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def list_objects(value: Any, what: str) -> list[dict[str, Any]]:
+def list_objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON list, none for any other value."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def require_objects(value: Any, what: str) -> list[dict[str, Any]]:
     """A list of JSON objects; absent is empty. Raises ValueError that names `what` it is not."""
     if value is None:
         return []
@@ -109,13 +114,11 @@ def fill(template: str, variables: Any) -> Filled:
 
 def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     """Each property of a JSON Schema of settings as an input, with the property itself."""
-    if not isinstance(schema, Mapping):
-        return []
-    properties, required = schema.get("properties"), schema.get("required")
+    required = as_object(schema).get("required")
     needed = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
     made = []
-    for name, one in (properties if isinstance(properties, Mapping) else {}).items():
-        one = one if isinstance(one, Mapping) else {}
+    for name, said in as_object(as_object(schema).get("properties")).items():
+        one = as_object(said)
         value, kind = read_string(one.get("default")), read_string(one.get("type"))
         marked = one.get("format") == "password" or one.get("writeOnly") is True
         secret = is_secret(name, marked or None, value, kind)

@@ -16,9 +16,9 @@ from assets.marketplaces.server_json.identifiers import NO_RUNNER, read_identity
 from assets.marketplaces.server_json.inputs import (
     as_object,
     fill,
-    list_objects,
     read_declared,
     read_string,
+    require_objects,
 )
 from assets.marketplaces.server_json.legacy_arguments import split_arguments
 from assets.marketplaces.server_json.transport import read_inputs, read_served_facts
@@ -155,7 +155,7 @@ def _find_asked_flags(package: Package, own: Arguments) -> set[str]:
 def _list_handed_variables(package: dict[str, Any]) -> list[EnvVar]:
     """Variables that a container's arguments set, as `-e NAME={place}` declares them."""
     made = []
-    for one in list_objects(package.get("runtimeArguments"), "runtimeArguments"):
+    for one in require_objects(package.get("runtimeArguments"), "runtimeArguments"):
         name, equals, value = read_string(one.get("value")).partition("=")
         if equals and _NAME.fullmatch(name) and isinstance(one.get("variables"), dict):
             made.append(read_declared({**one, "name": name, "value": value}, EnvVar))

@@ -7,9 +7,9 @@ from assets.marketplaces.listing import Header
 from assets.marketplaces.server_json.inputs import (
     as_object,
     fill,
-    list_objects,
     read_declared,
     read_string,
+    require_objects,
 )
 from warehouse.sanitize.placeholders import find_placeholder
 from warehouse.sanitize.redact import MARK
@@ -56,7 +56,7 @@ def _read_names(package: dict[str, Any]) -> dict[str, Any]:
     """Inputs of a package by the names its URL may use: hint, option or variable."""
     made: dict[str, Any] = {}
     for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
-        for one in list_objects(package.get(key), key):
+        for one in require_objects(package.get(key), key):
             for name in (read_string(one.get("valueHint")), read_string(one.get("name"))):
                 made |= {label: one for label in (name, name.lstrip("-")) if label}
             made |= as_object(one.get("variables"))
@@ -66,7 +66,7 @@ def _read_names(package: dict[str, Any]) -> dict[str, Any]:
 def read_inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
     """Declared variables or headers, one for each name."""
     made: dict[str, Any] = {}
-    for one in list_objects(found, what):
+    for one in require_objects(found, what):
         read = read_declared(one, kind)
         made.setdefault(read.name, read)
     return tuple(made.values())

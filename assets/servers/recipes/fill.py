@@ -130,7 +130,7 @@ def fill_address(
     return filled, tuple(sorted(set(made_up)))
 
 
-def _fill_variable(variable: EnvVar | Header, context: str) -> str:
+def _fill_variable(variable: EnvVar, context: str) -> str:
     return make_value(variable.name, variable.description, context=context)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from assets.marketplaces.adapters.support.docker_parameters import (
     Parameter,
     find_parameter,
-    list_objects,
     read_parameters,
 )
 from assets.marketplaces.launch.mcp_config import (
@@ -23,7 +22,7 @@ from assets.marketplaces.launch.mcp_servers import read_text
 from assets.marketplaces.launch.package_spec import is_exact, parse_image
 from assets.marketplaces.launch.variables import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, Header
-from assets.marketplaces.server_json.inputs import as_object
+from assets.marketplaces.server_json.inputs import as_object, list_objects
 from warehouse.sanitize.placeholders import is_local, is_unfilled, make_template
 
 _PARAMETER = re.compile(r"\{\{\s*([\w.\- ]{1,200}?)\s*(?:\|[^{}]{0,200})?\}\}")
@@ -142,7 +141,7 @@ def _open(entry: Mapping[str, Any]) -> bool:
     return any(find_parameter(path, stated).default is None for paths in asked for path in paths)
 
 
-def _list_providers(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_providers(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list_objects(as_object(entry.get("oauth")).get("providers"))
 
 

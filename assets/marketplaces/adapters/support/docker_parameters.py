@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.marketplaces.server_json.inputs import as_object, read_string
+from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
 from warehouse.sanitize.redact import MARK, redact
 
 _DEEPEST = 8
@@ -48,8 +48,3 @@ def _collect(
         made[path] = Parameter(name in names, None if MARK in default else default or None)
         if one.get("properties") and depth < _DEEPEST:
             _collect(one, f"{path}.", name in names, made, depth + 1)
-
-
-def list_objects(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a JSON list, none for any other value."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -13,13 +13,13 @@ Problems = list[dict[str, Any]]
 
 
 def list_refs(
-    records: Iterable[Any], url: str, make_ref: Callable[[Any], Ref | None], fault: str
+    records: Iterable[Any], url: str, make_ref: Callable[[Any, str], Ref | None], fault: str
 ) -> tuple[list[Ref], Problems]:
     """A ref of each record, and a problem for each of which `make_ref` makes none."""
     refs: list[Ref] = []
     problems: Problems = []
     for record in records:
-        if ref := make_ref(record):
+        if ref := make_ref(record, url):
             refs.append(ref)
         else:
             made_up = f"malformed-{record_digest(record)[:12]}"

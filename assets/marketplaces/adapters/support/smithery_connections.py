@@ -14,7 +14,7 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import EnvVar, Header
-from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
+from assets.marketplaces.server_json.inputs import as_object, read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
 
 Facts = dict[str, Any]
@@ -90,8 +90,7 @@ def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
     headers: list[Header] = []
     env: list[EnvVar] = []
     for variable, schema in read_schema_inputs(connection.get("configSchema")):
-        travels = schema.get("x-from")
-        travels = travels if isinstance(travels, Mapping) else {}
+        travels = as_object(schema.get("x-from"))
         if name := read_string(travels.get("header")):
             facts: Facts = variable.model_dump() | {"name": redact(name)}
             headers.append(Header(**facts))

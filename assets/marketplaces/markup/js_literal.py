@@ -1,19 +1,31 @@
-"""Jsobject: reads a JavaScript object literal as data; nothing is ever evaluated."""
+"""Jsobject: reads a JavaScript object literal as data; nothing is ever evaluated.
 
+The literal's tokens are written as JSON, which the standard library's reader takes or refuses.
+"""
+
+import json
 import math
 import re
-from itertools import islice
+from bisect import bisect_right
+from itertools import accumulate, islice
 from typing import Any
 
-_BLANK = re.compile(r"[\s\ufeff]*")
-_PLAIN = {quote: re.compile(rf"[^\\{quote}]+") for quote in "'\""} | {"`": re.compile(r"[^\\`$]+")}
-_HEXED = re.compile(r"u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})")
-_ASSIGN = re.compile(r"[$A-Za-z_][\w$]*(?:\[\d+\])?\s*=\s*(?!=)")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)")
-_NAME = re.compile(r"[$A-Za-z_][\w$]*(?:\[\d+\])?")
-_DATE = re.compile(r"new\s+Date\(\s*")
+_NUMBER = r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++)"
+_NAME = r"[$A-Za-z_][\w$]*+(?:\[\d++\])?"
+_TOKEN = re.compile(
+    # Blanks, comments, and what a stream assigns a value to: `$R[16]=`.
+    rf"(?P<blank>[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|{_NAME}\s*+=(?!=))"
+    rf"|(?P<date>new\s+Date\()|(?P<key>(?:{_NAME}|{_NUMBER})(?=\s*:))"
+    r"|(?P<string>'(?:[^'\\]++|\\.)*+'|\"(?:[^\"\\]++|\\.)*+\"|`(?:[^`\\$]++|\\.|\$(?!\{))*+`)"
+    rf"|(?P<number>{_NUMBER})|(?P<name>![01]|void 0|{_NAME})|(?P<sign>[{{}}\[\](),:])",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(
+    r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
-_WORDS = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
+_WORDS = {"true": True, "false": False, "!0": True, "!1": False}  # any other name is nothing
+_CLOSES = {"{": "}", "[": "]"}
 _DEEPEST = 60
 _ANCHORS = 50  # a page that repeats its anchor more often is not read to the end
 
@@ -25,7 +37,26 @@ class NotALiteral(ValueError):
 def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
     """(value, end) of the literal at `start`. `new Date(x)` reads as x, `void 0` as None, and a
     reference to another place of the stream as None. Raises NotALiteral with the position."""
-    return _read_value(text, start, 0)
+    at, open_, pieces, places = start, list[str](), list[str](), list[int]()
+    while token := _TOKEN.match(text, at):
+        kind, word, place, at = token.lastgroup, token[0], at, token.end()
+        if kind == "blank":
+            continue
+        if kind == "date" or word in _CLOSES:
+            open_.append(_CLOSES.get(word, ")"))
+            if len(open_) > _DEEPEST:
+                raise NotALiteral(f"nested deeper than {_DEEPEST} levels at {place}")
+        elif kind == "sign" and word in ")]}":
+            if not open_ or open_.pop() != word:
+                raise _make_error(text, place)
+            if pieces[-1:] == [", "]:
+                pieces.pop()
+                places.pop()
+        pieces.append(f"{_write_json(str(kind), word)} ")
+        places.append(place)
+        if not open_:
+            return _load_pieces(text, pieces, places), at
+    raise _make_error(text, at)
 
 
 def find_object(text: str, anchor: str, having: str | None = None) -> dict[str, Any] | None:
@@ -46,124 +77,42 @@ def read_all(text: str) -> Any:
     """The value of a text that is one literal and nothing else: JSON, with comments, trailing
     commas and bare keys allowed. Raises NotALiteral."""
     value, at = read_literal(text)
-    if (at := _skip_blanks(text, at)) != len(text):
+    while (blank := _TOKEN.match(text, at)) and blank.lastgroup == "blank":
+        at = blank.end()
+    if at != len(text):
         raise NotALiteral(f"more text at {at}: {text[at : at + 20]!r}")
     return value
 
 
-def _read_value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    if depth > _DEEPEST:
-        raise NotALiteral(f"nested deeper than {_DEEPEST} levels at {at}")
-    at = _skip_blanks(text, at)
-    while assigned := _ASSIGN.match(text, at):  # $R[16]=
-        at = assigned.end()
-    char = text[at : at + 1]
-    if char == "{":
-        return _read_object(text, at + 1, depth)
-    if char == "[":
-        return _read_array(text, at + 1, depth)
-    if char in ("'", '"', "`"):
-        return _read_string(text, at)
-    if date := _DATE.match(text, at):
-        value, at = _read_value(text, date.end(), depth + 1)
-        return value, _expect_char(text, at, ")")
-    if text.startswith(("!0", "!1"), at):
-        return text[at + 1] == "0", at + 2
-    if text.startswith("void 0", at):
-        return None, at + 6
-    if number := _NUMBER.match(text, at):
-        return _read_number(number[0]), number.end()
-    if name := _NAME.match(text, at):
-        return _WORDS.get(name[0]), name.end()
-    raise NotALiteral(f"no literal at {at}: {text[at : at + 20]!r}")
+def _write_json(kind: str, word: str) -> str:
+    """One token as JSON; `new Date(` and its bracket are none of it."""
+    if kind == "sign":
+        return word.strip("()")
+    if kind == "date":
+        return ""
+    if kind == "string":
+        # Escaped surrogate pairs become one character, and half of a pair becomes U+FFFD.
+        whole = _ESCAPE.sub(_unescape, word[1:-1]).encode("utf-16", "surrogatepass")
+        return json.dumps(whole.decode("utf-16", "replace"))
+    if kind == "number":
+        number = int(word) if re.fullmatch(r"[+-]?\d{1,15}", word) else float(word)
+        return json.dumps(number if math.isfinite(number) else None)
+    return json.dumps(word if kind == "key" else _WORDS.get(word))
 
 
-def _read_object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-    made: dict[str, Any] = {}
-    while (at := _skip_blanks(text, at)) < len(text) and text[at] != "}":
-        if text[at] in "'\"":
-            key, at = _read_string(text, at)
-        elif name := _NAME.match(text, at) or _NUMBER.match(text, at):
-            key, at = name[0], name.end()
-        else:
-            raise NotALiteral(f"no key at {at}: {text[at : at + 20]!r}")
-        made[key], at = _read_value(text, _expect_char(text, at, ":"), depth + 1)
-        at = _skip_blanks(text, at)
-        if text[at : at + 1] == ",":
-            at += 1
-        elif text[at : at + 1] != "}":
-            break
-    return made, _expect_char(text, at, "}")
+def _unescape(found: re.Match[str]) -> str:
+    if digits := found[1] or found[2] or found[3]:
+        return chr(int(digits, 16)) if int(digits, 16) <= 0x10FFFF else "\ufffd"
+    return _ESCAPES.get(found[4], found[4])
 
 
-def _read_array(text: str, at: int, depth: int) -> tuple[list[Any], int]:
-    made: list[Any] = []
-    while (at := _skip_blanks(text, at)) < len(text) and text[at] != "]":
-        value, at = _read_value(text, at, depth + 1)
-        made.append(value)
-        at = _skip_blanks(text, at)
-        if text[at : at + 1] == ",":
-            at += 1
-        elif text[at : at + 1] != "]":
-            break
-    return made, _expect_char(text, at, "]")
+def _load_pieces(text: str, pieces: list[str], places: list[int]) -> Any:
+    try:
+        return json.loads("".join(pieces))
+    except json.JSONDecodeError as error:
+        at = bisect_right(list(accumulate(map(len, pieces))), error.pos)
+        raise _make_error(text, places[min(at, len(places) - 1)]) from None
 
 
-def _read_string(text: str, at: int) -> tuple[str, int]:
-    quote, made = text[at], []
-    at += 1
-    while at < len(text):
-        if plain := _PLAIN[quote].match(text, at):
-            made.append(plain[0])
-            at = plain.end()
-            continue
-        if text[at] == quote:
-            return _join_parts(made), at + 1
-        if text[at] == "$":
-            if text.startswith("${", at):
-                raise NotALiteral(f"a template with code at {at}")
-            made.append("$")
-            at += 1
-            continue
-        escaped = text[at + 1 : at + 2]
-        if hexed := _HEXED.match(text, at + 1):
-            code = int(next(group for group in hexed.groups() if group), 16)
-            made.append(chr(code) if code <= 0x10FFFF else "\ufffd")
-            at = hexed.end()
-        else:
-            made.append(_ESCAPES.get(escaped, escaped))
-            at += 2
-    raise NotALiteral("a text without end")
-
-
-def _join_parts(parts: list[str]) -> str:
-    """The characters as one text: escaped surrogate pairs become one character, and half of a
-    pair becomes U+FFFD."""
-    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _read_number(text: str) -> int | float | None:
-    """A number, or None where it is larger than any."""
-    number = int(text) if re.fullmatch(r"[+-]?\d{1,15}", text) else float(text)
-    return number if math.isfinite(number) else None
-
-
-def _skip_blanks(text: str, at: int) -> int:
-    """Where blanks and comments end; a comment that does not end is no blank."""
-    while True:
-        blank = _BLANK.match(text, at)
-        at = blank.end() if blank else at
-        if text.startswith("//", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-        elif text.startswith("/*", at) and (end := text.find("*/", at + 2)) >= 0:
-            at = end + 2
-        else:
-            return at
-
-
-def _expect_char(text: str, at: int, char: str) -> int:
-    at = _skip_blanks(text, at)
-    if text[at : at + 1] != char:
-        raise NotALiteral(f"expected {char!r} at {at}, found {text[at : at + 20]!r}")
-    return at + 1
+def _make_error(text: str, at: int) -> NotALiteral:
+    return NotALiteral(f"no literal at {at}: {text[at : at + 20]!r}")

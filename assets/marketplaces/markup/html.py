@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _RAW = ("script", "style", "textarea", "title")
-_RAW_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW}
-_NAME = re.compile(r"[A-Za-z][^\s/>]*")
-_NEXT = re.compile(r"[>=]")
-_SPACE = re.compile(r"\s*")
+_RAW_END = {name: re.compile(rf"</{name}(?=[\s/>])[^>]*+>?", re.IGNORECASE) for name in _RAW}
+# A comment or declaration, a tag (a `>` inside a quoted value does not end it), one without an end.
+_TOKEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<[!?].*?(?:>|\Z)|<(?P<ends>/?)(?P<name>[A-Za-z][^\s/>]*+)"
+    r"(?P<source>(?:[^=>]++|=\s*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])))*+)>"
+    r"|</?[A-Za-z].*|(?P<text><|[^<]++)",
+    re.DOTALL,
+)
 _ATTRIBUTE = re.compile(r"([^\s\"'>/=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"'][^\s>]*)))?")
 _LONGEST_TAG = 100_000  # characters of which attributes are read
 
@@ -40,23 +44,20 @@ class Tag:
 def read_tokens(source: str) -> Iterator[Tag | str]:
     """Tags and the texts between them, in order; character references are resolved, except in
     scripts and styles."""
-    at, end = 0, len(source)
-    while at < end:
-        opened = source.find("<", at)
-        if opened < 0:
-            yield unescape_html(source[at:])
-            return
-        if opened > at:
-            yield unescape_html(source[at:opened])
-        tag, at = _read_markup(source, opened)
-        if isinstance(tag, str):
-            yield tag
-        elif tag is not None:
+    at = 0
+    while found := _TOKEN.match(source, at):
+        at = found.end()
+        if found["name"]:
+            tag = Tag(found["name"].lower(), bool(found["ends"]), found["source"])
             yield tag
             if not tag.ends and tag.name in _RAW:
-                raw, at = _read_raw(source, at, tag.name)
-                yield raw
+                end = _RAW_END[tag.name].search(source, at)
+                raw = source[at : end.start() if end else None]
+                yield raw if tag.name in ("script", "style") else unescape_html(raw)
                 yield Tag(tag.name, True)
+                at = end.end() if end else len(source)
+        elif found["text"]:
+            yield unescape_html(found["text"])
 
 
 def unescape_html(text: str) -> str:
@@ -67,49 +68,3 @@ def unescape_html(text: str) -> str:
         return html.unescape(text)
     except ValueError:  # a number of thousands of digits
         return text
-
-
-def _read_markup(source: str, at: int) -> tuple[Tag | str | None, int]:
-    """(what stands at a `<`, where it ends): a tag, a text, or None for a comment."""
-    if source.startswith("<!--", at):
-        return None, _find_after(source, "-->", at + 4)
-    if source.startswith(("<!", "<?"), at):
-        return None, _find_after(source, ">", at + 2)
-    ends = source.startswith("</", at)
-    name = _NAME.match(source, at + (2 if ends else 1))
-    if name is None:
-        return "<", at + 1
-    end = _find_tag_end(source, name.end())
-    if end is None:
-        return None, len(source)
-    return Tag(name[0].lower(), ends, source[name.end() : end]), end + 1
-
-
-def _find_tag_end(source: str, at: int) -> int | None:
-    """Where the `>` of a tag stands; one inside a quoted value is none."""
-    while found := _NEXT.search(source, at):
-        if found[0] == ">":
-            return found.start()
-        space = _SPACE.match(source, found.end())
-        at = space.end() if space else found.end()
-        if source[at : at + 1] in ("'", '"') and at < len(source):
-            at = source.find(source[at], at + 1) + 1
-            if at == 0:
-                return None
-    return None
-
-
-def _read_raw(source: str, at: int, name: str) -> tuple[str, int]:
-    """(content of a script or the like, where its end tag ends)."""
-    found = _RAW_END[name].search(source, at)
-    if found is None:
-        return source[at:], len(source)
-    text = source[at : found.start()]
-    if name in ("textarea", "title"):
-        text = unescape_html(text)
-    return text, _find_after(source, ">", found.end())
-
-
-def _find_after(source: str, mark: str, at: int) -> int:
-    found = source.find(mark, at)
-    return len(source) if found < 0 else found + len(mark)

@@ -1,8 +1,6 @@
 """Crawl: drives one adapter from its list to listings, every page through the ledger."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from assets.marketplaces.crawl.buffer import Rows
 from assets.marketplaces.crawl.pages import Pages
@@ -57,50 +55,32 @@ def crawl(
     if missing := adapter.missing():
         return _make_skipped(adapter.name, missing)
     since = since if adapter.incremental else None
-    memo = memo or Memo(ledger.path.with_name("memo.db"))
-    return asyncio.run(
-        _crawl(adapter, ledger, memo, run_date, progress or Silent(), since, recorder)
-    )
+    memory = memo or Memo(ledger.path.with_name("memo.db"))
 
-
-async def _crawl(
-    adapter: Adapter,
-    ledger: Ledger,
-    memo: Memo,
-    run_date: str,
-    progress: Progress,
-    since: str | None,
-    recorder: Recorder | None,
-) -> CrawlResult:
-    async with _open_clients(adapter.policy) as (fetcher, browser):
-        pages = Pages(adapter, ledger, memo, run_date, fetcher, browser, recorder)
-        fetcher.headers = await adapter.headers(fetcher.post_form)
-        flow = Flow(adapter, pages, progress)
+    async def run() -> CrawlResult:
+        fetcher, browser = Fetcher(adapter.policy), Browser(adapter.policy)
+        pages = Pages(adapter, ledger, memory, run_date, fetcher, browser, recorder)
+        flow = Flow(adapter, pages, progress or Silent())
         try:
+            fetcher.headers = await adapter.headers(fetcher.post_form)
             await flow.read(since)
         except BaseExceptionGroup as group:
             raise _find_first_error(group) from group
+        finally:
+            await browser.close()
+            await fetcher.close()
         flow.check_failures()
-        flow.check_layout(memo)
+        flow.check_layout(memory)
         return flow.make_result(fetcher.requests + browser.requests, changes_only=since is not None)
 
-
-@asynccontextmanager
-async def _open_clients(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]:
-    fetcher, browser = Fetcher(policy), Browser(policy)
-    try:
-        yield fetcher, browser
-    finally:
-        await browser.close()
-        await fetcher.close()
+    return asyncio.run(run())
 
 
 def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
     frame, _ = Rows().make_frame()
     names = " and ".join(missing)
-    variables = " and ".join(
-        f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
-    )
+    wanted = (f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing)
+    variables = " and ".join(wanted)
     hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
     rows = [make_problem("", "", "key_missing", hint)]
     return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)
@@ -108,12 +88,7 @@ def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
 
 def _find_first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error a person should read: the crawl's own before what it set off."""
-    leaves: list[BaseException] = []
-    queue: list[BaseException] = [group]
-    while queue:
-        error = queue.pop()
-        if isinstance(error, BaseExceptionGroup):
-            queue += error.exceptions
-        else:
-            leaves.append(error)
-    return next((one for one in leaves if isinstance(one, CrawlError)), leaves[0])
+    error: BaseException = group.subgroup(CrawlError) or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

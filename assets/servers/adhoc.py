@@ -32,6 +32,10 @@ from warehouse.network.egress import is_loopback
 
 _RUNTIMES = ("python", "python3", "node")
 _SCRIPTS = (".py", ".js", ".mjs", ".cjs")
+_TOLD = (  # of a probe's result, as it is
+    *("error_kind", "hint", "server_info", "protocol", "capabilities", "tools", "prompts"),
+    *("resources", "seconds", "initialize_s", "peak_mb", "pages", "stderr_tail"),
+)
 
 
 class TargetError(UnusableInput):
@@ -138,39 +142,20 @@ def _probe_launch(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) ->
 
 
 def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
+    said: dict[str, Any] = {"marketplace": "ad hoc", "native_id": target, "name": target}
+    said |= {"evidence": "command line", "runnable": True}
     if re.match(r"https?://", target, re.IGNORECASE):
-        return Listing(
-            marketplace="ad hoc",
-            native_id=target,
-            name=target,
-            transport="streamable-http",
-            url=target,
-            evidence="command line",
-            runnable=True,
-        )
+        return Listing(**said, transport="streamable-http", url=target)
     found = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
     if not found:
         raise TargetError(
             f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION],"
             " a URL or --dir"
         )
-    npm, npm_version, pypi, pypi_version = found.groups()
-    package = (
-        Package(type="npm", identifier=npm, version=npm_version)
-        if npm
-        else Package(type="pypi", identifier=pypi, version=pypi_version)
-    )
-    return Listing(
-        marketplace="ad hoc",
-        native_id=target,
-        name=target,
-        transport="stdio",
-        args=args,
-        env=tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items())),
-        package=package,
-        evidence="command line",
-        runnable=True,
-    )
+    named = {"identifier": found[1] or found[3], "version": found[2] or found[4]}
+    package = Package(type="npm" if found[1] else "pypi", **named)
+    variables = tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items()))
+    return Listing(**said, transport="stdio", args=args, env=variables, package=package)
 
 
 def _allow_address(url: str, policy: DeployPolicy) -> DeployPolicy:
@@ -189,28 +174,16 @@ def _format_answer(
     result = deployed.probe
     return {
         "status": result.error_kind or "ok",
-        "error_kind": result.error_kind,
-        "hint": result.hint,
         "server_id": server_id,
         "version": recipe.version if recipe else None,
         "recipe_digest": recipe.digest if recipe else None,
-        "server_info": result.server_info,
-        "protocol": result.protocol,
-        "capabilities": result.capabilities,
-        "tools": result.tools,
+        **{name: getattr(result, name) for name in _TOLD},
         "contract_digests": {str(tool.get("name")): _digest_tool(tool) for tool in result.tools},
-        "prompts": result.prompts,
-        "resources": result.resources,
         "resource_templates": result.templates,
         "findings": [one.as_row() for one in scan_list(result.tools)],
         "behaviour": deployed.behaviour,
-        "seconds": result.seconds,
-        "initialize_s": result.initialize_s,
-        "peak_mb": result.peak_mb,
-        "pages": result.pages,
         "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),
-        "stderr_tail": result.stderr_tail,
     }
 
 

@@ -36,18 +36,15 @@ _ADDED = ("CANARIES", "PWD", "SHLVL", "_", "LC_CTYPE", "HOSTNAME", "container", 
 @dataclass(frozen=True)
 class Certificate:
     """digest: sha256 of the facts, in which there is no time. passed: every control worked and
-    every attempt was refused. escaped: what was not refused, or `nothing_ran`. n: attempts made."""
+    every attempt was refused. escaped: what was not refused, or `nothing_ran`. n: attempts made.
+    facts: suite, backend, version, network grant, filters, and each attempt's outcome."""
 
     digest: str
     backend: str
     passed: bool
     escaped: tuple[str, ...]
     n: int
-    _facts: Mapping[str, Any] = field(repr=False, compare=False)
-
-    def facts(self) -> dict[str, Any]:
-        """Suite, backend, version, network grant, filters, and each attempt's outcome."""
-        return dict(self._facts)
+    facts: Mapping[str, Any] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -95,13 +92,9 @@ def judge_outcomes(
 ) -> Certificate:
     """The certificate that the outcomes amount to."""
     allowed = {a.name for a in ATTEMPTS if a.granted and network == "full"}
-    shown = {
-        attempt.name: "granted"
-        if attempt.name in allowed
-        else outcomes.get(attempt.name, "not run")
-        for attempt in ATTEMPTS
-    }
-    shown |= {name: outcomes.get(name, "not run") for name in MEMORY_ATTEMPTS}
+    names = [*(attempt.name for attempt in ATTEMPTS), *MEMORY_ATTEMPTS]
+    shown = {name: outcomes.get(name, "not run") for name in names}
+    shown |= dict.fromkeys(allowed, "granted")
     surface = {attempt.name for attempt in ATTEMPTS if attempt.surface}
     escaped = [n for n, how in shown.items() if how == "worked" and n not in surface]
     if outcomes.get("listener") == "reached" and network == "none":

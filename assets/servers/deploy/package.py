@@ -72,7 +72,7 @@ def describe_certificate(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[s
     """The certificate of the sandbox in use: its digest, result and facts."""
     held = certify(sandbox, toolchain)
     told = {"digest": held.digest, "passed": held.passed, "n": held.n}
-    return {**held.facts(), **told, "escaped": list(held.escaped)}
+    return {**held.facts, **told, "escaped": list(held.escaped)}
 
 
 def probe_launch_behaviour(

@@ -81,21 +81,18 @@ def make_deployment_row(
         "probed_at": now,
     }
     if isinstance(recipe, Unlaunchable):
+        due = compute_next_retry(recipe.kind, attempts, now)
         failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
-        return (
-            row
-            | failure
-            | {"retry_at": compute_next_retry(recipe.kind, attempts, now), "n_tools": 0}
-        )
+        return row | failure | {"retry_at": due, "n_tools": 0}
     assert deployed is not None
     result = deployed.probe
     failed = result.error_kind
+    measured = ("status", "error_kind", "initialize_s", "seconds", "peak_mb", "stderr_tail")
     return row | {
+        **{name: getattr(result, name) for name in measured},
         "ecosystem": recipe.ecosystem,
         "version": recipe.version,
         "recipe_digest": recipe.digest,
-        "status": result.status,
-        "error_kind": failed,
         "hint": result.hint and drop_surrogates(result.hint),
         "n_tools": len(result.tools),
         "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
@@ -112,10 +109,6 @@ def make_deployment_row(
         "placeholders": _dump_ascii(list(deployed.placeholders)),
         "recipe": None if failed else _dump_ascii(deployed.launched or dump_recipe(recipe)),
         "retry_at": _retry_at(result, attempts, now),
-        "initialize_s": result.initialize_s,
-        "seconds": result.seconds,
-        "peak_mb": result.peak_mb,
-        "stderr_tail": result.stderr_tail,
     }
 
 

@@ -35,9 +35,9 @@ def test_the_sandbox_of_this_host_passes():
     given = certify(SandboxPolicy(), find_toolchain())
     assert given.passed, given.escaped
     assert (given.escaped, given.n) == ((), len(NAMES))
-    assert set(given.facts()["attempts"].values()) == {"refused"}
-    assert given.facts()["host_loopback"] == "unreachable"
-    assert given.facts()["fetch_network"] == "registries"
+    assert set(given.facts["attempts"].values()) == {"refused"}
+    assert given.facts["host_loopback"] == "unreachable"
+    assert given.facts["fetch_network"] == "registries"
 
 
 @pytest.mark.usefixtures("real")
@@ -47,13 +47,13 @@ def test_it_is_the_same_on_another_run_and_another_with_the_network():
     again = certify(SandboxPolicy(memory_mb=512), find_toolchain())
     other = certify(SandboxPolicy(network="full"), find_toolchain())
     wider = certify(SandboxPolicy(fetch_hosts=("files.example",)), find_toolchain())
-    assert wider.facts()["fetch_hosts"] == ["files.example"]
+    assert wider.facts["fetch_hosts"] == ["files.example"]
     assert wider.digest != first.digest
-    assert (first.digest, first.facts()) == (again.digest, again.facts())
+    assert (first.digest, first.facts) == (again.digest, again.facts)
     assert other.digest != first.digest
     assert other.passed, other.escaped
-    assert other.facts()["attempts"]["reaches_loopback"] == "granted"
-    assert other.facts()["host_loopback"] == "reachable"
+    assert other.facts["attempts"]["reaches_loopback"] == "granted"
+    assert other.facts["host_loopback"] == "reachable"
 
 
 @pytest.mark.usefixtures("real")
@@ -143,8 +143,8 @@ def test_no_isolation_has_a_certificate_that_fails(monkeypatch):
     monkeypatch.setattr(certificate, "_cached", {})
     given = certify(SandboxPolicy(backend="none"), find_toolchain())
     assert (given.backend, given.passed, given.n) == ("none", False, 0)
-    assert set(given.facts()["attempts"].values()) == {"not run"}
-    assert given.facts()["fetch_network"] == "host"
+    assert set(given.facts["attempts"].values()) == {"not run"}
+    assert given.facts["fetch_network"] == "host"
 
 
 def test_each_control_must_work_and_each_attempt_be_refused():

@@ -6,8 +6,9 @@ import unicodedata
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.recipes.names import normalise_name
 from warehouse.sanitize.redact import MARK
 
 LEVELS = ("package", "url", "repository", "name")  # strongest first
@@ -62,7 +63,7 @@ def package_key(package: Package | None) -> str | None:
         scope, slash, name = text.rpartition("/")
         key = f"npm:{scope.lower()}{slash}{name}"
     elif package.type == "pypi":
-        key = f"pypi:{normalise_name(text)}"
+        key = f"pypi:{canonicalize_name(text)}"
     elif package.type == "oci":
         key = f"oci:{_image(text)}"
     elif package.type == "mcpb":

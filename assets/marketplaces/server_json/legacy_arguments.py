@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.launch.package_spec import parse_image
 from assets.marketplaces.launch.runners import CONTAINER_VALUED, UV_VALUED
 
@@ -71,20 +73,15 @@ def _split_python(identifier: str, words: tuple[str, ...]) -> Parted:
         shown = " ".join(words)[:80]
         reason = f"{A_COPY}: {shown!r}"
         return Parted((), words, reason=reason)
-    if _make_plain(first) == _make_plain(identifier):
+    if canonicalize_name(first) == canonicalize_name(identifier):
         own = own[1:]
     pairs = list(zip(options[::2], options[1::2], strict=False))
     kept = [
         pair
         for pair in pairs
-        if pair[0] != "--with" or _make_plain(pair[1]) != _make_plain(identifier)
+        if pair[0] != "--with" or canonicalize_name(pair[1]) != canonicalize_name(identifier)
     ]
     return Parted(tuple(word for pair in kept for word in pair), own)
-
-
-def _make_plain(name: str) -> str:
-    """A name as PyPI compares it."""
-    return re.sub(r"[-_.]+", "-", name.lower())
 
 
 def _split_apart(word: str) -> tuple[str, ...]:

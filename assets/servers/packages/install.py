@@ -11,13 +11,14 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from assets.servers.packages import unpack
 from assets.servers.packages.download import download
 from assets.servers.packages.mcpb import SERVER, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
 from assets.servers.packages.staging import TREE, Staging
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.names import normalise_name
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
@@ -173,14 +174,14 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     names: list[str] = []
     for info in match_paths(packages, "*.dist-info"):
         distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
-        if normalise_name(distribution) == recipe.name:
+        if canonicalize_name(distribution) == recipe.name:
             parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
             parser.optionxform = str  # type: ignore[assignment,method-assign]
             with suppress(UnreadableFile), open_file(packages, info / "entry_points.txt") as file:
                 parser.read_string(file.read(_MAX_JSON).decode("utf-8", "replace"))
             if parser.has_section("console_scripts"):
                 names = list(parser.options("console_scripts"))
-    wanted = [recipe.entry, *[n for n in names if normalise_name(n) == recipe.name]]
+    wanted = [recipe.entry, *[n for n in names if canonicalize_name(n) == recipe.name]]
     wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
     for name in wanted:
         if name in names and re.fullmatch(r"[\w.\-]+", str(name)):

@@ -10,7 +10,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from assets.servers.recipes.names import normalise_name
+from packaging.utils import canonicalize_name
+
 from assets.servers.recipes.recipe import Recipe
 from warehouse.storage.untrusted_files import UnreadableFile, match_paths, open_file
 
@@ -26,7 +27,7 @@ def read_licence(recipe: Recipe, tree: Path) -> str | None:
     elif recipe.ecosystem == "mcpb":
         said = _read_json_file(tree, "manifest.json").get("license")
     elif recipe.ecosystem == "pypi":
-        return _find_first(_of_distribution(tree, normalise_name(recipe.name)))
+        return _find_first(_of_distribution(tree, canonicalize_name(recipe.name)))
     else:
         return None
     return _find_first([said.get("type") if isinstance(said, dict) else said])  # npm's older form
@@ -34,7 +35,7 @@ def read_licence(recipe: Recipe, tree: Path) -> str | None:
 
 def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
     for folder in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"):
-        if normalise_name(folder.name.split("-")[0]) != name:
+        if canonicalize_name(folder.name.split("-")[0]) != name:
             continue
         told = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
         yield told["License-Expression"]

@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.listing import Package
 from assets.servers.packages.download import download
 from assets.servers.packages.image_tags import resolve_image_digest
@@ -16,7 +18,7 @@ from assets.servers.packages.npm_registry import npm_registry
 from assets.servers.packages.run_tool import FETCH, Finished, fetch_policy, run_tool
 from assets.servers.packages.staging import Staging, open_staging
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.names import find_exact_version, normalise_name, parse_image
+from assets.servers.recipes.names import find_exact_version, parse_image
 from assets.servers.recipes.recipe import Resolved
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
@@ -118,7 +120,7 @@ class Resolver:
     def _resolve_pypi(self, package: Package) -> Resolved:
         """By uv, which reads every kind of index; with another Python where the usual one will not
         do, and at the latest version where the one named was never published."""
-        name, version = normalise_name(package.identifier), find_exact_version(package)
+        name, version = canonicalize_name(package.identifier), find_exact_version(package)
         spec = f"{name}=={version}" if version else name
         finished = self._compile_requirement(spec, None, "--generate-hashes")
         said = " ".join(finished.stderr.split())

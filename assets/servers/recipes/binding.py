@@ -6,8 +6,10 @@ would carry them there.
 
 import re
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.listing import Package
-from assets.servers.recipes.names import find_name_problem, normalise_address, normalise_name
+from assets.servers.recipes.names import find_name_problem, normalise_address
 from assets.servers.recipes.recipe import Recipe, RecipeError
 
 # One to fill in, in an escaped address: {name}, ${name}, {{name}}, <name>.
@@ -34,7 +36,7 @@ def check_identity(recipe: Recipe) -> None:
 
 def _is_named(recipe: Recipe, rest: str) -> bool:
     if recipe.ecosystem == "pypi":
-        return rest == normalise_name(recipe.name)
+        return rest == canonicalize_name(recipe.name)
     if recipe.ecosystem == "mcpb":
         return _is_address(rest, recipe.name) and _is_address(rest, recipe.url or "")
     if recipe.ecosystem == "remote":

@@ -3,6 +3,8 @@
 import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.launch.package_spec import is_exact
 from assets.marketplaces.listing import Listing, Package
 
@@ -13,11 +15,6 @@ _FORMS = {
     "mcpb": r"https?://\S+",
     "oci": r"[a-z0-9][\w.\-/:]*(?:@sha256:[0-9a-f]{64})?",
 }
-
-
-def normalise_name(name: str) -> str:
-    """PEP 503: runs of `-`, `_` and `.` are one `-`, lower case."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def normalise_address(url: str) -> str:
@@ -65,7 +62,7 @@ def identify_server(listing: Listing) -> str | None:
     if package and package.type == "npm":
         return f"npm:{package.identifier}"
     if package and package.type == "pypi":
-        return f"pypi:{normalise_name(package.identifier)}"
+        return f"pypi:{canonicalize_name(package.identifier)}"
     if package and package.type == "mcpb":
         return f"mcpb:{normalise_address(package.identifier)}"
     if package and package.type == "oci":

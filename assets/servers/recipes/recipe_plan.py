@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from packaging.utils import canonicalize_name
+
 from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
@@ -17,7 +19,6 @@ from assets.servers.recipes.names import (
     find_name_problem,
     identify_server,
     normalise_address,
-    normalise_name,
     parse_image,
 )
 from assets.servers.recipes.recipe import Recipe, Resolved, Transport, Unlaunchable
@@ -87,7 +88,7 @@ def _is_launched_by_name(listing: Listing) -> bool:
 
 def _name_package(package: Package) -> str:
     if package.type == "pypi":
-        return normalise_name(package.identifier)
+        return canonicalize_name(package.identifier)
     return parse_image(package)[0] if package.type == "oci" else package.identifier
 
 

@@ -1,4 +1,4 @@
-"""Does one scalar keyword of a schema (a bound, a pattern, an enum) refuse anything new?"""
+"""Does one scalar keyword of a schema (a bound, a pattern) refuse anything new?"""
 
 import math
 from collections.abc import Mapping
@@ -6,13 +6,12 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 _NUMBERS = frozenset({"integer", "number"})
-_TEXTS, _ARRAYS, _OBJECTS = frozenset({"string"}), frozenset({"array"}), frozenset({"object"})
 _KINDS = {
     **dict.fromkeys(("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"), _NUMBERS),
     "multipleOf": _NUMBERS,
-    **dict.fromkeys(("minLength", "maxLength", "pattern"), _TEXTS),
-    **dict.fromkeys(("minItems", "maxItems"), _ARRAYS),
-    **dict.fromkeys(("minProperties", "maxProperties"), _OBJECTS),
+    **dict.fromkeys(("minLength", "maxLength", "pattern"), frozenset({"string"})),
+    **dict.fromkeys(("minItems", "maxItems"), frozenset({"array"})),
+    **dict.fromkeys(("minProperties", "maxProperties"), frozenset({"object"})),
 }
 BOUNDS = frozenset(_KINDS)
 _EVERYTHING = ("", ".*")  # patterns that any text matches
@@ -25,53 +24,37 @@ def check_bounds(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> b
         return None
     if not kinds & _KINDS[key]:
         return True  # it speaks of other types
-    if key in ("minimum", "exclusiveMinimum"):
-        return _find_lower(now, kinds) <= _find_lower(was, kinds)
-    if key in ("maximum", "exclusiveMaximum"):
-        return _find_upper(now, kinds) <= _find_upper(was, kinds)
     if key == "pattern":
         return now[key] in _EVERYTHING or now[key] == was.get(key)
-    after, before = _read_number(now[key]), _read_number(was.get(key))
-    if after is None:
-        return True
     if key == "multipleOf":
-        return _check_multiple(before, after, kinds)
-    if key.startswith("min"):
-        return after <= (before or 0)
-    return before is not None and before <= after
+        return _divides(was.get(key), now[key], kinds)
+    return _find_limit(key, now, kinds) <= _find_limit(key, was, kinds)
 
 
-def _check_multiple(before: float | None, after: float, kinds: frozenset[str]) -> bool:
-    if after == 1 and "number" not in kinds:
+def _divides(before: Any, after: Any, kinds: frozenset[str]) -> bool:
+    if not _is_number(after) or before == after or (after == 1 and "number" not in kinds):
         return True
-    whole = isinstance(before, int) and isinstance(after, int) and after > 0
-    return before == after or (whole and bool(before) and before % after == 0)
+    whole = type(before) is int and type(after) is int and after > 0
+    return whole and before != 0 and before % after == 0
 
 
-def _find_lower(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
-    """The lower bound and whether it is itself excluded, comparable by strictness."""
-    least, open_at = _read_number(schema.get("minimum")), schema.get("exclusiveMinimum")
-    found = (-math.inf, False) if least is None else (least, open_at is True)
-    limit = _read_number(open_at)
-    found = found if limit is None else max(found, (limit, True))
-    if "number" not in kinds and abs(found[0]) < 2**53:  # integers: the first one that is allowed
-        found = ((math.floor(found[0]) + 1) if found[1] else math.ceil(found[0]), False)
-    return found
+def _find_limit(key: str, schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
+    """The limit of `key`'s end and whether it is itself excluded, comparable by strictness: of an
+    upper one the negative."""
+    sign = -1 if "ax" in key else 1
+    if _KINDS[key] is not _NUMBERS:
+        least = schema.get(key)
+        return (sign * least if _is_number(least) else 0 if sign > 0 else -math.inf), False
+    end = "Minimum" if sign > 0 else "Maximum"
+    limit, open_at = schema.get(end.lower()), schema.get(f"exclusive{end}")
+    found = [(-math.inf, False)]
+    found += [(sign * limit, open_at is True)] if _is_number(limit) else []
+    found += [(sign * open_at, True)] if _is_number(open_at) else []
+    bound, excluded = max(found)
+    if "number" not in kinds and abs(bound) < 2**53:  # integers: the first one that is allowed
+        return (math.floor(bound) + 1 if excluded else math.ceil(bound)), False
+    return bound, excluded
 
 
-def _find_upper(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
-    """The upper bound, mirrored: a larger pair refuses more."""
-    turned = {
-        "minimum": _negate_number(schema.get("maximum")),
-        "exclusiveMinimum": _negate_number(schema.get("exclusiveMaximum")),
-    }
-    return _find_lower(turned, kinds)
-
-
-def _negate_number(value: Any) -> Any:
-    number = _read_number(value)
-    return value if number is None else -number
-
-
-def _read_number(value: Any) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -12,9 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.contracts.schema.safe_validation import find_dialect
-from assets.contracts.schema.shapes import Schema, equals_json, find_lost_references
+from assets.contracts.schema.shapes import (
+    Schema,
+    equals_json,
+    find_lost_references,
+    read_list,
+    read_mapping,
+)
 from assets.contracts.schema.step_budget import spend_steps
-from assets.contracts.schema.subsumption import ASSERTING, Acceptance, Scope
+from assets.contracts.schema.subsumption import ASSERTING, GROUPS, Acceptance, Scope
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {
@@ -22,13 +28,6 @@ _WORDING = {
     *("writeOnly", "contentMediaType", "contentEncoding", "contentSchema", "$id", "$anchor"),
 }
 _ELSEWHERE = {"$ref", "$defs", "definitions", "properties", "required", "additionalProperties"}
-_GROUPS = (
-    ("minimum", "exclusiveMinimum"),
-    ("maximum", "exclusiveMaximum"),
-    ("contains", "minContains", "maxContains"),
-    ("if", "then", "else"),
-    ("items", "prefixItems", "additionalItems"),
-)
 _LISTS = ("anyOf", "oneOf", "allOf")
 _MAX_DEPTH = 16
 _MAX_NODES = 5_000
@@ -135,7 +134,7 @@ class _Walk:
         for key in sorted((old.keys() | new.keys()) - _ELSEWHERE - _WORDING - {"default"}):
             if key in done or _is_same_at(key, old, new):
                 continue
-            group = next((group for group in _GROUPS if key in group), (key,))
+            group = next((group for group in GROUPS if key in group), (key,))
             done.update(group)
             if key == "type" and top and new.get(key) == old.get(key, "object"):
                 yield Finding(f"{path}.type", "compatible", "arguments are always an object")
@@ -192,7 +191,10 @@ class _Walk:
         self, old: Schema, new: Schema, path: str, depth: int, scope: Scope
     ) -> Iterator[Finding]:
         before, after = _read_properties(old), _read_properties(new)
-        needed, needs = _read_required(old), _read_required(new)
+        needed, needs = (
+            {name for name in read_list(one.get("required")) if isinstance(name, str)}
+            for one in (old, new)
+        )
         for name in sorted(before.keys() | after.keys() | needed | needs):
             where = f"{path}.properties{format_step(name)}"
             if name in before and name in after:
@@ -282,13 +284,7 @@ def _harden_finding(one: Finding) -> Finding:
 
 
 def _read_properties(schema: Schema) -> Mapping[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _read_required(schema: Schema) -> set[str]:
-    found = schema.get("required")
-    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+    return read_mapping(schema.get("properties"))
 
 
 def _are_mappings(*values: Any) -> bool:

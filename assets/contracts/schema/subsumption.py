@@ -42,9 +42,12 @@ _ARRAY = {
     *("items", "prefixItems", "additionalItems", "uniqueItems", "contains"),
     *("minContains", "maxContains", "unevaluatedItems"),
 }
-_TOGETHER = (  # keywords that mean something only beside each other
-    ("if", "then", "else"),
+_OF_KIND = {"object": _OBJECT, "array": _ARRAY, "string": {"format"}}
+GROUPS = (  # keywords that mean something only beside each other
+    ("minimum", "exclusiveMinimum"),
+    ("maximum", "exclusiveMaximum"),
     ("contains", "minContains", "maxContains"),
+    ("if", "then", "else"),
     ("items", "prefixItems", "additionalItems"),
 )
 ASSERTING = {  # keywords that can refuse a value
@@ -127,35 +130,30 @@ class Acceptance:
     def _accepts_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
         """Whether this one keyword of `now` refuses nothing that `was` accepted."""
         kinds = list_kinds(was)
-        if key == "type":
-            return kinds <= list_kinds(now)
-        if key == "allOf":
-            return all(self.accepts(was, p, names, depth=d) for p in read_list(now[key]))
-        if key == "anyOf" and any(
-            self.accepts(was, p, names, depth=d) for p in read_list(now[key])
-        ):
-            return True
-        if key in _OBJECT:
-            return "object" not in kinds or self._accepts_object_keyword(key, was, now, names, d)
-        if key in _ARRAY:
-            return "array" not in kinds or self._accepts_array_keyword(key, was, now, d)
-        if key == "format" and "string" not in kinds:
-            return True
+        if any(key in keys and kind not in kinds for kind, keys in _OF_KIND.items()):
+            return True  # it speaks of other types
+        match key:
+            case "type":
+                return kinds <= list_kinds(now)
+            case "required":
+                return set(read_list(now[key])) <= set(read_list(was.get(key)))
+            case "properties":
+                return all(self.takes(name, was, now, names, d) for name in read_mapping(now[key]))
+            case "additionalProperties":
+                return self._keeps_open(was, now, d)
+            case "unevaluatedProperties" | "unevaluatedItems":
+                return now[key] is True
+            case "uniqueItems":
+                return now[key] is not True or was.get(key) is True
+            case "items" if _holds_plain_items(was) and _holds_plain_items(now):
+                return self.accepts(was.get(key, True), now[key], depth=d)
+            case "allOf" | "anyOf":
+                parts = (self.accepts(was, p, names, depth=d) for p in read_list(now[key]))
+                if all(parts) if key == "allOf" else any(parts):
+                    return True
+                return key == "anyOf" and self._is_unchanged(key, was, now)
         held = check_bounds(key, was, now, kinds)
         return held if held is not None else self._is_unchanged(key, was, now)
-
-    def _accepts_object_keyword(
-        self, key: str, was: Schema, now: Schema, names: Scope, d: int
-    ) -> bool:
-        if key == "required":
-            return set(read_list(now[key])) <= set(read_list(was.get(key)))
-        if key == "properties":
-            return all(self.takes(name, was, now, names, d) for name in read_mapping(now[key]))
-        if key == "additionalProperties":
-            return self._keeps_open(was, now, d)
-        if key == "unevaluatedProperties":
-            return now[key] is True
-        return self._is_unchanged(key, was, now)
 
     def takes(self, name: str, was: Schema, now: Schema, names: Scope, depth: int = 0) -> bool:
         """Whether what could stand under `name` is accepted by the property `now` declares."""
@@ -177,20 +175,9 @@ class Acceptance:
         return all(self.accepts(part, spare, depth=d)
                    for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
 
-    def _accepts_array_keyword(self, key: str, was: Schema, now: Schema, d: int) -> bool:
-        if key == "uniqueItems":
-            return now[key] is not True or was.get(key) is True
-        if key == "unevaluatedItems":
-            return now[key] is True
-        items = was.get("items", True), now.get("items", True)
-        plain = not any(isinstance(one, list) for one in items)
-        if key == "items" and plain and not (was.keys() | now.keys()) & {"prefixItems"}:
-            return self.accepts(*items, depth=d)
-        return self._is_unchanged(key, was, now)
-
     def _is_unchanged(self, key: str, was: Schema, now: Schema) -> bool:
         """Whether a keyword, with those that mean something only beside it, is as it was."""
-        group = next((group for group in _TOGETHER if key in group), (key,))
+        group = next((group for group in GROUPS if key in group), (key,))
         return all(
             (one in was) == (one in now) and self.is_alike(was.get(one), now.get(one))
             for one in group
@@ -238,6 +225,10 @@ class Acceptance:
         now, was = [None if problem else dialect(root, registry=SEALED, format_checker=FORMATS)
                     for root, dialect, problem in found]  # fmt: skip
         return now, was
+
+
+def _holds_plain_items(schema: Schema) -> bool:
+    return "prefixItems" not in schema and not isinstance(schema.get("items"), list)
 
 
 def _list_names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:

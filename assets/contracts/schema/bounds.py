@@ -27,11 +27,11 @@ def check_bounds(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> b
     if key == "pattern":
         return now[key] in _EVERYTHING or now[key] == was.get(key)
     if key == "multipleOf":
-        return _divides(was.get(key), now[key], kinds)
+        return _is_multiple_of(was.get(key), now[key], kinds)
     return _find_limit(key, now, kinds) <= _find_limit(key, was, kinds)
 
 
-def _divides(before: Any, after: Any, kinds: frozenset[str]) -> bool:
+def _is_multiple_of(before: Any, after: Any, kinds: frozenset[str]) -> bool:
     if not _is_number(after) or before == after or (after == 1 and "number" not in kinds):
         return True
     whole = type(before) is int and type(after) is int and after > 0

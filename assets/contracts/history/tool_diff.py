@@ -1,6 +1,5 @@
 """What changed between two lists of tools, and how much it matters to a caller."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +48,7 @@ def compare_tools(
     Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
     with one name the first counts.
     """
-    before, after = (index_contracts(tools)[0] for tools in _drop_identical([*old], [*new]))
+    before, after = index_contracts(old)[0], index_contracts(new)[0]
     origins = find_renames(
         {name: body for name, body in before.items() if name not in after},
         {name: body for name, body in after.items() if name not in before},
@@ -83,26 +82,6 @@ def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[
         fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         origin = old["name"] if old["name"] != name else None
         return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
-
-
-def _drop_identical(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
-    """Both lists without the tools that stand in both word for word: most of them, in every run."""
-    before, after = _index_unique(old), _index_unique(new)
-    same = {
-        name for name, tool in before.items() if name in after and equals_json(tool, after[name])
-    }
-    left = [[tool for tool in tools if _read_name(tool) not in same] for tools in (old, new)]
-    return left[0], left[1]
-
-
-def _index_unique(tools: list[Tool]) -> dict[str, Tool]:
-    """Tools whose name occurs once."""
-    count = Counter(map(_read_name, tools))
-    return {_read_name(tool): tool for tool in tools if count[_read_name(tool)] == 1}
-
-
-def _read_name(tool: Tool) -> str:
-    return str(tool.get("name"))
 
 
 def _describe_added(body: Tool, names: frozenset[str]) -> Change:

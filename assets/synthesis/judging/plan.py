@@ -7,7 +7,7 @@ from assets.synthesis.common.eligible import read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
 from assets.synthesis.judging.judge import judge, plan_judgements
-from assets.synthesis.judging.rejections import audit_rejections, count_rejections
+from assets.synthesis.judging.rejections import audit_rejections
 from assets.synthesis.judging.trial.trials import (
     JUDGE_TRIALS,
     audit_trial,
@@ -62,5 +62,5 @@ def judge_pairs(
     # Nothing judged in this run: the judge's last trial stands.
     trial = try_judge(written, offer.contracts, llm, policy) if asked else None
     trials = make_trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
-    audit = [audit_rejections(count_rejections(written, rows)), *audit_trial(trial)]
+    audit = [audit_rejections(written, rows), *audit_trial(trial)]
     return Judged(rows, written, due, trials, audit)

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from warehouse.audit import Verdict
@@ -11,62 +10,43 @@ from warehouse.audit import Verdict
 Json = Any
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
+_TOLD = 4  # reasons of each sort
 
 
-@dataclass(frozen=True)
-class Rejections:
-    """Why rows were not accepted: flaws that filters found, criteria that the judge scored low."""
-
-    whole: int
-    accepted: int
-    flaws: Counter[str]
-    criteria: Counter[str]
-    other: Counter[str]  # twins, a judge without an answer
-
-    @property
-    def rate(self) -> float:
-        return 1 - self.accepted / self.whole if self.whole else 0.0
-
-    def describe(self, most: int = 4) -> str:
-        """`1,204 of 1,300 rejected (93%): ungrounded_value 800, …; judge: realism 210, …`."""
-        refused = self.whole - self.accepted
-        text = f"{refused:,} of {self.whole:,} rejected ({self.rate:.0%})"
-        found = (self.flaws + self.other).most_common(most)
-        flaws = ", ".join(f"{kind} {n:,}" for kind, n in found)
-        criteria = ", ".join(f"{kind} {n:,}" for kind, n in self.criteria.most_common(most))
-        said = [part for part in (flaws, f"judge: {criteria}" if criteria else "") if part]
-        return text + (f": {'; '.join(said)}" if said else "")
-
-
-def count_rejections(
+def audit_rejections(
     pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
-) -> Rejections:
-    """Counts why whole rows were not accepted, by filters and judge together.
+) -> Verdict:
+    """Stops a partition of which more than nine tenths of the whole rows were rejected.
 
-    A row counts once per flaw kind of a filter that rejected it; of a row that the judge rejected
-    every criterion counts that scored below the threshold, or the lowest where none did.
+    It says why: a row counts once per flaw kind of a filter that rejected it; of a row that the
+    judge rejected every criterion counts that scored below the threshold, or the lowest.
     """
     judged = {row["pair_id"]: row for row in judgements}
-    flaws: Counter[str] = Counter()
-    criteria: Counter[str] = Counter()
-    other: Counter[str] = Counter()
-    whole = accepted = 0
-    for row in pairs:
-        if row["status"] != "ok":
-            continue
-        whole += 1
+    whole = [row for row in pairs if row["status"] == "ok"]
+    flaws, criteria = Counter[str](), Counter[str]()
+    accepted = 0
+    for row in whole:
         verdict = judged.get(row["pair_id"])
         if row["verdict"] == "reject":
             flaws.update(_list_certain_flaws(row))
         elif row.get("twin_of") is not None:
-            other["repeats another"] += 1
+            flaws["repeats another"] += 1
         elif verdict is None or verdict["status"] != "ok":
-            other["not judged"] += 1
+            flaws["not judged"] += 1
         elif verdict["verdict"] == "accept":
             accepted += 1
         else:
             criteria.update(_list_low_criteria(verdict))
-    return Rejections(whole, accepted, flaws, criteria, other)
+    refused = len(whole) - accepted
+    rate = refused / len(whole) if whole else 0.0
+    by_filter, by_judge = (
+        ", ".join(f"{kind} {n:,}" for kind, n in found.most_common(_TOLD))
+        for found in (flaws, criteria)
+    )
+    why = "; ".join(filter(None, (by_filter, by_judge and f"judge: {by_judge}")))
+    observed = f"{refused:,} of {len(whole):,} rejected ({rate:.0%})" + (f": {why}" if why else "")
+    bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
+    return Verdict("accept_rate", rate <= REJECTED_CEILING, observed, bar)
 
 
 def _list_certain_flaws(row: Mapping[str, Json]) -> set[str]:
@@ -80,9 +60,3 @@ def _list_low_criteria(verdict: Mapping[str, Json]) -> list[str]:
     bar = verdict.get("threshold") or 6.0
     low = [name for name, score in scores.items() if score < bar]
     return low or sorted(scores, key=lambda name: scores[name])[:1] or ["no scores"]
-
-
-def audit_rejections(found: Rejections) -> Verdict:
-    """Stops a partition of which more than nine tenths were rejected, with the reasons counted."""
-    bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
-    return Verdict("accept_rate", found.rate <= REJECTED_CEILING, found.describe(), bar)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_goldens
-from assets.synthesis.judging.rejections import Rejections, audit_rejections, count_rejections
+from assets.synthesis.judging.rejections import audit_rejections
 from assets.synthesis.judging.trial.flaws import FLAWS, make_mutants
 from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, make_cases, read_known_good
 from assets.synthesis.judging.trial.trials import (
@@ -191,28 +191,22 @@ def test_rejections_are_counted_by_flaw_and_by_low_criterion() -> None:
         _judged("c", "reject", scores=json.dumps({"realism": 2, "clarity": 9})),
         _judged("d", "", status="failed"),
     ]
-    found = count_rejections(pairs, judgements)
-    assert found == Rejections(
-        5, 1, Counter({"wrong_type": 1}), Counter({"realism": 1}),
-        Counter({"repeats another": 1, "not judged": 1}),
-    )  # fmt: skip
-    verdict = audit_rejections(found)
+    verdict = audit_rejections(pairs, judgements)
     assert verdict.passed
-    assert verdict.observed.startswith("4 of 5 rejected (80%): wrong_type 1")
-    assert "judge: realism 1" in verdict.observed
+    assert verdict.observed == (
+        "4 of 5 rejected (80%): wrong_type 1, not judged 1, repeats another 1; judge: realism 1"
+    )
 
 
 def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> None:
     flaws = json.dumps([{"kind": "not_an_instruction", "certain": True}])
     bad = [_pair(f"b{n}", "reject", flaws=flaws) for n in range(19)]
     pairs, judged = [_pair("good"), *bad], [_judged("good", "accept")]
-    stopped = audit_rejections(count_rejections(pairs, judged))
+    stopped = audit_rejections(pairs, judged)
     assert not stopped.passed
     assert "not_an_instruction 19" in stopped.observed
-    assert audit_rejections(
-        count_rejections(pairs[:10], judged)
-    ).passed  # 9 of 10 is not more than 90%
-    assert audit_rejections(count_rejections([], [])).passed
+    assert audit_rejections(pairs[:10], judged).passed  # 9 of 10 is not more than 90%
+    assert audit_rejections([], []).passed
 
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))

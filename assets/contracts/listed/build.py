@@ -17,7 +17,7 @@ from assets.contracts.canonical import DIGEST_PREFIX, FIELDS, index_contracts
 from assets.contracts.history.snapshot import format_date
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.listed.table import ABSENT, DIFFERS, HELD, UNVERIFIED
-from assets.contracts.quarantine.decisions import Decision, is_clear
+from assets.contracts.quarantine.decisions import Decided, Decision
 from assets.contracts.scan import HIGH, scan_list
 from assets.contracts.scan.engine import digest_rules
 from warehouse.item_failure import try_item
@@ -65,12 +65,9 @@ def build_listed(
     before: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in previous:
         before[row["listing_id"]][row["tool"]] = row
-    by_digest: dict[str, list[Decision]] = defaultdict(list)
-    for decision in decided:
-        by_digest[decision.contract_digest].append(decision)
-    out = Listed()
+    said, out = Decided(decided), Listed()
     for one in shown:
-        build = partial(_build_listing, one, launched, by_digest, before[one.listing_id], now)
+        build = partial(_build_listing, one, launched, said, before[one.listing_id], now)
         made = try_item(build, lambda _: Listed(unread=1))
         out.rows += made.rows
         out.confirmed += made.confirmed
@@ -93,7 +90,7 @@ def read_shown(tool: Mapping[str, Any]) -> tuple[Contract, tuple[str, ...]]:
 def _build_listing(
     one: Shown,
     launched: Launched,
-    decided: Mapping[str, Sequence[Decision]],
+    decided: Decided,
     before: Mapping[str, Row],
     now: float,
 ) -> Listed:
@@ -104,14 +101,14 @@ def _build_listing(
     out = Listed(malformed=len(problems))
     ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
     if ran:
-        for name, contract in contracts.items():
-            row = _compare_launched(contract, fields[name], ran)
-            out.confirmed += row is None
-            if row is not None:
-                out.rows.append(_build_row(one, contract, fields[name], row, before, now))
-        return out
-    for name, row in _scan_contracts(contracts, decided, before):
-        out.rows.append(_build_row(one, contracts[name], fields[name], row, before, now))
+        told = [(name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts]
+    else:
+        told = list(_scan_contracts(contracts, decided, before))
+    for name, row in told:
+        if row is None:
+            out.confirmed += 1
+        else:
+            out.rows.append(_build_row(one, contracts[name], fields[name], row, before, now))
     return out
 
 
@@ -139,13 +136,11 @@ def _compare_launched(
 
 
 def _scan_contracts(
-    contracts: Mapping[str, Contract],
-    decided: Mapping[str, Sequence[Decision]],
-    before: Mapping[str, Row],
+    contracts: Mapping[str, Contract], decided: Decided, before: Mapping[str, Row]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(tool, {standing, rules, scan_key}) of each contract of one listing. The list is scanned
     again where one of its contracts or the rules changed."""
-    digests = {name: _digest_contract(body) for name, body in contracts.items()}
+    digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
     key = digest([digest_rules(), sorted(digests.values())])
     known = [before[name] for name in contracts if name in before]
     if len(known) == len(contracts) and all(row["scan_key"] == key for row in known):
@@ -153,8 +148,7 @@ def _scan_contracts(
     else:
         rules = _find_high_rules(contracts)
     for name, body_digest in digests.items():
-        ok = is_clear(body_digest, rules[name], decided.get(body_digest, ()))
-        standing = UNVERIFIED if ok else HELD
+        standing = UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD
         found = json.dumps(sorted(rules[name]))
         yield name, {"standing": standing, "rules": found, "scan_key": key}
 
@@ -192,7 +186,3 @@ def _build_row(
         "first_seen": last["first_seen"] if same and last else format_date(now),
         **standing,
     }
-
-
-def _digest_contract(contract: Contract) -> str:
-    return DIGEST_PREFIX + digest(contract)

@@ -6,7 +6,7 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.listed.table import LISTED, UNVERIFIED
-from assets.contracts.quarantine.decisions import find_held_digests, read_decisions
+from assets.contracts.quarantine.decisions import Decided, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.scan import HIGH
 from warehouse.store import Warehouse
@@ -22,7 +22,7 @@ def read_unverified(warehouse: Warehouse) -> list[dict[str, Any]]:
     """
     tables = warehouse.tables
     launched = set(tables.read(SNAPSHOTS)["server_id"])
-    held = find_held_digests(read_decisions(warehouse.home))
+    held = Decided(read_decisions(warehouse.home)).find_held_digests()
     held |= set(tables.read(FINDINGS).filter(severity=HIGH)["contract_digest"])
     rows = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED).to_dicts()
     return [

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.quarantine.decisions import find_held_digests, read_decisions
+from assets.contracts.quarantine.decisions import Decided, read_decisions
 from assets.contracts.quarantine.firewall import key_contract
 from warehouse.storage.digest import sha256
 from warehouse.storage.tables import TableSpec
@@ -53,7 +53,7 @@ def read_contracts(
     decisions cannot be trusted.
     """
     tables = warehouse.tables
-    by_person = find_held_digests(read_decisions(warehouse.home))
+    by_person = Decided(read_decisions(warehouse.home)).find_held_digests()
     held = tables.read(HELD, marketplace).to_dicts()
     elsewhere = set() if marketplace else set(map(key_contract, held))
     clear = []

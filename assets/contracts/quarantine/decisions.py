@@ -4,6 +4,7 @@ A decision is about one contract, by its digest: a tool that changes is judged a
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,22 +33,23 @@ class Decision:
     why: str
 
 
-def is_clear(contract_digest: str, high: Iterable[str], decisions: Iterable[Decision]) -> bool:
-    """Whether a contract may enter prompts, embeddings and training rows.
+class Decided:
+    """What the last decision on each rule of each contract says."""
 
-    high: the rules with a high finding about this contract's tool. It is clear when no person holds
-    it and each of them was released for this very contract. The last decision on a rule counts.
-    """
-    last = {one.rule: one.verdict for one in decisions if one.contract_digest == contract_digest}
-    if HELD in last.values():
-        return False
-    return all(last.get(rule) == RELEASED for rule in high)
+    def __init__(self, decisions: Iterable[Decision]) -> None:
+        self._last: dict[str, dict[str, str]] = defaultdict(dict)
+        for one in decisions:
+            self._last[one.contract_digest][one.rule] = one.verdict
 
+    def is_clear(self, contract_digest: str, high: Iterable[str]) -> bool:
+        """Whether a contract may enter prompts, embeddings and training rows: no person holds it,
+        and each rule with a high finding about its tool was released for this very contract."""
+        last = self._last.get(contract_digest, {})
+        return HELD not in last.values() and all(last.get(rule) == RELEASED for rule in high)
 
-def find_held_digests(decisions: Iterable[Decision]) -> set[str]:
-    """Digests of the contracts that a person holds: by the last decision on some rule."""
-    last = {(one.contract_digest, one.rule): one.verdict for one in decisions}
-    return {digest for (digest, _), verdict in last.items() if verdict == HELD}
+    def find_held_digests(self) -> set[str]:
+        """Digests of the contracts that a person holds: by the last decision on some rule."""
+        return {digest for digest, last in self._last.items() if HELD in last.values()}
 
 
 def record_decision(home: Path, decision: Decision) -> None:

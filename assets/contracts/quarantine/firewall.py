@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.quarantine.decisions import Decision, is_clear, read_decisions
+from assets.contracts.quarantine.decisions import Decided, Decision, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Contract
 from assets.contracts.scan import HIGH, scan_list
 from warehouse.store import Warehouse
@@ -25,13 +25,9 @@ def split_rows(
     for one in findings:
         if one["severity"] == HIGH:
             high[key_contract(one)].append(one["rule"])
-    by_digest: dict[str, list[Decision]] = defaultdict(list)
-    for decision in decided:
-        by_digest[decision.contract_digest].append(decision)
-    clear, held = [], []
+    said, clear, held = Decided(decided), [], []
     for row in rows:
-        name = row["contract_digest"]
-        ok = is_clear(name, high.get(key_contract(row), ()), by_digest.get(name, ()))
+        ok = said.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
         (clear if ok else held).append(dict(row))
     return clear, held
 

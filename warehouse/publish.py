@@ -119,7 +119,9 @@ def publish(
 ) -> Published:
     """Stages `frame`, audits it, and only then moves the partition's pointer.
 
-    Unchanged rows yield the same data version again, so nothing downstream is due.
+    Unchanged rows yield the same data version again, so nothing downstream is due. plan: what was
+    due, where that is more than which rows differ from the last version. metadata: Markdown in it
+    is shown as such.
     """
     spec = checked.table
     if spec is None:
@@ -127,6 +129,7 @@ def publish(
     partition = context.partition_key if context.has_partition_key else None
     staged = warehouse.tables.stage(spec, frame, partition)
     before = warehouse.tables.head(spec.name, partition)
+    changes = _count_plan(plan) or _count_changes(warehouse, spec, partition, frame)
     verdicts = _audit_version(checked, staged, frame, rules, before)
     yield from checked.build_results(verdicts, before)
     if not verdicts.passed:
@@ -135,11 +138,15 @@ def publish(
     figures: dict[str, Any] = {
         "dagster/row_count": staged.rows,
         "version_moved": before is None or before.digest != head.digest,
-        **_count_plan(plan),
+        **changes,
         **(metadata or {}),
     }
+    shown = {
+        name: make_markdown_metadata(value) if isinstance(value, Markdown) else value
+        for name, value in figures.items()
+    }
     yield dg.MaterializeResult(
-        asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=figures
+        asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=shown
     )
 
 
@@ -232,6 +239,15 @@ def _build_refusal(asset: str, partition: str | None, why: str, before: Head | N
     name = f"{asset}[{partition}]" if partition else asset
     kept = f"version {before.digest[:12]} stays current" if before else "no version is current"
     return dg.Failure(f"{name} is not published: {why}; {kept}", allow_retries=False)
+
+
+def _count_changes(
+    warehouse: Warehouse, spec: TableSpec, partition: str | None, frame: pl.DataFrame
+) -> dict[str, int]:
+    try:
+        return spec.count_changes(warehouse.tables.read(spec, partition), frame)
+    except (OSError, pl.exceptions.PolarsError):  # a last version that is broken is replaced
+        return {}
 
 
 def _count_plan(plan: Plan | None) -> dict[str, Any]:

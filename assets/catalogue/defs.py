@@ -2,7 +2,6 @@
 
 import time as clock
 from collections import Counter
-from collections.abc import Mapping
 
 import dagster as dg
 
@@ -22,15 +21,7 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    make_markdown_metadata,
-    publish,
-)
-from warehouse.storage.digest import digest
-from warehouse.storage.tables import plan_keys
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.store import Warehouse
 
 CATALOGUE_AUDIT = audit_table(
@@ -80,14 +71,8 @@ def catalogue_asset(
             check_one_row_each({one.listing_id for one in listings}, rows),
             check_listed_or_gone(rows),
         ],
-        plan=plan_keys(_digest_rows(previous), _digest_rows(rows)),
-        metadata={
-            **compute_figures(rows),
-            **{
-                f"table_{name}": make_markdown_metadata(text)
-                for name, text in render_tables(rows).items()
-            },
-        },
+        metadata=compute_figures(rows)
+        | {f"table_{name}": text for name, text in render_tables(rows).items()},
     )
 
 
@@ -117,10 +102,8 @@ def coverage_asset(
         rules=[check_sums(rows, len(found), sum(one.launched for one in found))],
         metadata={
             **coverage_report.compute_figures(rows),
-            "table": make_markdown_metadata(coverage_report.render_table(rows)),
-            "plot": make_markdown_metadata(
-                coverage_report.inline_image(coverage_report.draw_plot(rows))
-            ),
+            "table": coverage_report.render_table(rows),
+            "plot": coverage_report.inline_image(coverage_report.draw_plot(rows)),
         },
     )
 
@@ -153,8 +136,3 @@ def check_listed_or_gone(rows: list[Row]) -> Verdict:
     wrong = [row["catalogue_id"] for row in rows if bool(listing_ids(row)) == bool(row["gone"])]
     observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")
     return Verdict("listed_or_gone", not wrong, observed, "listings, or the date they went")
-
-
-def _digest_rows(rows: list[Row]) -> Mapping[str, str]:
-    stable = [name for name in CATALOGUE.columns if name not in CATALOGUE.volatile]
-    return {row["catalogue_id"]: digest({name: row[name] for name in stable}) for row in rows}

@@ -20,7 +20,6 @@ from assets.contracts.history.snapshot import (
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.quarantine.results import read_result_findings
 from assets.contracts.scan.finding import HIGH, SEVERITIES
-from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
@@ -28,12 +27,9 @@ from warehouse.publish import (
     Published,
     audit_table,
     describe_asset,
-    make_markdown_metadata,
     publish,
 )
 from warehouse.sanitize.escape import escape_text
-from warehouse.sanitize.markdown import Markdown
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 SNAPSHOTS_AUDIT = audit_table(
@@ -70,8 +66,8 @@ def snapshots(
 ) -> Published:
     name = context.partition_key
     deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
-    previous = warehouse.tables.read(SNAPSHOTS, name)
-    rows = build_snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
+    previous = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
+    rows = build_snapshot(previous, deployments, warehouse.blobs, clock.time())
     left_out = list_malformed(deployments, warehouse.blobs)
     launched = sum(row["status"] == "ok" for row in deployments)
     yield from publish(
@@ -87,7 +83,6 @@ def snapshots(
                 "some tools when any server runs",
             )
         ],
-        plan=plan_keys(_key_contracts(previous.to_dicts()), _key_contracts(rows)),
         metadata={
             "servers": len({row["server_id"] for row in rows}),
             "malformed": len(left_out),
@@ -128,8 +123,7 @@ def findings(
         FINDINGS_AUDIT,
         FINDINGS.frame(found.rows),
         rules=[_check_escaped(found.rows), _check_current(found.rows, contracts)],
-        plan=plan_keys(_key_severities(previous), _key_severities(found.rows)),
-        metadata=_render_metadata(report.report_findings(found.rows, len(contracts), found.read)),
+        metadata=report.report_findings(found.rows, len(contracts), found.read),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
@@ -155,8 +149,7 @@ def contract_changes(
         warehouse,
         CHANGES_AUDIT,
         CHANGES.frame(rows),
-        plan=plan_keys(_key_changes(previous), _key_changes(rows)),
-        metadata=_render_metadata(report.report_changes(rows, len(rows) - len(previous))),
+        metadata=report.report_changes(rows, len(rows) - len(previous)),
     )
 
 
@@ -213,20 +206,3 @@ def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
         and (row["server_id"], row["tool"], row["contract_digest"]) not in known
     ]
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
-
-
-def _render_metadata(report: tuple[dict[str, Any], dict[str, Markdown]]) -> dict[str, Any]:
-    figures, tables = report
-    return {**figures, **{name: make_markdown_metadata(text) for name, text in tables.items()}}
-
-
-def _key_severities(rows: list[dict]) -> dict[str, str]:
-    return {"|".join(str(row[name]) for name in FINDINGS.key): row["severity"] for row in rows}
-
-
-def _key_contracts(rows: list[dict]) -> dict[str, str]:
-    return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}
-
-
-def _key_changes(rows: list[dict]) -> dict[str, str]:
-    return {"|".join(str(row[name]) for name in CHANGES.key): row["cls"] for row in rows}

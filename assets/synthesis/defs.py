@@ -1,6 +1,6 @@
 """Asset definitions of `pairs`, `judgements` and `spend`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -27,11 +27,9 @@ from warehouse.publish import (
     Published,
     audit_table,
     describe_asset,
-    make_markdown_metadata,
     publish,
     refuse,
 )
-from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -81,7 +79,6 @@ def pairs(
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
     made = write_pairs(warehouse, name, writer.policy, llm, embedder, Lines(context.log.info))
-    figures, tables = report.report_pairs(made.rows)
     yield from publish(
         context,
         warehouse,
@@ -90,13 +87,12 @@ def pairs(
         rules=[_check_written(made.rows), _check_current(made.rows, made.offer)],
         plan=made.due,
         metadata={
-            **figures,
+            **report.report_pairs(made.rows),
             "held": len(made.offer.held),
             "moved": made.moved,
             "retired": len(made.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
-            **_render_tables(tables),
         },
     )
     close_run_after(context, warehouse.ledger, "pairs")
@@ -122,7 +118,6 @@ def judgements(
         yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
     made = judge_pairs(warehouse, name, writer.policy, llm, Lines(context.log.info))
-    figures, tables = report.report_judgements(made.rows, made.pairs)
     trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
     yield from publish(
         context,
@@ -132,9 +127,8 @@ def judgements(
         rules=made.audit,
         plan=made.due,
         metadata={
-            **figures,
-            **_render_tables(tables),
-            "trial": make_markdown_metadata(report.tabulate_trials(made.trials)),
+            **report.report_judgements(made.rows, made.pairs),
+            "trial": report.tabulate_trials(made.trials),
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
@@ -166,7 +160,7 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
         metadata={
             "spent_usd": spent,
             "accepted": distinct,
-            **_render_tables({"costs": report.tabulate_costs(rows)}),
+            "costs": report.tabulate_costs(rows),
         },
     )
 
@@ -185,7 +179,3 @@ def _check_written(rows: Sequence[Row]) -> Verdict:
 def _check_current(rows: Sequence[Row], offer: Offer) -> Verdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
-
-
-def _render_tables(tables: Mapping[str, Markdown]) -> dict[str, Any]:
-    return {name: make_markdown_metadata(text) for name, text in tables.items()}

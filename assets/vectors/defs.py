@@ -1,12 +1,10 @@
 """Asset definitions of `contract_vectors`, by the base embedder, and `confusables`."""
 
 import dagster as dg
-import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
-from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES, find_confusables
@@ -25,11 +23,9 @@ from warehouse.publish import (
     Published,
     audit_table,
     describe_asset,
-    make_markdown_metadata,
     publish,
 )
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 VECTORS_AUDIT = audit_table(
@@ -65,35 +61,25 @@ def contract_vectors(
 ) -> Published:
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
-    previous = warehouse.tables.read(VECTORS, name)
     clear, held = read_contracts(warehouse, name)
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     if rows:  # a marketplace without one clear tool has no need of LanceDB
         store.refresh_indexes()
         store.compact(INSTRUCTIONS)
     flaws = find_norm_flaws(rows, store)
-    frame = VECTORS.frame(rows)
     yield from publish(
         context,
         warehouse,
         VECTORS_AUDIT,
-        frame,
+        VECTORS.frame(rows),
         rules=[
             Verdict(
                 "unit_norm", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} vectors of norm 1"
             )
         ],
-        plan=plan_keys(_key_digests(previous), _key_digests(frame)),
         metadata={"embedder": embedder.id, "held": len(held)},
     )
     close_run_after(context, warehouse.ledger, "contract_vectors")
-
-
-def _key_digests(frame: pl.DataFrame) -> dict[str, str]:
-    return {
-        str(ToolId(server, tool)): text
-        for server, tool, text in frame.select("server_id", "tool", "text_digest").iter_rows()
-    }
 
 
 @dg.asset(
@@ -114,24 +100,13 @@ def confusables(
     texts = [tool_text(read_contract(row)) for row in listed]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
     rows = find_confusables(listed, matrix, descriptions(tables.read(CATALOGUE).to_dicts()))
-    previous, frame = tables.read(CONFUSABLES), CONFUSABLES.frame(rows)
     yield from publish(
         context,
         warehouse,
         CONFUSABLES_AUDIT,
-        frame,
-        plan=plan_keys(_key_pairs(previous), _key_pairs(frame)),
+        CONFUSABLES.frame(rows),
         metadata={
             **report.compute_figures(rows, tools),
-            "table": make_markdown_metadata(report.render_markdown(rows, tools)),
+            "table": report.render_markdown(rows, tools),
         },
     )
-
-
-def _key_pairs(frame: pl.DataFrame) -> dict[str, str]:
-    return {
-        " ".join(names): f"{one}/{other}/{told}"
-        for *names, one, other, told in frame.select(
-            *CONFUSABLES.key, "contract_digest", "other_digest", "tells_apart"
-        ).iter_rows()
-    }

@@ -10,7 +10,8 @@ from tests.support.pages import list_tokens
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
 from warehouse.home import HomeUnavailable
 from warehouse.publish import NOT_DUE, Published, audit_table, describe_asset, publish, refuse
-from warehouse.storage.tables import TableSpec, plan_keys
+from warehouse.sanitize.markdown import Markdown
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
 SPEC = TableSpec(
@@ -37,14 +38,13 @@ def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a"
         if isinstance(rows, Exception):
             yield from refuse(context, warehouse, AUDIT, "crawl", rows)
             return
-        made = plan_keys({}, {row["id"]: row["colour"] for row in rows})
         yield from publish(
             context,
             warehouse,
             AUDIT,
             SPEC.frame(rows),
             rules=rules,
-            plan=made,
+            metadata={"shown": Markdown("**a**"), "said": "**b**"},
         )
 
     @dg.asset(deps=[things], partitions_def=PARTS)
@@ -78,7 +78,20 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
     assert event.materialization.tags["dagster/data_version"] == head.digest
     assert event.materialization.metadata["new"].value == 1
     assert event.materialization.metadata["dagster/row_count"].value == 1
+    assert event.materialization.metadata["shown"] == dg.MetadataValue.md("**a**")
+    assert event.materialization.metadata["said"] == dg.MetadataValue.text("**b**")
     assert head.run_id == result.run_id
+
+
+def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(
+    warehouse: Warehouse,
+) -> None:
+    run(warehouse, [{"id": "1", "colour": "red"}])
+    for version in warehouse.tables.folder("things", "a").glob("*.parquet"):
+        version.write_bytes(b"no parquet")
+    result, reached = run(warehouse, [{"id": "2", "colour": "red"}])
+    assert (result.success, reached) == (True, ["a"])
+    assert current(warehouse) == ["2"]
 
 
 def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) -> None:

@@ -83,6 +83,15 @@ class TableSpec:
                 f"table {self.name}: key {doubled.row(0)[:-1]} occurs {doubled[0, -1]}x"
             )
 
+    def count_changes(self, old: pl.DataFrame, new: pl.DataFrame) -> dict[str, int]:
+        """How many keys are `new`, `stale` (a column that is not volatile differs), `gone` and
+        `unchanged`."""
+        keys, stable = list(self.key), [n for n in self.columns if n not in self.volatile]
+        fresh = new.join(old, on=keys, how="anti").height
+        gone = old.join(new, on=keys, how="anti").height
+        same = new.join(old, on=stable, how="semi", nulls_equal=True).height
+        return {"new": fresh, "stale": new.height - fresh - same, "gone": gone, "unchanged": same}
+
     def digest(self, frame: pl.DataFrame) -> str:
         """Content digest over all columns that are not volatile, independent of row order."""
         stable = [name for name in self.columns if name not in self.volatile]

@@ -21,15 +21,8 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.names import identify_server
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.item_failure import try_item
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    make_markdown_metadata,
-    publish,
-)
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 LISTED_AUDIT = audit_table(
@@ -68,13 +61,12 @@ def listed_contracts(
         LISTED_AUDIT,
         LISTED.frame(made.rows),
         rules=[Verdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
-        plan=plan_keys(_key_digests(previous), _key_digests(made.rows)),
         metadata={
             **Counter(str(row["standing"]) for row in made.rows),
             "confirmed": made.confirmed,
             "malformed": made.malformed,
             "unread": made.unread,
-            "listed_differs": make_markdown_metadata(_render_differences(made.rows)),
+            "listed_differs": _render_differences(made.rows),
         },
     )
 
@@ -121,10 +113,3 @@ def _render_differences(rows: list[dict]) -> Markdown:
             said = json.loads(row["listed_differs"])
             lines.append([row["tool"], said["cls"], said["why"], row["listing_id"]])
     return make_markdown_table(["tool", "class", "why", "listing"], lines[: report.SHOWN])
-
-
-def _key_digests(rows: list[dict]) -> dict[str, str]:
-    return {
-        f"{row['listing_id']}|{row['tool']}": f"{row['contract_digest']}/{row['standing']}"
-        for row in rows
-    }

@@ -5,11 +5,9 @@ import dagster as dg
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR, HELD, find_unresolvable, select_columns
 from assets.contracts.quarantine.firewall import open_firewall
-from assets.contracts.tool_id import ToolId
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_unique
 from warehouse.publish import Published, audit_table, describe_asset, publish
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 CLEAR_AUDIT = audit_table(
@@ -31,7 +29,7 @@ def clear_contracts(
 ) -> Published:
     name, tables = context.partition_key, warehouse.tables
     clear, held = open_firewall(warehouse).split(tables.read(SNAPSHOTS, name).to_dicts())
-    rows, previous = select_columns(CLEAR, clear), tables.read(CLEAR, name).to_dicts()
+    rows = select_columns(CLEAR, clear)
     slipped = [row["contract_digest"] for row in open_firewall(warehouse).split(rows)[1]]
     lost = find_unresolvable(rows)
     # What is held goes first: a run that dies in between holds more, never less.
@@ -46,12 +44,7 @@ def clear_contracts(
             Verdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
             Verdict("none_held", not slipped, f"{len(slipped)} held contracts"),
         ],
-        plan=plan_keys(_key_digests(previous), _key_digests(rows)),
         metadata={"held": len(held)},
     )
     context.log.info(f"{len(held)} tools are held: toolmill quarantine list")
     close_run_after(context, warehouse.ledger, "clear_contracts")
-
-
-def _key_digests(rows: list[dict]) -> dict[str, str]:
-    return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}

@@ -13,15 +13,8 @@ Row = Mapping[str, Any]
 _SHOWN = 24  # pairs of a table in the UI
 
 
-def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Markdown]]:
-    """(figures, tables) of rows of PAIRS."""
-    verdicts = Counter(_name_outcome(row) for row in rows)
-    figures: dict[str, Any] = {
-        "written": sum(row["status"] == "ok" for row in rows),
-        "to_the_judge": sum(reaches_judge(row) for row in rows),
-        "failed": verdicts["failed"],
-        "provider": _join_names(row["provider"] for row in rows),
-    }
+def report_pairs(rows: Sequence[Row]) -> dict[str, Any]:
+    """Figures and tables of rows of PAIRS."""
     by_task = {task: [row for row in rows if row["task"] == task] for task in TASKS}
     counts = [[task, *map(str, _count_outcomes(own))] for task, own in by_task.items() if own]
     # A few pairs of every task, so that no kind hides the others.
@@ -30,7 +23,11 @@ def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, Markdow
               for row in [one for one in own if one["status"] == "ok"][:each]]  # fmt: skip
     reasons = [[str(n), why] for why, n in count_reasons(rows)]
     head = ["task", "fate", "tool", "instruction", "call"]
-    return figures, {
+    return {
+        "written": sum(row["status"] == "ok" for row in rows),
+        "to_the_judge": sum(reaches_judge(row) for row in rows),
+        "failed": sum(row["status"] != "ok" for row in rows),
+        "provider": _join_names(row["provider"] for row in rows),
         "by_task": make_markdown_table(["task", "rows", *_FATES], counts),
         "why_not": make_markdown_table(["rows", "why"], reasons),
         "latest": make_markdown_table(head, [_make_line(row) for row in latest]),
@@ -66,35 +63,26 @@ def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     return found.most_common()
 
 
-def report_judgements(
-    rows: Sequence[Row], pairs: Sequence[Row]
-) -> tuple[dict[str, Any], dict[str, Markdown]]:
-    """(figures, tables) of rows of JUDGEMENTS, over the pairs that they judge."""
+def report_judgements(rows: Sequence[Row], pairs: Sequence[Row]) -> dict[str, Any]:
+    """Figures and tables of rows of JUDGEMENTS, over the pairs that they judge."""
     accepted = sum(row["verdict"] == "accept" for row in rows)
     whole = sum(row["status"] == "ok" for row in pairs)
     low, high = wilson_interval(accepted, whole)
     scores = [row["score"] for row in rows if row["score"] is not None]
-    figures: dict[str, Any] = {
+    texts = {row["pair_id"]: str(row["instruction"])[:200] for row in pairs}
+    rejected = [row for row in rows if row["verdict"] == "reject"]
+    worst = sorted(rejected, key=lambda row: row["score"])[:_SHOWN]
+    lines = ((f"{row['score']:.1f}", row["tool"], texts.get(row["pair_id"], ""),
+              str(row["reasons"])[:160]) for row in worst)  # fmt: skip
+    return {
         "accepted": accepted,
-        "rejected": sum(row["verdict"] == "reject" for row in rows),
+        "rejected": len(rejected),
         "failed": sum(row["status"] != "ok" for row in rows),
         "accepted_of_written": f"{accepted} of {whole} [{low:.2f}, {high:.2f}]",
         "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
         "judge": _join_names(row["judge"] for row in rows),
+        "rejected_pairs": make_markdown_table(["score", "tool", "instruction", "reasons"], lines),
     }
-    texts = {row["pair_id"]: str(row["instruction"])[:200] for row in pairs}
-    rejected = [row for row in rows if row["verdict"] == "reject"]
-    lines = [
-        [
-            f"{row['score']:.1f}",
-            row["tool"],
-            texts.get(row["pair_id"], ""),
-            str(row["reasons"])[:160],
-        ]
-        for row in sorted(rejected, key=lambda row: row["score"])[:_SHOWN]
-    ]
-    head = ["score", "tool", "instruction", "reasons"]
-    return figures, {"rejected_pairs": make_markdown_table(head, lines)}
 
 
 def tabulate_trials(rows: Sequence[Row]) -> Markdown:

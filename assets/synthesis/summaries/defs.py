@@ -3,7 +3,6 @@
 from typing import Any
 
 import dagster as dg
-import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
 from assets.contracts.quarantine.clear import read_clear
@@ -14,7 +13,6 @@ from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.llm.client import LLM
 from warehouse.progress import Lines
 from warehouse.publish import Published, audit_table, describe_asset, publish
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 SUMMARIES_AUDIT = audit_table(
@@ -37,7 +35,7 @@ def server_summaries(
     writer: dg.ResourceParam[Writer],
 ) -> Published:
     clear = read_clear(warehouse)
-    previous = warehouse.tables.read(SUMMARIES)
+    previous = warehouse.tables.read(SUMMARIES).to_dicts()
     about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
     rows: list[dict[str, Any]] = []
@@ -48,20 +46,18 @@ def server_summaries(
             [row for row in clear if row["server_id"] in own],
             about,
             llm,
-            [row for row in previous.to_dicts() if row["server_id"] in own],
+            [row for row in previous if row["server_id"] in own],
             progress=Lines(context.log.info),
         )
         rows += made
         spent += llm.usd if llm else 0.0
     flaws = find_summary_flaws(rows)
-    frame = SUMMARIES.frame(rows)
     yield from publish(
         context,
         warehouse,
         SUMMARIES_AUDIT,
-        frame,
+        SUMMARIES.frame(rows),
         rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
-        plan=plan_keys(_map_made(previous), _map_made(frame)),
         metadata={
             "failed": sum(row["status"] != "ok" for row in rows),
             "providers": ", ".join(sorted({row["provider"] for row in rows})),
@@ -76,8 +72,3 @@ def _open_llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | Non
         return writer.make_llm(warehouse, partition)
     except NotApproved:
         return None
-
-
-def _map_made(frame: pl.DataFrame) -> dict[str, str]:
-    columns = frame.select("server_id", "contracts_digest", "made_by", "status")
-    return {server: "/".join(by) for server, *by in columns.iter_rows()}

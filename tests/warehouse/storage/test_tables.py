@@ -162,6 +162,20 @@ def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) 
     assert not plan_keys(wanted, wanted).due
 
 
+@given(names, names)
+def test_changes_are_counted_as_a_plan_over_all_that_makes_a_version(previous, wanted) -> None:
+    old, new = (
+        SPEC.frame(
+            {"id": key, "value": int(value), "tags": [value], "seconds": seconds}
+            for key, value in found.items()
+        )
+        for found, seconds in ((previous, 0.5), (wanted, 9.0))
+    )
+    plan = plan_keys(previous, wanted)
+    expected = {name: len(getattr(plan, name)) for name in ("new", "stale", "gone", "unchanged")}
+    assert SPEC.count_changes(old, new) == expected
+
+
 def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     versions = [publish(tables, rows(a=value)) for value in (1, 2, 3)]

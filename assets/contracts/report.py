@@ -1,16 +1,15 @@
 """Report: what a run's findings and changes come to, for the asset's page."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
+from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
 SHOWN = 50  # rows of a table in the UI
-
-Row = Mapping[str, Any]
 
 
 def report_findings(rows: Sequence[Row], tools: int, read: int) -> dict[str, Any]:

@@ -15,12 +15,11 @@ import polars as pl
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 from warehouse.storage.tables import TableSpec
-
-Row = Mapping[str, Any]
 
 TOOL, SERVER = "tool", "server"
 INSTRUCTIONS = "instructions"  # the table of requests that were written

@@ -4,16 +4,15 @@ Only the marketplace's own contracts are neighbours: one published elsewhere in 
 other prompts of an unchanged world, and every run would buy them anew.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from assets.vectors.embed import Embedder
 from assets.vectors.index import embed_texts, read_text
+from warehouse.json_types import Row
 from warehouse.storage.lance import LanceStore
 
-Row = Mapping[str, Any]
 # Above the first two texts are one tool under two names: nobody could tell them apart. Below the
 # second (of MiniLM) tools have nothing in common, and choosing among them proves nothing.
 TWIN, ALIKE = 0.97, 0.3

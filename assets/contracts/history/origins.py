@@ -14,9 +14,9 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.schema.tool_renames import find_renames
+from warehouse.json_types import Row
 from warehouse.storage.tables import Staged, Tables, TableSpec
 
-Row = Mapping[str, Any]
 State = dict[tuple[str, str], dict[str, Any]]
 
 ORIGINS = TableSpec(

@@ -21,9 +21,9 @@ from assets.contracts.quarantine.decisions import Decided, Decision
 from assets.contracts.scan import HIGH, scan_list
 from assets.contracts.scan.engine import digest_rules
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.storage.digest import canonical_json, digest, sha256
 
-Row = Mapping[str, Any]
 Contract = dict[str, Any]
 Launched = Mapping[str, Mapping[str, str]]  # server id -> tool -> its contract as JSON
 

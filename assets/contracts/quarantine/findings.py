@@ -32,10 +32,10 @@ from assets.contracts.scan.extras import scan_extras
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
 from assets.contracts.scan.rug_pull import find_alarms
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
-Row = Mapping[str, Any]
 Key = tuple[str, str]  # (server_id, tool)
 Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
 

@@ -6,15 +6,14 @@ because a table is behind.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assets.contracts.quarantine.decisions import Decided, Decision, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Contract
 from assets.contracts.scan import HIGH, scan_list
+from warehouse.json_types import Row
 from warehouse.store import Warehouse
-
-Row = Mapping[str, Any]
 
 
 def split_rows(

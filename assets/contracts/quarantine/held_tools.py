@@ -21,8 +21,6 @@ from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
 
-Row = Mapping[str, Any]
-
 
 class UnknownContract(LookupError):
     """A contract that no current snapshot holds."""

@@ -3,12 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from assets.synthesis.common.purpose import LONGEST
 from assets.vectors.lexicon import split_identifier
-
-Json = Any
+from warehouse.json_types import Json
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.tables import Golden
-
-Json = Any
+from warehouse.json_types import Json
 
 
 def make_golden(

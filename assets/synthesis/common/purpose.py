@@ -3,11 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 LONGEST = 6000  # characters of a description that are read; nobody's purpose comes later
 
 _PREFIX = re.compile(

@@ -19,11 +19,9 @@ difficulty}; `calls` of the judge are [{tool, arguments}]. `contracts` are in th
 `environment` is {files, ids, places, people, dates}: lists of strings that exist in that world.
 """
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
-Json = Any
+from warehouse.json_types import Json
 
 
 class Draft(BaseModel):

@@ -3,15 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from warehouse.item_failure import INTERNAL
+from warehouse.json_types import Json
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
-
-Json = Any
 
 # What a row asks of a model. The first two are one call to one tool; training reads those.
 SINGLE, LOOKALIKE = "single", "lookalike"

@@ -4,12 +4,11 @@ import json
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.contracts.validate import Flaw, validate_call
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 Contract = Mapping[str, Json]
 Arguments = dict[str, Json]
 # How the SDKs for Python and TypeScript, and servers of their own, say it. {n} tool, {m} messages.

@@ -9,12 +9,10 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from assets.synthesis.common.tables import Golden, read_goldens
+from warehouse.json_types import Json, Row
 
-Json = Any
-Row = Mapping[str, Json]
 # What of a row goes with every example, beside its split and its judgement.
 ABOUT = (
     *("pair_id", "task", "kind", "marketplace", "server_id", "tool", "contract_digest", "license"),

@@ -12,11 +12,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.export.example import ABOUT, Example, Unshowable
+from warehouse.json_types import Json
 
-Json = Any
 Line = dict[str, Json]
 _OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _OPENAI_LONGEST = 64

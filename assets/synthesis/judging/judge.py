@@ -5,7 +5,6 @@ A set is called judged by a model only when a model judged it: `judge` says `off
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Opinion
@@ -15,13 +14,13 @@ from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
 from warehouse.item_failure import INTERNAL
+from warehouse.json_types import Json
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 
-Json = Any
 _AT_ONCE = 64
 # Whoever scores by the rubric may forget its last rule; these bind the overall score.
 _BINDING = ("relevance", "completeness", "correctness", "realism")

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.tables import SINGLE, Golden, read_goldens
 from assets.synthesis.prompts import make_marker
+from warehouse.json_types import Json
 
-Json = Any
 _CONTRACT_CAP = 24_000  # characters of the own contract; the longest real one has 61,000
 _OTHERS, _OTHER_CAP = 12, 400  # tools beside it, and characters of each one's description
 _TALK_CAP = 16_000

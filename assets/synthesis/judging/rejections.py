@@ -3,11 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from warehouse.audit import Verdict
-
-Json = Any
+from warehouse.json_types import Json
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
 _TOLD = 4  # reasons of each sort

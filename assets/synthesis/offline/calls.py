@@ -2,14 +2,12 @@
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import get_input_schema, read_slots
 from assets.synthesis.offline.values.values import draw_new_value
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
-
-Json = Any
 
 
 def answer_call(meta: Mapping[str, Json], seed: int) -> Json:

@@ -9,13 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from assets.synthesis.common.contract_reading import get_properties
 from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
 from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
+from warehouse.json_types import Json
 
-Json = Any
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
 _SYNONYM = 0.4  # of a word's own weight
 _SATURATION = 1.2

@@ -2,16 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.offline.choice import choose_tool, extract_terms
 from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE
 from assets.synthesis.verify.grounding.grounding import stem_word
 from assets.vectors.lexicon import list_pool, split_identifier
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
-
-Json = Any
 
 
 def answer_aside(meta: Mapping[str, Json], seed: int) -> Json:

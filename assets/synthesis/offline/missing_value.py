@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.offline.language.grounding import find_absent, say_plainly
@@ -10,9 +9,9 @@ from assets.synthesis.offline.language.phrasing import Filled, join_list, say_va
 from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE, make_request
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
 
-Json = Any
 _ATTEMPTS = 8
 
 

@@ -5,7 +5,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 from assets.synthesis.common.code_version import get_offline_version
@@ -17,9 +16,9 @@ from assets.synthesis.offline.missing_value import answer_vague
 from assets.synthesis.offline.requests import answer_requests
 from assets.synthesis.offline.several import answer_several
 from assets.synthesis.offline.tool_results import answer_acted
+from warehouse.json_types import Json
 from warehouse.llm.client import Completion, LLMError, Request
 
-Json = Any
 Answer = Callable[[Mapping[str, Json], int], Json]
 
 # Some 2 s. A contract of 12 members that each require all of it again drew 14,439 values for three

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.common.purpose import read_purpose
@@ -13,9 +12,9 @@ from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from assets.synthesis.verify.checks.parroting import find_parroting
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
 
-Json = Any
 STYLES = ("direct", "detailed", "implicit")
 # The grammar is English. A profile that asks for another language gets English, and the answer
 # says so: `language` of every draft is what was really written.

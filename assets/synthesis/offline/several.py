@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, read_slots
 from assets.synthesis.common.purpose import read_purpose
@@ -19,9 +18,9 @@ from assets.synthesis.offline.tool_results import make_result
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.values import fits_schema
 from assets.vectors.lexicon import find_base_form, split_identifier, split_list
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
 
-Json = Any
 _MOST_CALLS = 4
 _THEN = ("After that: {b}", "Then {b}", "Once you have that: {b}", "And then {b}")
 _ALSO = ("Also, {b}", "And {b}", "While you're at it, {b}", "At the same time, {b}", "Besides, {b}")

@@ -7,7 +7,6 @@ borrows from it (`several.py`) knows what it will be.
 import json
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, resolve_schema
 from assets.synthesis.common.purpose import read_purpose
@@ -15,9 +14,9 @@ from assets.synthesis.offline.values.invent import invent_value
 from assets.synthesis.offline.values.kinds import choose_themed_sort, find_sort
 from assets.synthesis.offline.values.values import draw_value
 from assets.vectors.lexicon import find_base_form, split_identifier
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
 
-Json = Any
 _LONGEST = 7000  # characters; an answer may have 8,000
 _DONE = {
     "create": "created", "update": "updated", "delete": "deleted", "send": "sent",

@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assets.synthesis.common.tables import TASKS, reaches_judge, read_goldens
+from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
-Row = Mapping[str, Any]
 _SHOWN = 24  # pairs of a table in the UI
 
 

@@ -6,18 +6,16 @@ A reviewer is blind: nothing of a verdict, a flaw or a score is in what is shown
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from assets.synthesis.common.tables import reaches_judge
 from assets.synthesis.judging.trial.agreement import make_share, measure_agreement
+from warehouse.json_types import Json, Row
 from warehouse.storage.files import append_line
 from warehouse.storage.pointers import read_history
 
-Json = Any
-Row = Mapping[str, Json]
 BEFORE, AFTER = "before", "after"
 LABELS = ("good", "bad", "skip")
 NOTE_CAP = 2000  # characters

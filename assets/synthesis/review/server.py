@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from assets.synthesis.review.review import Review, ReviewError
 from assets.synthesis.review.shown_row import show_row
+from warehouse.json_types import Json
 
-Json = Any
 BODY_CAP = 16_384  # bytes of a label with its note
 _PAGE = Path(__file__).with_name("page")
 

@@ -2,13 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.contract_reading import get_properties, get_required
 from assets.synthesis.judging.judge_prompt import read_expected_calls
-
-Json = Any
-Row = Mapping[str, Json]
+from warehouse.json_types import Json, Row
 
 
 def show_row(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:

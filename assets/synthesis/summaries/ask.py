@@ -13,13 +13,13 @@ from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.summaries.offline import make_readable
 from assets.synthesis.verify.checks.injected_orders import find_order
 from warehouse.item_failure import INTERNAL
+from warehouse.json_types import Json
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 
-Json = Any
 PROMPT, ROLE = "summarise", "generator"
 MOST_TOOLS = 60  # shown in one prompt, spread evenly over their names
 _LONGEST_TOOL, _LONGEST_SUMMARY = 400, 1_500  # characters

@@ -14,9 +14,9 @@ from typing import Any
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.common.purpose import read_purpose
 from assets.vectors.lexicon import find_family, split_identifier
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest_sources
 
-Json = Any
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
 _OBJECTS, _WORDS, _VERBS = 6, 6, 2  # named of one group
 _LONGEST = 7  # words of one object

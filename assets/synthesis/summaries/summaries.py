@@ -31,13 +31,11 @@ from assets.synthesis.summaries.offline import get_offline_version, make_readabl
 from assets.synthesis.verify.checks.injected_orders import find_order
 from assets.vectors.index import read_contract
 from warehouse.item_failure import try_item
+from warehouse.json_types import Json, Row
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan, TableSpec, plan_keys
-
-Json = Any
-Row = Mapping[str, Any]
 
 _LONGEST_DESCRIPTION = 2_000  # characters
 

@@ -3,11 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.tables import Golden, read_goldens
-
-Json = Any
+from warehouse.json_types import Json
 
 
 class Unreadable(ValueError):

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,9 @@ from assets.synthesis.verify.conversation import Unreadable, read_conversation
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.verify import decide
 from warehouse.item_failure import try_item
+from warehouse.json_types import Json, Row
 from warehouse.sanitize.escape import drop_surrogates
 
-Json = Any
-Row = Mapping[str, Json]
 Embed = Callable[[Sequence[str]], np.ndarray]
 _ECHO = "cosine"  # the `path` of the flaw that this filter adds and removes
 

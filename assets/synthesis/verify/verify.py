@@ -7,7 +7,6 @@ rules cannot find in the text; a judge, or a person, may ("next to the Eiffel To
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import (
@@ -29,8 +28,7 @@ from assets.synthesis.verify.grounding.grounding import (
     walk_leaves,
 )
 from assets.vectors.lexicon import split_identifier
-
-Json = Any
+from warehouse.json_types import Json
 
 _SCHEMA_KINDS = {
     "missing_required": "missing_required_argument",

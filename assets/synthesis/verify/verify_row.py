@@ -7,7 +7,6 @@ read is a finding.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import get_required
@@ -36,8 +35,8 @@ from assets.synthesis.verify.verify import (
     find_worst_grade,
 )
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 Contracts = Mapping[str, Mapping[str, Json]]
 Findings = Iterable[Finding]
 

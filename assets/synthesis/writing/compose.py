@@ -1,7 +1,6 @@
 """Pairs: the rows of many units at a time, one for every request whatever its outcome."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import (
@@ -22,11 +21,11 @@ from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recover
 from assets.synthesis.writing.tasks.several import write_several
 from assets.synthesis.writing.tasks.single import write_single
 from assets.synthesis.writing.units import Unit, count_rows, plan_units
+from warehouse.json_types import Json
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
 
-Json = Any
 Rows = list[dict[str, Json]]
 
 # A unit waits for one role at a time, so that as many units as requests keep every role busy.

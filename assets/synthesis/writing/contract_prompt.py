@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.contract_reading import get_input_schema, get_properties
 from assets.synthesis.common.tables import dump_text
+from warehouse.json_types import Json
 
-Json = Any
 LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
 LONGEST_BESIDE = 6_000  # of one among several: 99% of real contracts are shorter
 _KEPT = ("type", "description", "enum", "default", "format")

@@ -13,9 +13,9 @@ from assets.synthesis.common.contract_reading import get_properties, get_require
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.tool_chains import JOINED, Link, chain_links, make_link
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.storage.digest import sha256
 
-Row = Mapping[str, Any]
 Key = tuple[str, str]  # server_id, tool
 _MIX, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # Knuth's multiplier: near inputs fall far apart
 

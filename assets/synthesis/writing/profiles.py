@@ -4,14 +4,12 @@ Every draw is seeded by (contract digest, task, index, seed), so that no other t
 """
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import SINGLE
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 
-Row = Mapping[str, Any]
 KINDS = ("direct", "detailed", "implicit")
 
 # Life and work as they come; a persona is one of each.

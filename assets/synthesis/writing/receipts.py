@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from warehouse.json_types import Json
 from warehouse.llm.client import Reply
-
-Json = Any
 
 
 def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Json]:

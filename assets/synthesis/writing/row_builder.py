@@ -25,10 +25,10 @@ from assets.synthesis.writing.receipts import join_licences, make_receipt, share
 from assets.synthesis.writing.scenario import World, make_environment
 from assets.synthesis.writing.text_checks import refuse_order, refuse_unasked_words
 from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
+from warehouse.json_types import Json
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 
-Json = Any
 Value = TypeVar("Value", bound=BaseModel)
 
 

@@ -16,8 +16,8 @@ from assets.synthesis.common.contract_reading import (
     resolve_schema,
 )
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 World = dict[str, list[str]]
 _LOCALES = {
     "en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "pt": "pt_BR", "it": "it_IT",

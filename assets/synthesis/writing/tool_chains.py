@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.contract_reading import (
     get_input_schema,
@@ -12,8 +11,8 @@ from assets.synthesis.common.contract_reading import (
     resolve_schema,
 )
 from assets.vectors.lexicon import split_identifier, split_list
+from warehouse.json_types import Json
 
-Json = Any
 Contract = Mapping[str, Json]
 # Every tool's parameters hold the first; they join nothing. The second join a little.
 _EMPTY = frozenset(split_list("the and for with from get set of to in a an"))

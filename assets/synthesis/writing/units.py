@@ -28,10 +28,10 @@ from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 
-Row = Mapping[str, Any]
 Near = Callable[[Row], Sequence[Row]]
 
 # The prompts of all requests that a row of the task may make, the checkers' aside.

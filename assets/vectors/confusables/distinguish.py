@@ -8,7 +8,6 @@ that is the finding.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from assets.vectors.confusables.sides import (
     STOP,
@@ -19,8 +18,8 @@ from assets.vectors.confusables.sides import (
     split_words,
     stem_word,
 )
+from warehouse.json_types import Json
 
-Json = Any
 SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (
     "server", "name", "effect", "required", "limits", "clause", "words", "takes"
 )  # fmt: skip

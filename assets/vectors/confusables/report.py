@@ -2,10 +2,11 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
+from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
 
 _WORST = 15
@@ -19,7 +20,6 @@ _HEAD = (
 )
 _LED = ("clusters", "with_a_twin", "tools", "with_a_confusable", "names_shared_across_servers")
 
-Row = Mapping[str, Any]
 Tool = tuple[str, str]
 
 

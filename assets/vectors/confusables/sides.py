@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexicon import find_base_form, find_family
+from warehouse.json_types import Json
 
-Json = Any
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
 _LONGEST_TEXT = (
     12_000  # characters whose words are named; the longest of 12,600 real texts has 10,487

@@ -23,10 +23,9 @@ from assets.vectors.confusables.clusters import TWIN, build_clusters, compute_co
 from assets.vectors.confusables.distinguish import tell_apart
 from assets.vectors.confusables.sides import Rarity, Side, find_names, flatten_name
 from assets.vectors.index import read_contract
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
-
-Row = Mapping[str, Any]
 
 TWINS, CONFUSABLE = "twin", "confusable"
 _SILENT_FROM = 20  # servers that share a description word for word: "Description not available"

@@ -1,7 +1,6 @@
 """`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from assets.synthesis.judging.judge import judge
 from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.verify import decide, verify
+from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 
-Json = Any
 Embed = Callable[[Sequence[str]], np.ndarray]
 _BESIDE = 12  # tools of the same server that the judge is shown
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 from warehouse.errors import UnusableInput
+from warehouse.json_types import Json
 from warehouse.user_files import read_json_lines
 
-Json = Any
 _FIELDS = ("tool_id", "instruction", "arguments")
 
 

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any
 
 from assets.synthesis.common.tables import ONE_CALL, SINGLE, dump_text
 from assets.synthesis.verify.checks.parroting import find_parroting
@@ -12,8 +11,8 @@ from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import LIKELY, fold_text, walk_leaves
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
+from warehouse.json_types import Json
 
-Json = Any
 CRITERIA = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
 _HITS = {
     "missing_required_value": "completeness", "names_the_tool": "realism",

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import get_required
@@ -16,8 +15,8 @@ from assets.synthesis.common.tables import Golden, dump_text, read_goldens
 from assets.synthesis.common.wrong_calls import make_wrong_call
 from assets.synthesis.verify.verify import verify
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 Pair = dict[str, Json]
 Contract = Mapping[str, Json]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract as canonical
 from assets.contracts.canonical import contract_digest
@@ -23,8 +22,8 @@ from assets.synthesis.common.tables import (
     reaches_judge,
 )
 from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
+from warehouse.json_types import Json
 
-Json = Any
 Pair = dict[str, Json]
 Contracts = Mapping[str, Mapping[str, Json]]
 GOOD = "good"  # written and read by a person: refusing one is a false alarm

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -24,11 +23,11 @@ from assets.synthesis.judging.trial.mutants import (
 )
 from assets.synthesis.verify.verify_row import verify_row
 from warehouse.audit import Verdict
+from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
 
-Json = Any
 RULES, BOTH = "rules", "rules+judge"
 ALL = "all_flaws"
 # Below and above these the judge is of no use: a partition whose judge misses more than two fifths

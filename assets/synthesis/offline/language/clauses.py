@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.offline.language.phrasing import Filled, join_list, quote_text, say_value
-
-Json = Any
+from warehouse.json_types import Json
 
 
 def make_clause(filled: Filled, rng: random.Random, free: bool) -> str:

@@ -3,7 +3,6 @@
 import random
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.clauses import make_clause
@@ -16,8 +15,8 @@ from assets.synthesis.offline.language.weaving import (
     weave_values,
 )
 from assets.vectors.lexicon import find_topic, load_lexicon
+from warehouse.json_types import Json
 
-Json = Any
 _BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
 
 

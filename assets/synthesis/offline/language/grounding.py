@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.offline.language.clauses import spell_out
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.verify.verify import verify
+from warehouse.json_types import Json
 
-Json = Any
 _UNGROUNDED = {"missing_required_value", "ungrounded_value"}
 
 

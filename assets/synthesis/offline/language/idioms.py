@@ -2,13 +2,11 @@
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.phrasing import Filled, quote_text, say_value
 from assets.vectors.lexicon import load_lexicon, split_identifier
-
-Json = Any
+from warehouse.json_types import Json
 
 
 def find_idiom(

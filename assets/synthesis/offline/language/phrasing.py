@@ -4,13 +4,11 @@ import datetime as dt
 import random
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.vectors.lexicon import split_list
-
-Json = Any
+from warehouse.json_types import Json
 
 NUMBER_WORDS = split_list(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen "

@@ -21,9 +21,9 @@ from assets.synthesis.offline.language.grounding import (
 )
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
+from warehouse.json_types import Json
 from warehouse.storage.digest import digest
 
-Json = Any
 _LONGEST = 3900  # characters; an answer may have 4,000
 _FEWEST, _MOST = 10, 20  # words that one step of evolution adds
 

@@ -3,13 +3,12 @@
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.values import draw_new_value, fits_schema
+from warehouse.json_types import Json
 
-Json = Any
 _KINDS = {
     "files": ("path", "filename", "image_path", "video_path", "folder_path"),
     "ids": ("id", "account", "token", "uuid", "order_id", "session", "connection_id", "issue_key"),

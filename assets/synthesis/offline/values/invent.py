@@ -8,8 +8,7 @@ from typing import Any
 from assets.synthesis.common.contract_reading import Slot
 from assets.synthesis.offline.values.kinds import choose_themed_sort
 from assets.vectors.lexicon import list_pool, split_list
-
-Json = Any
+from warehouse.json_types import Json
 
 # Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
 _EPOCH = dt.date(2025, 3, 3)

@@ -1,11 +1,9 @@
 """Values that a contract itself offers: examples, quoted words of its descriptions, defaults."""
 
 import re
-from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
-
-Json = Any
+from warehouse.json_types import Json
 
 _QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
 _EXAMPLE = re.compile(

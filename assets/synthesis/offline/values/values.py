@@ -6,7 +6,6 @@ default; the `format`; then a pool chosen by the words of the name and the descr
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
@@ -24,8 +23,8 @@ from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.numbers import draw_number
 from assets.synthesis.offline.values.samples import read_samples
 from assets.vectors.lexicon import list_pool
+from warehouse.json_types import Json
 
-Json = Any
 _STEPS_A_VALUE = 50  # about a millisecond
 
 

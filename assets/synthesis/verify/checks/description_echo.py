@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from typing import Any
 
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.grounding import walk_leaves
 from assets.vectors.lexicon import split_list
-
-Json = Any
+from warehouse.json_types import Json
 
 
 def find_echo(

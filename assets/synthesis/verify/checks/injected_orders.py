@@ -6,12 +6,11 @@ Figures are of the 1,224 good requests of the development corpus, which a langua
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 from assets.contracts.scan import scan_list
 from assets.contracts.scan.finding import LOW
+from warehouse.json_types import Json
 
-Json = Any
 # Their longest run of words out of their tool's descriptions: 1,222 have at most 5, two have 6.
 RUN = 7
 _TEXTS = 400  # of one contract

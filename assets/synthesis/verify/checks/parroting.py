@@ -1,14 +1,13 @@
 """Is a request the contract's own words handed back, too loosely for the rules to reject it?"""
 
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.contract_reading import get_properties
 from assets.synthesis.verify.checks.description_echo import extract_content, find_longest_run
 from assets.synthesis.verify.grounding.grounding import walk_leaves
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 # On one half of a development corpus's servers these caught 21 of 22 and refused 6 of 702 good
 # requests; on the other half 17 of 18, and 5 of 522.
 _SHARE, _RUN, _FEWEST = 0.6, 3, 3

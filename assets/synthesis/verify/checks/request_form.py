@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from assets.synthesis.verify.checks.metatalk import is_metatalk
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.folding import fold_text
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
-Json = Any
 LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 

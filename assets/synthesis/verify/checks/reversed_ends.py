@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import Text, fold_text
 from assets.vectors.lexicon import split_identifier
-
-Json = Any
+from warehouse.json_types import Json
 
 _OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}
 _IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}

@@ -8,13 +8,13 @@ for a coordinate, a word for a code), `absent` (nothing there speaks of it).
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, STATED, parse_epoch_day
 from assets.synthesis.verify.grounding.folding import fold_text, squeeze_text, stem_word
 from assets.synthesis.verify.grounding.request import LONGEST, Text
 from assets.synthesis.verify.grounding.strings import grade_string, grade_switch
 from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Json
 
 __all__ = [
     "ABSENT",
@@ -28,7 +28,6 @@ __all__ = [
     "walk_leaves",
 ]
 
-Json = Any
 MOST_LEAVES = 2_000  # of one argument; what is longer repeats itself
 
 

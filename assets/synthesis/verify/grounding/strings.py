@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from assets.synthesis.verify.grounding.dates import (
     ABSENT,
@@ -17,8 +16,7 @@ from assets.synthesis.verify.grounding.request import Text
 from assets.synthesis.verify.grounding.times import grade_step, grade_time
 from assets.synthesis.verify.grounding.wording import grade_words
 from assets.vectors.lexicon import split_identifier
-
-Json = Any
+from warehouse.json_types import Json
 
 
 def grade_switch(name: str, text: Text) -> str:

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, RELATIVE_TIME, STATED
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.known_names import make_names, names_direction
 from assets.synthesis.verify.grounding.request import Text
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier, split_list
+from warehouse.json_types import Json
 
-Json = Any
 _STOP = set(
     split_list(
         "the a an of and or to in on at for with by from is are be was it its this that as "

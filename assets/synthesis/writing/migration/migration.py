@@ -26,9 +26,8 @@ from assets.synthesis.writing.migration.moved_arguments import (
 )
 from assets.synthesis.writing.migration.old_contracts import Contracts
 from warehouse.item_failure import INTERNAL, describe_failure
+from warehouse.json_types import Json, Row
 
-Json = Any
-Row = Mapping[str, Any]
 _FILTERS = {"copies_description", "near_duplicate"}  # found again by filters over many rows
 _SHOWING = ("contracts", "offered", "checks")  # columns of JSON that name contracts by digest
 

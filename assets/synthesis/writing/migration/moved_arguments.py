@@ -3,14 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from assets.contracts.schema.reading import collect_properties, resolve
 from assets.contracts.schema.shapes import list_kinds
 from assets.contracts.validate import validate_call
 from assets.vectors.lexicon import split_identifier, split_list
-
-Json = Any
+from warehouse.json_types import Json
 
 # Parameters that one description may fit and that are two all the same.
 _OPPOSITES = frozenset(split_list("""

@@ -12,9 +12,8 @@ from assets.contracts.schema.tool_renames import find_renames
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.migration.moved_arguments import Unmovable
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.storage.tables import Tables
-
-Row = Mapping[str, Any]
 
 
 def read_old_contracts(

@@ -10,16 +10,15 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.role_schemas import Choice
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.writing.receipts import make_receipt
+from warehouse.json_types import Json
 from warehouse.llm.client import LLM, LLMError, Reply
 
-Json = Any
 CHECKERS = ("checker_a", "checker_b")
 STEP = "invocation_check"
 # Characters of one tool in a prompt: 99% of real contracts are shorter than this.

@@ -4,7 +4,6 @@ generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.synthesis.common.messages import (
     make_call_message,
@@ -24,8 +23,8 @@ from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.tool_chains import chain_links, make_link
 from assets.synthesis.writing.units import Row
+from warehouse.json_types import Json
 
-Json = Any
 MOST_CALLS = 3
 _STEP = "several"
 _AGAIN = "another model or seed may help"

@@ -5,7 +5,6 @@ generator -> (reviser) -> evolver -> (reviser) -> caller -> rules -> checkers ->
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from assets.synthesis.common.messages import make_call_message, make_golden, make_user_message
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -22,10 +21,10 @@ from assets.synthesis.writing.tasks.invocation_check import check_invocation
 from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row, Unit, count_rows
+from warehouse.json_types import Json
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError, Reply
 
-Json = Any
 Values = dict[str, Json]
 
 

@@ -1,7 +1,6 @@
 """The words of one request: every required value stated, then made harder."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
@@ -13,8 +12,8 @@ from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row
+from warehouse.json_types import Json
 
-Json = Any
 Values = dict[str, Json]
 Contract = Mapping[str, Json]
 MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it

@@ -1,7 +1,10 @@
-"""What signatures call the values of JSON and the rows of tables."""
+"""What signatures call the values of JSON and the rows of tables; none of them is to be changed."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Json = Any  # a value that JSON can hold
-Row = Mapping[str, Any]  # a row of a table, not to be changed
+JsonObject = Mapping[str, Any]
+Contract = Mapping[str, Any]  # of one tool, as `tools/list` or our canonical form has it
+Schema = Mapping[str, Any]  # a JSON Schema, or a part of one
+Row = Mapping[str, Any]  # of a table

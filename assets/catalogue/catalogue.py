@@ -17,6 +17,7 @@ from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import LEVELS
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.names import identify_server
+from warehouse.json_types import JsonObject
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
@@ -59,8 +60,8 @@ Contracts = Mapping[tuple[str, str], frozenset[str]]  # (marketplace, server_id)
 
 def build_catalogue(
     listings: Iterable[Listing],
-    snapshots: Iterable[Mapping[str, Any]],
-    previous: Iterable[Mapping[str, Any]],
+    snapshots: Iterable[JsonObject],
+    previous: Iterable[JsonObject],
     now: float,
 ) -> list[Row]:
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
@@ -76,12 +77,12 @@ def build_catalogue(
     return [rows[name] for name in sorted(rows)]
 
 
-def listing_ids(row: Mapping[str, Any]) -> list[str]:
+def listing_ids(row: JsonObject) -> list[str]:
     """The listings that a row now holds."""
     return [one["listing_id"] for one in json.loads(row["listings"])]
 
 
-def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:
     """Server id -> the name and description that rows of CATALOGUE show for it."""
     return {
         server_id: f"{row['name'] or ''}\n{row['description'] or ''}".strip()
@@ -91,7 +92,7 @@ def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _count_contracts(
-    snapshots: Iterable[Mapping[str, Any]],
+    snapshots: Iterable[JsonObject],
 ) -> tuple[Contracts, dict[tuple[str, str], set[str]]]:
     digests: dict[tuple[str, str], set[str]] = defaultdict(set)
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -176,7 +177,7 @@ def _find_likely_same(rows: dict[str, Row]) -> None:
             rows[name]["likely_same"] = [other for other in names if other != name]
 
 
-def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], run_date: str) -> None:
+def _carry_history(rows: dict[str, Row], previous: list[JsonObject], run_date: str) -> None:
     """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
@@ -202,7 +203,7 @@ def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], run_
         row["first_seen"] = row["first_seen"] or run_date
 
 
-def _find_successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
+def _find_successor(old: JsonObject, held: Counter, rows: Mapping[str, Row]) -> str | None:
     """The row of this run that continues an old one: of the same id, else with most of its
     listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
@@ -210,7 +211,7 @@ def _find_successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Ro
     return min(held, key=lambda key: (-held[key], key)) if held else None
 
 
-def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], run_date: str) -> Row:
+def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> Row:
     return {
         **old,
         "marketplaces": [],

@@ -16,6 +16,7 @@ import polars as pl
 
 from assets.catalogue.categories import CATEGORIES, category_of
 from assets.marketplaces.listing import Listing
+from warehouse.json_types import JsonObject
 from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
 
@@ -64,9 +65,7 @@ class Server:
 
 
 def collect_servers(
-    catalogue: Iterable[Mapping[str, Any]],
-    listings: Mapping[str, Listing],
-    launched: Mapping[str, int],
+    catalogue: Iterable[JsonObject], listings: Mapping[str, Listing], launched: Mapping[str, int]
 ) -> list[Server]:
     """The servers that somebody lists now. `catalogue`: rows with `listings` as ids; `launched`:
     tools by server id of those that listed them."""

@@ -1,10 +1,11 @@
 """Coverage report: the rows of COVERAGE as figures, a table and a plot."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
+from warehouse.json_types import JsonObject, Row
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -24,7 +25,7 @@ _TITLES = {
 }
 
 _COUNTED = ("listed", "launched")
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[JsonObject]
 
 
 def compute_figures(rows: Rows) -> dict[str, float]:
@@ -60,13 +61,13 @@ def render_table(rows: Rows) -> Markdown:
     return join_markdown("\n\n", [make_markdown_table(header, lines), notes])
 
 
-def _format_distance(row: Mapping[str, Any]) -> str:
+def _format_distance(row: Row) -> str:
     if row["distance"] is None:
         return "(listings do not state it)" if row["dimension"] == "size" else ""
     return f"distance {row['distance']:.2f}, p = {row['distance_p']:.3f}"
 
 
-def _format_line(row: Mapping[str, Any]) -> list[object]:
+def _format_line(row: Row) -> list[object]:
     mark = {"under": "▼ under", "over": "▲ over"}.get(row["standing"], "")
     listed, launched = (_format_share(row[name], row[f"{name}_share"]) for name in _COUNTED)
     rate = gap = Markdown("")

@@ -2,16 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from assets.catalogue.identity_keys import LEVELS
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 
 _SHOWN = 15  # rows of an example table
 
 
-def compute_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def compute_figures(rows: Iterable[JsonObject]) -> dict[str, int]:
     """Counts that say how far the marketplaces overlap and how much is confirmed."""
     listed, gone = _split_rows(rows)
     several = [row for row in listed if len(row["marketplaces"]) > 1]
@@ -28,7 +28,7 @@ def compute_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def render_tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, Markdown]:
+def render_tables(rows: Iterable[JsonObject]) -> dict[str, Markdown]:
     """Markdown tables by what they show."""
     rows = list(rows)
     listed, gone = _split_rows(rows)
@@ -45,9 +45,7 @@ def render_tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, Markdown]:
     }
 
 
-def _split_rows(
-    rows: Iterable[Mapping[str, Any]],
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+def _split_rows(rows: Iterable[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
     rows = list(rows)
     listed = [row for row in rows if row["gone"] is None]
     return listed, [row for row in rows if row["gone"] is not None]
@@ -60,7 +58,7 @@ def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> Markdown:
     )
 
 
-def _render_most_listed(listed: list[Mapping[str, Any]]) -> Markdown:
+def _render_most_listed(listed: list[JsonObject]) -> Markdown:
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
     said = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
@@ -79,7 +77,7 @@ def _render_most_listed(listed: list[Mapping[str, Any]]) -> Markdown:
     )
 
 
-def _render_likely_same(listed: list[Mapping[str, Any]]) -> Markdown:
+def _render_likely_same(listed: list[JsonObject]) -> Markdown:
     names = {row["catalogue_id"]: row["name"] for row in listed}
     groups = {
         tuple(sorted((row["catalogue_id"], *row["likely_same"])))
@@ -90,7 +88,7 @@ def _render_likely_same(listed: list[Mapping[str, Any]]) -> Markdown:
     return make_markdown_table(["servers with equal contracts"], lines[:_SHOWN])
 
 
-def _render_gone(gone: list[Mapping[str, Any]]) -> Markdown:
+def _render_gone(gone: list[JsonObject]) -> Markdown:
     latest = sorted(gone, key=lambda row: (row["gone"], row["catalogue_id"]), reverse=True)
     lines = [
         [row["name"], row["gone"], ", ".join(o["listing_id"] for o in json.loads(row["gone_from"]))]

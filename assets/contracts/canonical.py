@@ -41,6 +41,7 @@ from assets.contracts.schema.normalise import (
     normalise_string,
     normalise_value,
 )
+from warehouse.json_types import Contract, JsonObject
 from warehouse.storage.digest import digest
 
 CANON_VERSION = 2
@@ -57,7 +58,7 @@ class ContractError(ValueError):
     """A tool that has no contract: the message says which part is missing or malformed."""
 
 
-def canonicalize_contract(tool: Mapping[str, Any]) -> dict[str, Any]:
+def canonicalize_contract(tool: Contract) -> dict[str, Any]:
     """The contract of one raw `tools/list` entry: a new dict with canonical content.
 
     Absent and null fields are dropped; integers that no double can hold become the nearest double
@@ -100,12 +101,12 @@ def index_contracts(tools: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], di
     return found, problems
 
 
-def contract_digest(tool: Mapping[str, Any]) -> str:
+def contract_digest(tool: Contract) -> str:
     """`c1:<sha256>` over the canonical JSON of the tool's contract."""
     return DIGEST_PREFIX + digest(canonicalize_contract(tool))
 
 
-def tool_text(contract: Mapping[str, Any], view: str = "full") -> str:
+def tool_text(contract: Contract, view: str = "full") -> str:
     """The one text of a tool for every embedding and index.
 
     view: "name" (the name, split into words), "brief" (name and description) or "full" (also
@@ -126,7 +127,7 @@ def tool_text(contract: Mapping[str, Any], view: str = "full") -> str:
     return "\n".join(line for line in lines if line)
 
 
-def iterate_parameters(contract: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def iterate_parameters(contract: Contract) -> Iterator[tuple[str, Any]]:
     """(name, schema) of each top-level parameter, in the order of the canonical form."""
     properties = contract.get("inputSchema", {}).get("properties")
     if isinstance(properties, Mapping):
@@ -148,7 +149,7 @@ def _canonicalize_field(field: str, value: Any) -> Any:
     return (normalise_string(value) if field == "name" else normalise_prose(value)) or None
 
 
-def _canonicalize_annotations(value: Mapping[str, Any]) -> dict[str, Any] | None:
+def _canonicalize_annotations(value: JsonObject) -> dict[str, Any] | None:
     hints = normalise_value({key: hint for key, hint in value.items() if hint is not None}, 0)
     if isinstance(hints.get("title"), str):
         hints["title"] = normalise_prose(hints["title"])

@@ -10,6 +10,7 @@ from referencing.exceptions import Unresolvable
 from assets.contracts.schema.reading import collect_properties, is_open, resolve
 from assets.contracts.schema.safe_validation import FORMATS, SEALED, find_dialect
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps, spend_steps
+from warehouse.json_types import Contract, Schema
 
 _MAX_FLAWS = 50
 _MAX_STEPS = 100_000  # some 2 s; the longest call of a real contract takes a few thousand
@@ -54,7 +55,7 @@ class Flaw:
         return text
 
 
-def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
+def validate_call(contract: Contract, arguments: Any) -> list[Flaw]:
     """Every flaw of `arguments` against the contract's input schema; an empty list is a clean call.
 
     Never raises and never touches the network. At most 50 flaws are listed.
@@ -81,14 +82,14 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
         return [Flaw("bad_schema", f"unresolvable $ref: {error}"[:200])]
 
 
-def find_schema_problem(schema: Mapping[str, Any]) -> str | None:
+def find_schema_problem(schema: Schema) -> str | None:
     """Why a schema is no JSON Schema (one line), or None when it is one."""
     if schema.get("type", "object") != "object":
         return f"input schema has type {schema['type']!r}, expected 'object'"
     return find_dialect(schema)[1]
 
 
-def _find_schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Flaw]:
+def _find_schema_flaws(schema: Schema, arguments: Any) -> Iterator[Flaw]:
     dialect, _ = find_dialect(schema)
     validator = dialect(schema, registry=SEALED, format_checker=FORMATS)
     for error in validator.iter_errors(arguments):
@@ -118,7 +119,7 @@ def _find_extra_names(error: exceptions.ValidationError) -> list[str]:
 
 
 def _find_unknown(
-    schema: Any, root: Mapping[str, Any], value: Any, at: tuple[str | int, ...], top: bool
+    schema: Any, root: Schema, value: Any, at: tuple[str | int, ...], top: bool
 ) -> Iterator[Flaw]:
     """Arguments that no branch of the schema declares, at any depth."""
     if isinstance(value, list):

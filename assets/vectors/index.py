@@ -15,7 +15,7 @@ import polars as pl
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
 from warehouse.item_failure import try_item
-from warehouse.json_types import Row
+from warehouse.json_types import JsonObject, Row
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
@@ -52,7 +52,7 @@ def digest_text(text: str) -> str:
     return digest({"text": text})
 
 
-def build_server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) -> str:
+def build_server_text(server_id: str, contracts: Sequence[JsonObject]) -> str:
     """The one text of a server, made from its id and its tools, in an order of its own."""
     kind, _, name = server_id.partition(":")
     tools = sorted(tool_text(contract, "name") for contract in contracts)

@@ -8,6 +8,7 @@ import polars as pl
 
 from assets.contracts.history.snapshot import Row, format_date
 from assets.contracts.history.tool_diff import compare_tools
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import TableSpec
@@ -32,10 +33,7 @@ _WHY = 500  # characters
 
 
 def add_changes(
-    history: Iterable[Mapping[str, Any]],
-    old: Iterable[Mapping[str, Any]],
-    new: Iterable[Mapping[str, Any]],
-    now: float,
+    history: Iterable[JsonObject], old: Iterable[JsonObject], new: Iterable[JsonObject], now: float
 ) -> list[Row]:
     """`history` (rows of CHANGES) and what changed from snapshot rows `old` to `new`.
 
@@ -55,10 +53,7 @@ def add_changes(
 
 
 def _compare_server(
-    server: str,
-    old: Mapping[str, Mapping[str, Any]],
-    new: Mapping[str, Mapping[str, Any]],
-    run_date: str,
+    server: str, old: Mapping[str, JsonObject], new: Mapping[str, JsonObject], run_date: str
 ) -> Sequence[Row]:
     if {t: r["contract_digest"] for t, r in old.items()} == {
         t: r["contract_digest"] for t, r in new.items()
@@ -86,8 +81,8 @@ def _compare_server(
     ]
 
 
-def _group_by_server(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+def _group_by_server(rows: Iterable[JsonObject]) -> dict[str, dict[str, JsonObject]]:
+    found: dict[str, dict[str, JsonObject]] = {}
     for row in rows:
         found.setdefault(row["server_id"], {}).setdefault(row["tool"], row)
     return found

@@ -11,6 +11,7 @@ import polars as pl
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
 from warehouse.item_failure import INTERNAL, try_item
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
@@ -43,10 +44,7 @@ _SHOWN = 200  # characters of a name or a problem
 
 
 def build_snapshot(
-    previous: Iterable[Mapping[str, Any]],
-    deployments: Iterable[Mapping[str, Any]],
-    blobs: Blobs,
-    now: float,
+    previous: Iterable[JsonObject], deployments: Iterable[JsonObject], blobs: Blobs, now: float
 ) -> list[Row]:
     """Rows of SNAPSHOTS of this run for one marketplace.
 
@@ -56,7 +54,7 @@ def build_snapshot(
     are left out (`list_malformed` names them); of two tools with one name the first counts.
     now: epoch seconds.
     """
-    before: dict[str, dict[str, Mapping[str, Any]]] = {}
+    before: dict[str, dict[str, JsonObject]] = {}
     for row in previous:
         before.setdefault(row["server_id"], {})[row["tool"]] = row
     run_date = format_date(now)
@@ -73,7 +71,7 @@ def build_snapshot(
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
-def list_malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Row]:
+def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Row]:
     """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
     rows: list[Row] = []
     for deployment in deployments:
@@ -91,7 +89,7 @@ def list_malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> li
     return rows
 
 
-def _list_problems(deployment: Mapping[str, Any], blobs: Blobs) -> list[tuple[str, str]]:
+def _list_problems(deployment: JsonObject, blobs: Blobs) -> list[tuple[str, str]]:
     tools = raw_tools(deployment, blobs)
     return [
         (str(tool.get("name")) if isinstance(tool := tools[place], Mapping) else "", problem)
@@ -100,20 +98,16 @@ def _list_problems(deployment: Mapping[str, Any], blobs: Blobs) -> list[tuple[st
 
 
 def _build_rows(
-    deployment: Mapping[str, Any],
-    blobs: Blobs,
-    known: Mapping[str, Mapping[str, Any]],
-    run_date: str,
-    seen: str,
+    deployment: JsonObject, blobs: Blobs, known: Mapping[str, JsonObject], run_date: str, seen: str
 ) -> list[Row]:
     listed = index_contracts(raw_tools(deployment, blobs))[0].values()
     return [_build_row(deployment, body, known, run_date, seen) for body in listed]
 
 
 def _build_row(
-    deployment: Mapping[str, Any],
+    deployment: JsonObject,
     body: dict[str, Any],
-    known: Mapping[str, Mapping[str, Any]],
+    known: Mapping[str, JsonObject],
     run_date: str,
     seen: str,
 ) -> Row:
@@ -139,7 +133,7 @@ def _build_row(
     }
 
 
-def raw_tools(deployment: Mapping[str, Any], blobs: Blobs) -> list[Any]:
+def raw_tools(deployment: JsonObject, blobs: Blobs) -> list[Any]:
     """The list as the server sent it; [] where it did not run."""
     if not deployment.get("tools_blob"):
         return []

@@ -13,6 +13,7 @@ from assets.contracts.schema.shapes import equals_json
 from assets.contracts.schema.step_budget import Limit, TooMuchWork, limit_steps, spend_steps
 from assets.contracts.schema.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem
+from warehouse.json_types import JsonObject
 
 Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
@@ -40,9 +41,7 @@ class Change:
     why: str = ""
 
 
-def compare_tools(
-    old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
-) -> list[Change]:
+def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[Change]:
     """Every change from one `tools/list` to the next, sorted by tool name.
 
     Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
@@ -126,7 +125,7 @@ def _convert_pointer(pointer: str, tool: Any) -> str:
     return path
 
 
-def _compare_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+def _compare_inputs(old: JsonObject, new: JsonObject) -> list[Finding]:
     found = compare(old, new, "inputSchema")
     if found:
         problem = find_schema_problem(new)
@@ -135,7 +134,7 @@ def _compare_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Find
     return found
 
 
-def _compare_outputs(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[Finding]:
+def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[Finding]:
     if old is not None and new is not None:
         return compare(old, new, "outputSchema", results=True)
     if new is not None:

@@ -21,7 +21,7 @@ from assets.contracts.quarantine.decisions import Decided, Decision
 from assets.contracts.scan import HIGH, scan_list
 from assets.contracts.scan.engine import digest_rules
 from warehouse.item_failure import try_item
-from warehouse.json_types import Row
+from warehouse.json_types import JsonObject, Row
 from warehouse.storage.digest import canonical_json, digest, sha256
 
 Contract = dict[str, Any]
@@ -38,7 +38,7 @@ class Shown:
     listing_id: str
     marketplace: str
     server_id: str
-    tools: Sequence[Mapping[str, Any]]
+    tools: Sequence[JsonObject]
     aliases: frozenset[str] = frozenset()
 
 
@@ -77,7 +77,7 @@ def build_listed(
     return out
 
 
-def read_shown(tool: Mapping[str, Any]) -> tuple[Contract, tuple[str, ...]]:
+def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
     """(the tool with an input schema, the fields that are shown). A schema that names no property
     says nothing: marketplaces write `{}` for one they do not know."""
     schema = tool.get("inputSchema")
@@ -88,11 +88,7 @@ def read_shown(tool: Mapping[str, Any]) -> tuple[Contract, tuple[str, ...]]:
 
 
 def _build_listing(
-    one: Shown,
-    launched: Launched,
-    decided: Decided,
-    before: Mapping[str, Row],
-    now: float,
+    one: Shown, launched: Launched, decided: Decided, before: Mapping[str, Row], now: float
 ) -> Listed:
     filled = [read_shown(tool) for tool in one.tools]
     contracts, problems = index_contracts([tool for tool, _ in filled])

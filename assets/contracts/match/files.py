@@ -1,11 +1,11 @@
 """The files of `toolmill match`: a schema, expected calls, called ones, rows of calls."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warehouse.errors import UnusableInput
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.repeated_names import find_repeated_name
 from warehouse.user_files import parse_json, read_json_lines, read_text
 
@@ -140,7 +140,7 @@ _WORDS = {
 }
 
 
-def _is_mapping(value: Mapping[str, Any]) -> bool:
+def _is_mapping(value: JsonObject) -> bool:
     """Whether these are schemas by tool name, and not one schema."""
     return bool(value) and not _WORDS & value.keys() and all(
         isinstance(one, dict) for one in value.values()

@@ -14,6 +14,7 @@ from assets.contracts.match.result import (
     find_kind,
     pick_gravest,
 )
+from warehouse.json_types import JsonObject, Schema
 
 Call = Mapping[str, Any]
 Sided = list[tuple[int, ReadCall]]
@@ -22,7 +23,7 @@ _MOST = 4095  # parameters of one kind that are weighed
 
 
 def match_call(
-    schema: Mapping[str, Any],
+    schema: Schema,
     expected: Call,
     called: Call,
     *,
@@ -46,7 +47,7 @@ def match_call(
 
 
 def match_parallel(
-    schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
+    schemas: Mapping[str, JsonObject], expected: Sequence[Call], called: Sequence[Call]
 ) -> ParallelResult:
     """Compares calls made at once, in any order. schemas: tool name -> input schema.
 

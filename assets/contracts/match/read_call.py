@@ -12,6 +12,7 @@ from assets.contracts.match.values import (
     normalise_property,
 )
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
+from warehouse.json_types import JsonObject, Schema
 
 # Steps for one call: some 0.2 s, and what its own size may need (a value takes 3 to 8). The largest
 # call of a real contract takes a few thousand.
@@ -25,7 +26,7 @@ class ReadCall:
         self.is_call = isinstance(call, dict | Mapping)
         name, given = (call.get("name"), call.get("arguments")) if self.is_call else ("", "")
         self.name = name if isinstance(name, str) else f"{type(name).__name__} {name!r:.80}"
-        self.root: Mapping[str, Any] = schema if isinstance(schema, dict | Mapping) else {}
+        self.root: Schema = schema if isinstance(schema, dict | Mapping) else {}
         self.given: dict[str, Any] | None = None
         if given is None or isinstance(given, dict | Mapping):
             self.given = {format_key(key): value for key, value in (given or {}).items()}
@@ -71,7 +72,7 @@ class ReadCall:
         return dict.fromkeys(self.given or (), verdict)
 
 
-def read_call(schemas: Mapping[str, Mapping[str, Any]], call: Any) -> ReadCall:
+def read_call(schemas: Mapping[str, JsonObject], call: Any) -> ReadCall:
     """A call, read through the schema of the tool that it names."""
     name = call.get("name") if isinstance(call, Mapping) else None
     return ReadCall(schemas.get(name, {}) if isinstance(name, str) else {}, call)

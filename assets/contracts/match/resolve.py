@@ -13,8 +13,8 @@ from assets.contracts.schema.shapes import (
     read_mapping,
 )
 from assets.contracts.schema.step_budget import spend_steps
+from warehouse.json_types import JsonObject, Schema
 
-Schema = Mapping[str, Any]
 Parts = Sequence[Schema]
 _JOINTS = frozenset(
     ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef")
@@ -128,7 +128,7 @@ def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
     return True
 
 
-def _fits_object(schema: Schema, root: Schema, value: Mapping[str, Any], depth: int) -> bool:
+def _fits_object(schema: Schema, root: Schema, value: JsonObject, depth: int) -> bool:
     properties = read_mapping(schema.get("properties"))
     needed = read_list(schema.get("required"))
     if any(isinstance(name, str) and name not in value for name in needed):

@@ -5,7 +5,7 @@ in what joins all of them. A hold by a person counts from the moment of the deci
 takes effect with the next publication.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -13,6 +13,7 @@ import polars as pl
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantine.decisions import Decided, read_decisions
 from assets.contracts.quarantine.firewall import key_contract
+from warehouse.json_types import JsonObject
 from warehouse.storage.digest import sha256
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -39,7 +40,7 @@ CLEAR = TableSpec(
 HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
 
 
-def select_columns(spec: TableSpec, snapshots: Iterable[Mapping[str, Any]]) -> list[Row]:
+def select_columns(spec: TableSpec, snapshots: Iterable[JsonObject]) -> list[Row]:
     """Rows of CLEAR or HELD, of snapshot rows."""
     return [{name: row[name] for name in spec.columns} for row in snapshots]
 
@@ -70,7 +71,7 @@ def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Row
     return read_contracts(warehouse, marketplace)[0]
 
 
-def find_unresolvable(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_unresolvable(rows: Iterable[JsonObject]) -> list[str]:
     """Digests that are not those of the contract beside them."""
     return [
         row["contract_digest"]

@@ -32,7 +32,7 @@ from assets.contracts.scan.extras import scan_extras
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
 from assets.contracts.scan.rug_pull import find_alarms
 from warehouse.item_failure import try_item
-from warehouse.json_types import Row
+from warehouse.json_types import JsonObject, Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
@@ -89,7 +89,7 @@ class Launch:
     tools: Sequence[Any] = ()
     problems: Mapping[int, str] | None = None
     behaviour: str | None = None
-    extras: Mapping[str, Any] | None = None
+    extras: JsonObject | None = None
 
 
 def scan_snapshot(
@@ -166,7 +166,7 @@ def _scan_besides(
     row = {"server_id": server, "tool": "", "contract_digest": ""}
     own = frozenset(one["tool"] for one in tools)
 
-    def scan(extras: Mapping[str, Any] = launch.extras) -> dict[str, Any]:
+    def scan(extras: JsonObject = launch.extras) -> dict[str, Any]:
         facts = digest([digest_rules(), sorted(own), json.dumps(extras)])
         if last is not None and last["scan_key"] == facts:
             return dict(last)

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
@@ -18,6 +17,7 @@ from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.quarantine.firewall import key_contract, open_firewall
 from assets.contracts.scan.finding import HIGH, RULES
 from warehouse.errors import UnusableInput
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
 
@@ -82,7 +82,7 @@ def decide_on_tool(
             "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
 
 
-def _build_reason(key: tuple[str, str, str], about: Mapping[str, Any]) -> dict[str, Any]:
+def _build_reason(key: tuple[str, str, str], about: JsonObject) -> dict[str, Any]:
     return {
         "server_id": key[0],
         "tool": escape_text(key[1]),

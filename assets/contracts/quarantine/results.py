@@ -8,12 +8,13 @@ holds the words that a rule matched, never what stands around them.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan.finding import RULES, SEVERITIES, Finding
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.redact import redact
 from warehouse.storage.files import append_line
 
@@ -66,7 +67,7 @@ def _identify(contract: Contract, found: Finding) -> tuple[Any, ...]:
 
 def _parse_line(text: str) -> tuple[Contract, Finding] | None:
     try:
-        line: Mapping[str, Any] = json.loads(text)
+        line: JsonObject = json.loads(text)
         contract = tuple(str(line[name]) for name in ("server_id", "name", "contract_digest"))
         names = Finding.__dataclass_fields__
         found = Finding(**{name: line[name] for name in names if name != "span"}, span=(0, 0))

@@ -19,6 +19,7 @@ from assets.contracts.repair.names import find_nearest, find_same_name, is_remin
 from assets.contracts.repair.values import parse_json, propose_values
 from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import Flaw
+from warehouse.json_types import JsonObject, Schema
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
 _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
@@ -33,7 +34,7 @@ class Change:
     opens: bool = False
 
 
-def unwrap_arguments(schema: Mapping[str, Any], arguments: Any, tool: str) -> Iterator[Change]:
+def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
     """The call itself, where it was given as text, as nothing, or inside something else."""
     if arguments is None:
         yield Change({}, "no arguments are an empty object", True)
@@ -59,14 +60,12 @@ def unwrap_arguments(schema: Mapping[str, Any], arguments: Any, tool: str) -> It
             yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
 
 
-def _has_sibling(
-    name: Any, arguments: Mapping[str, Any], declared: Mapping[str, Any], tool: str
-) -> bool:
+def _has_sibling(name: Any, arguments: JsonObject, declared: JsonObject, tool: str) -> bool:
     """Whether it belongs to the wrapping: the tool's name, an id; no argument of the tool."""
     return name in _BESIDE and (name not in declared or arguments[name] == tool)
 
 
-def propose_changes(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """The changes that one flaw of the arguments suggests."""
     if not flaw.at:
         return
@@ -86,7 +85,7 @@ def propose_changes(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> It
         yield Change(_replace_at(arguments, flaw.at, other), step, opens)
 
 
-def propose_drops(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def propose_drops(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """Without an argument that the contract forbids outright. Not where a name is near to it, or
     one that is required is missing: then it may be what was meant, and its value would be lost."""
     if flaw.kind != "unknown_argument" or not flaw.at or not is_closed(schema, flaw.at[:-1]):
@@ -102,7 +101,7 @@ def propose_drops(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iter
     yield Change(_remove_at(arguments, flaw.at), step)
 
 
-def _propose_names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """The name that was meant by one that nobody declared; a name that is there stays."""
     around = find_value(arguments, flaw.at[:-1])
     if not isinstance(around, Mapping):

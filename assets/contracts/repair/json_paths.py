@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.schema.reading import collect_properties, iterate_branches, name_json_type
+from warehouse.json_types import JsonObject, Schema
 
 Place = Sequence[str | int]
 ABSENT = object()
@@ -51,7 +52,7 @@ def find_value(arguments: Any, at: Place) -> Any:
     return arguments
 
 
-def find_schema(root: Mapping[str, Any], at: Place) -> Any:
+def find_schema(root: Schema, at: Place) -> Any:
     """The schema of a place; {} where nothing is said about it."""
     schema: Any = root
     for part in at:
@@ -62,7 +63,7 @@ def find_schema(root: Mapping[str, Any], at: Place) -> Any:
     return schema
 
 
-def _find_item(schema: Any, root: Mapping[str, Any], place: int) -> Any:
+def _find_item(schema: Any, root: Schema, place: int) -> Any:
     for branch in iterate_branches(schema, root):
         first, rest = branch.get("prefixItems"), branch.get("items")
         if isinstance(first, list) and place < len(first):
@@ -74,7 +75,7 @@ def _find_item(schema: Any, root: Mapping[str, Any], place: int) -> Any:
     return {}
 
 
-def find_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
+def find_types(schema: Any, root: Schema) -> set[str]:
     """The types that some branch of a schema names; none: it does not say."""
     found: set[str] = set()
     for branch in iterate_branches(schema, root):
@@ -85,7 +86,7 @@ def find_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
     return found or {name_json_type(value) for value in find_choices(schema, root)}
 
 
-def find_choices(schema: Any, root: Mapping[str, Any]) -> list[Any]:
+def find_choices(schema: Any, root: Schema) -> list[Any]:
     """The values that `enum` and `const` of any branch allow, in their order."""
     found: dict[str, Any] = {}
     for branch in iterate_branches(schema, root):
@@ -96,7 +97,7 @@ def find_choices(schema: Any, root: Mapping[str, Any]) -> list[Any]:
     return list(found.values())
 
 
-def is_required(root: Mapping[str, Any], at: Place) -> bool:
+def is_required(root: Schema, at: Place) -> bool:
     """Whether some branch of the object around a place requires it; an item always is."""
     if not at or isinstance(at[-1], int):
         return True
@@ -104,18 +105,18 @@ def is_required(root: Mapping[str, Any], at: Place) -> bool:
     return any(at[-1] in (one.get("required") or ()) for one in iterate_branches(around, root))
 
 
-def find_declared(root: Mapping[str, Any], at: Place) -> list[str]:
+def find_declared(root: Schema, at: Place) -> list[str]:
     """The names that the object at a place declares."""
     return list(collect_properties(find_schema(root, at), root))
 
 
-def is_closed(root: Mapping[str, Any], at: Place) -> bool:
+def is_closed(root: Schema, at: Place) -> bool:
     """Whether the object at a place says `additionalProperties: false`."""
     around = find_schema(root, at)
     return any(one.get("additionalProperties") is False for one in iterate_branches(around, root))
 
 
-def describe_expected(schema: Any, root: Mapping[str, Any]) -> str:
+def describe_expected(schema: Any, root: Schema) -> str:
     """What a schema asks for, in one line."""
     choices = find_choices(schema, root)
     if choices:
@@ -144,5 +145,5 @@ def format_value(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def _format_some(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _format_some(value: JsonObject) -> list[tuple[str, Any]]:
     return [(str(name), value[name]) for name, _ in zip(value, range(40), strict=False)]

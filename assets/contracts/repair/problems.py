@@ -17,12 +17,13 @@ from assets.contracts.repair.json_paths import (
 from assets.contracts.repair.names import find_nearest, find_same_name
 from assets.contracts.schema.reading import name_json_type
 from assets.contracts.validate import Flaw, validate_call
+from warehouse.json_types import Contract, Schema
 
 Problem = dict[str, Any]
 OUTPUT = "structuredContent"
 
 
-def find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
+def find_problems(contract: Contract, arguments: Any) -> list[Problem]:
     """Problems of the arguments, [] for a call that fits: {path, kind, found, expected, fix}.
 
     path: `$.filters[0].name`. kind: of `validate.Flaw`. Never raises; bounded as validation is.
@@ -30,16 +31,14 @@ def find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
     return describe_problems(contract, arguments, validate_call(contract, arguments))
 
 
-def describe_problems(
-    contract: Mapping[str, Any], arguments: Any, flaws: Iterable[Flaw]
-) -> list[Problem]:
+def describe_problems(contract: Contract, arguments: Any, flaws: Iterable[Flaw]) -> list[Problem]:
     """The flaws that were found, as problems."""
     schema = contract.get("inputSchema")
     root = schema if isinstance(schema, Mapping) else {}
     return [_build_problem(flaw, root, arguments) for flaw in flaws]
 
 
-def find_output_problems(contract: Mapping[str, Any], structured: Any) -> list[Problem]:
+def find_output_problems(contract: Contract, structured: Any) -> list[Problem]:
     """Problems of an answer's structured content against the contract's output schema. What the
     schema does not name may be there."""
     schema = contract.get("outputSchema")
@@ -57,13 +56,13 @@ def find_output_problems(contract: Mapping[str, Any], structured: Any) -> list[P
     return [{**one, "path": OUTPUT + one["path"][1:], "fix": fix} for one in found]
 
 
-def _build_problem(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> Problem:
+def _build_problem(flaw: Flaw, root: Schema, arguments: Any) -> Problem:
     found, expected, fix = _describe_flaw(flaw, root, arguments)
     about = {"found": found, "expected": expected, "fix": fix}
     return {"path": format_place(flaw.at), "kind": flaw.kind, **about}
 
 
-def _describe_flaw(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str, str]:
+def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, str]:
     """(found, expected, fix)."""
     value, name = find_value(arguments, flaw.at), str(flaw.at[-1]) if flaw.at else ""
     if flaw.kind == "bad_schema":
@@ -99,7 +98,7 @@ def _name_kind(value: Any) -> str:
 
 
 def _describe_unknown(
-    flaw: Flaw, root: Mapping[str, Any], arguments: Any, name: str, value: Any
+    flaw: Flaw, root: Schema, arguments: Any, name: str, value: Any
 ) -> tuple[str, str, str]:
     declared = find_declared(root, flaw.at[:-1])
     around = find_value(arguments, flaw.at[:-1])
@@ -111,7 +110,7 @@ def _describe_unknown(
     return f"{name[:80]!r}: {format_value(value)}", expected, fix
 
 
-def _list_unknown(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> list[str]:
+def _list_unknown(flaw: Flaw, root: Schema, arguments: Any) -> list[str]:
     """What stands beside a missing name and is not declared."""
     around = find_value(arguments, flaw.at[:-1])
     declared = set(find_declared(root, flaw.at[:-1]))

@@ -23,6 +23,7 @@ from assets.contracts.repair.candidates import (
 from assets.contracts.repair.problems import Problem, describe_problems
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 from assets.contracts.validate import Flaw, validate_call
+from warehouse.json_types import Contract, Schema
 
 _TRIES = 120  # validations of one repair; 13,163 golden calls with one fault took at most 5
 _STEPS = 150_000  # of the work that all of them may take together: some 3 s
@@ -43,7 +44,7 @@ class _Exhausted(Exception):
     """The tries are spent."""
 
 
-def repair_call(contract: Mapping[str, Any], arguments: Any) -> Repaired:
+def repair_call(contract: Contract, arguments: Any) -> Repaired:
     """The call with everything repaired that can be. Never raises; what cannot be judged within
     the bounds is left as it is."""
     flaws = validate_call(contract, arguments)
@@ -65,8 +66,8 @@ def repair_call(contract: Mapping[str, Any], arguments: Any) -> Repaired:
 
 @dataclass
 class _Ladder:
-    contract: Mapping[str, Any]
-    schema: Mapping[str, Any]
+    contract: Contract
+    schema: Schema
     tries: int = 0
 
     def climb(

@@ -3,12 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from assets.contracts.repair.json_paths import ABSENT, find_choices, find_types
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
 from assets.contracts.schema.reading import name_json_type
+from warehouse.json_types import Schema
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
@@ -17,7 +18,7 @@ _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST = 100_000  # characters of a text that is read as JSON
 
 
-def propose_values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+def propose_values(value: Any, schema: Any, root: Schema) -> Iterator[tuple[Any, bool]]:
     """(another form of the value, whether it may have flaws of its own)."""
     types = find_types(schema, root)
     choices = find_choices(schema, root)

@@ -1,12 +1,11 @@
 """Results: the same rules over what a tool answered, which is a document and not a contract."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from assets.contracts.scan.engine import find_hits
 from assets.contracts.scan.finding import EXCERPT_CAP, SEVERITIES, Finding, Hit, build_finding
 from assets.contracts.scan.text.fields import read_pieces
+from warehouse.json_types import JsonObject
 from warehouse.sanitize.escape import escape_text
 
 MOST = 250_000  # characters read of each part of a result; a client is handed 200,000 of it
@@ -21,7 +20,7 @@ class Heard:
     unread: bool = False
 
 
-def scan_result(tool: str, parts: Mapping[str, Any], most: int = MOST) -> Heard:
+def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> Heard:
     """What a tool answered, part by part (content, structured, …), each any JSON value.
 
     Of each rule and part the gravest hit counts. A finding's `field` points into the parts, its

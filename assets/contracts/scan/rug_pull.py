@@ -26,6 +26,7 @@ from assets.contracts.scan.rules.links import find_hosts
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.schema.annotation_changes import compare_annotations
 from assets.contracts.schema.tool_renames import find_renames
+from warehouse.json_types import Contract, JsonObject
 
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
 
@@ -59,8 +60,8 @@ def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[Finding]
 
 
 def find_alarms(
-    old: Mapping[str, Any] | None,
-    new: Mapping[str, Any],
+    old: JsonObject | None,
+    new: JsonObject,
     own: Set[str] = frozenset(),
     elsewhere: Set[str] = frozenset(),
     own_before: Set[str] | None = None,
@@ -162,7 +163,7 @@ def _find_asked_parameters(tool: str, was: Read, now: Read) -> Iterator[Finding]
             yield build_finding(tool, text.field, text.text, found)
 
 
-def _find_promises(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Finding]:
+def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[Finding]:
     for change in compare_annotations(_read_annotations(old), _read_annotations(new)):
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
@@ -182,20 +183,20 @@ def _find_new_hosts(tool: str, was: Read, now: Read) -> Iterator[Finding]:
             known.update(fresh)
 
 
-def _read_annotations(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_annotations(tool: Contract) -> JsonObject:
     annotations = tool.get("annotations")
     return annotations if isinstance(annotations, Mapping) else {}
 
 
-def _index_by_name(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+def _index_by_name(tools: Sequence[Any]) -> dict[str, JsonObject]:
+    found: dict[str, JsonObject] = {}
     for tool in tools:
         if read_name(tool):
             found.setdefault(read_name(tool), tool)
     return found
 
 
-def _find_origins(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+def _find_origins(old: JsonObject, new: JsonObject) -> dict[str, str]:
     """New name -> old name of renamed tools; none where there are too many to compare."""
     gone = {name: tool for name, tool in old.items() if name not in new and _is_comparable(tool)}
     come = {name: tool for name, tool in new.items() if name not in old and _is_comparable(tool)}
@@ -204,7 +205,7 @@ def _find_origins(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, s
     return find_renames(gone, come)
 
 
-def _is_comparable(tool: Mapping[str, Any]) -> bool:
+def _is_comparable(tool: Contract) -> bool:
     """Whether a tool has what a comparison reads, of the right kinds."""
     about = tool.get("description", "")
     return isinstance(tool.get("inputSchema"), Mapping) and isinstance(about, str)

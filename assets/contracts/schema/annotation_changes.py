@@ -1,10 +1,10 @@
 """Hints: what a changed annotation of a tool means to a client that trusts it."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.schema.diff import Finding, format_step
+from warehouse.json_types import JsonObject
 
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
 _PRESUMED = {  # what the protocol says a client must assume
@@ -15,7 +15,7 @@ _PRESUMED = {  # what the protocol says a client must assume
 }
 
 
-def compare_annotations(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+def compare_annotations(old: JsonObject, new: JsonObject) -> list[Finding]:
     """The class of each hint that differs.
 
     A promise of harmlessness that is withdrawn is suspicious, as clients let such tools run

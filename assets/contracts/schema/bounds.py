@@ -1,10 +1,10 @@
 """Does one scalar keyword of a schema (a bound, a pattern) refuse anything new?"""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-Schema = Mapping[str, Any]
+from warehouse.json_types import Schema
+
 _NUMBERS = frozenset({"integer", "number"})
 _KINDS = {
     **dict.fromkeys(("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"), _NUMBERS),

@@ -21,6 +21,7 @@ from assets.contracts.schema.shapes import (
 )
 from assets.contracts.schema.step_budget import spend_steps
 from assets.contracts.schema.subsumption import ASSERTING, GROUPS, Acceptance, Scope
+from warehouse.json_types import JsonObject
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {
@@ -283,7 +284,7 @@ def _harden_finding(one: Finding) -> Finding:
     return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
 
 
-def _read_properties(schema: Schema) -> Mapping[str, Any]:
+def _read_properties(schema: Schema) -> JsonObject:
     return read_mapping(schema.get("properties"))
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.contracts.schema.shapes import follow_reference
+from warehouse.json_types import JsonObject, Schema
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("then", "else")
 _EXPLICIT = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 
 
-def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolve(schema: Any, root: Schema) -> JsonObject:
     """The schema a chain of local `$ref`s leads to; {} for anything that cannot be followed."""
     seen: set[str] = set()
     while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
@@ -25,9 +26,7 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return schema if isinstance(schema, Mapping) else {}
 
 
-def iterate_branches(
-    schema: Any, root: Mapping[str, Any], limit: int = 64
-) -> Iterator[Mapping[str, Any]]:
+def iterate_branches(schema: Any, root: Schema, limit: int = 64) -> Iterator[JsonObject]:
     """The schema itself and every schema that may apply to the same value (allOf, anyOf, …)."""
     stack, seen = [schema], 0
     while stack and seen < limit:
@@ -40,7 +39,7 @@ def iterate_branches(
         stack.extend(current[key] for key in _BRANCHES if key in current)
 
 
-def collect_properties(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+def collect_properties(schema: Any, root: Schema) -> dict[str, Any]:
     """Name -> schema of every property that any branch knows."""
     known: dict[str, Any] = {}
     for branch in iterate_branches(schema, root):
@@ -51,7 +50,7 @@ def collect_properties(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def is_open(schema: Any, root: Mapping[str, Any]) -> bool:
+def is_open(schema: Any, root: Schema) -> bool:
     """Whether any branch says explicitly what further arguments are (true, a schema, a pattern)."""
     for branch in iterate_branches(schema, root):
         for key in _EXPLICIT:
@@ -60,7 +59,7 @@ def is_open(schema: Any, root: Mapping[str, Any]) -> bool:
     return False
 
 
-def read_default(schema: Any, root: Mapping[str, Any]) -> tuple[bool, Any]:
+def read_default(schema: Any, root: Schema) -> tuple[bool, Any]:
     """(whether there is a default, the default)."""
     for branch in iterate_branches(schema, root):
         if "default" in branch:

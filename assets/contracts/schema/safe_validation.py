@@ -16,6 +16,7 @@ from referencing import Registry
 from referencing.exceptions import NoSuchResource
 
 from assets.contracts.schema.step_budget import spend_seconds, spend_steps
+from warehouse.json_types import Schema
 
 PATTERN_TIMEOUT_S = 0.1
 _REMEMBERED = 100_000  # characters of the longest schema that is remembered
@@ -26,7 +27,7 @@ _NEWER = (
 )
 
 
-def find_dialect(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
+def find_dialect(schema: Schema) -> tuple[Any, str | None]:
     """(validator class, None), or (None, why no dialect accepts the schema)."""
     try:
         text = json.dumps(schema, sort_keys=True)
@@ -60,7 +61,7 @@ def _find_accepting_dialect(text: str) -> tuple[Any, str | None]:
     return None, problem
 
 
-def _is_plain(schema: Mapping[str, Any]) -> bool:
+def _is_plain(schema: Schema) -> bool:
     """Whether the schema is one in every draft since 7. Its meta-schema is checked ten times faster
     than 2020-12's; what it would not look into goes the long way."""
     text = json.dumps(schema)

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import regex
 
 from assets.contracts.schema.step_budget import spend_seconds, spend_steps
+from warehouse.json_types import JsonObject, Schema
 
-Schema = Mapping[str, Any]
 NEVER: dict[str, Any] = {"not": {}}
 KINDS = ("null", "boolean", "integer", "number", "string", "array", "object")
 PROSE = {
@@ -138,7 +138,7 @@ def iterate_references(schema: Any) -> Iterator[str]:
             stack.extend(node)
 
 
-def follow_reference(reference: str, root: Schema) -> Mapping[str, Any] | bool | None:
+def follow_reference(reference: str, root: Schema) -> JsonObject | bool | None:
     """The schema that a local reference leads to, or None."""
     if not reference.startswith("#"):
         return None
@@ -158,5 +158,5 @@ def read_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def read_mapping(value: Any) -> Mapping[str, Any]:
+def read_mapping(value: Any) -> JsonObject:
     return value if isinstance(value, Mapping) else {}

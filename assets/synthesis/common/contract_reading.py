@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from assets.synthesis.common.purpose import LONGEST
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Schema
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Slot:
     """One parameter, with `$ref`, `allOf` and nullable unions resolved."""
 
     name: str
-    schema: Mapping[str, Json]
+    schema: Schema
     required: bool
     words: tuple[str, ...]
     hint: str  # the description, one line
@@ -26,25 +26,25 @@ class Slot:
         return guess_json_type(self.schema)
 
 
-def get_input_schema(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+def get_input_schema(contract: Contract) -> JsonObject:
     """The input schema; empty where it is none."""
     schema = contract.get("inputSchema")
     return schema if isinstance(schema, Mapping) else {}
 
 
-def get_properties(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+def get_properties(contract: Contract) -> JsonObject:
     """Parameter -> schema, as declared at the top; empty where that is odd."""
     properties = get_input_schema(contract).get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def get_required(contract: Mapping[str, Json]) -> list[str]:
+def get_required(contract: Contract) -> list[str]:
     """The names of the required parameters; empty where the list is odd."""
     names = get_input_schema(contract).get("required")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def read_slots(contract: Mapping[str, Json]) -> list[Slot]:
+def read_slots(contract: Contract) -> list[Slot]:
     """The parameters of a contract: required ones first, each resolved one level."""
     schema, properties = get_input_schema(contract), get_properties(contract)
     required = schema.get("required") or []
@@ -64,7 +64,7 @@ def read_slots(contract: Mapping[str, Json]) -> list[Slot]:
     return sorted(found, key=lambda slot: not slot.required)
 
 
-def read_fields(schema: Mapping[str, Json], root: Mapping[str, Json]) -> list[Slot]:
+def read_fields(schema: Schema, root: Schema) -> list[Slot]:
     """The members of an object schema, as slots."""
     required = schema.get("required") or []
     properties = schema.get("properties") or {}
@@ -86,12 +86,12 @@ def _read_documented_parameters(description: str) -> dict[str, str]:
     return {match.group(1): match.group(2) for match in matches if match}
 
 
-def _make_slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:
+def _make_slot(name: str, schema: Schema, required: bool, told: str = "") -> Slot:
     hint = " ".join(f"{schema.get('description') or told}"[:1000].split())
     return Slot(name, schema, required, split_identifier(name), hint)
 
 
-def resolve_schema(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
+def resolve_schema(schema: Json, root: Schema, depth: int = 0) -> dict[str, Json]:
     """One schema with local `$ref`, `allOf` and nullable unions folded in; {} when it has none."""
     if not isinstance(schema, Mapping) or depth > 4:
         return {}
@@ -118,7 +118,7 @@ def _list_members(value: Json) -> list[Json]:
     return value[:8] if isinstance(value, list) else []
 
 
-def guess_json_type(schema: Mapping[str, Json]) -> str:
+def guess_json_type(schema: Schema) -> str:
     """The one JSON type a value should have: the first that is not null, guessed when absent."""
     kind = schema.get("type")
     if isinstance(kind, list):

@@ -1,7 +1,6 @@
 """Offer: the contracts of a marketplace that synthesis may write about."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -11,6 +10,7 @@ from assets.contracts.quarantine.firewall import key_contract
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import read_contract
 from warehouse.item_failure import try_item
+from warehouse.json_types import JsonObject
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -36,11 +36,11 @@ class Offer:
         """Contracts whose schema can be validated against; the others get no pairs."""
         return [row for row in self.rows if row["schema_problem"] is None]
 
-    def offers_contract_of(self, pair: Mapping[str, Any]) -> bool:
+    def offers_contract_of(self, pair: JsonObject) -> bool:
         """Whether a pair's own contract is still offered."""
         return key_contract(pair) in self._keys
 
-    def shows_only_clear(self, pair: Mapping[str, Any]) -> bool:
+    def shows_only_clear(self, pair: JsonObject) -> bool:
         """Whether every contract that a prompt of this pair showed is still offered."""
         return self.contracts.keys() >= set(json.loads(pair["contracts"] or "[]"))
 

@@ -1,15 +1,13 @@
 """A row's conversation as chat endpoints write it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from assets.synthesis.common.tables import Golden
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject, Row
 
 
-def make_golden(
-    row: Mapping[str, Json], arguments: dict[str, Json], borrowed: Sequence[str] = ()
-) -> Golden:
+def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> Golden:
     return Golden(row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed))
 
 
@@ -21,9 +19,7 @@ def make_assistant_message(text: str) -> dict[str, Json]:
     return {"role": "assistant", "content": text}
 
 
-def make_call_message(
-    first: int, calls: Sequence[tuple[str, Mapping[str, Json]]]
-) -> dict[str, Json]:
+def make_call_message(first: int, calls: Sequence[tuple[str, JsonObject]]) -> dict[str, Json]:
     """The assistant's message with calls as chat endpoints write them, numbered from `first`."""
     made = [
         {

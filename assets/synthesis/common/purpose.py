@@ -1,11 +1,10 @@
 """What a tool is for, read from its description or its name without a model."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract
 
 LONGEST = 6000  # characters of a description that are read; nobody's purpose comes later
 
@@ -48,7 +47,7 @@ class Purpose:
     rest: str
 
 
-def read_purpose(contract: Mapping[str, Json]) -> Purpose:
+def read_purpose(contract: Contract) -> Purpose:
     """Reads the first sentence of the description, else the tool's name."""
     text = str(contract.get("description") or "").strip()[:LONGEST]
     sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
@@ -83,13 +82,13 @@ def read_purpose(contract: Mapping[str, Json]) -> Purpose:
 _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on", "from"}
 
 
-def _is_its_verb(head: str, contract: Mapping[str, Json]) -> bool:
+def _is_its_verb(head: str, contract: Contract) -> bool:
     """Whether an unknown word opens the sentence and stands in the tool's name too: its verb."""
     name = {word.rstrip("s") for word in split_identifier(str(contract.get("name") or ""))}
     return head.istitle() and head.lower().rstrip("s") in name
 
 
-def _read_purpose_from_name(contract: Mapping[str, Json]) -> Purpose:
+def _read_purpose_from_name(contract: Contract) -> Purpose:
     words = list(split_identifier(str(contract.get("name") or "tool")))
     position = next((i for i, word in enumerate(words) if find_base_form(word)), None)
     if position is None:

@@ -1,13 +1,13 @@
 """The tables of synthesis: every pair and every judgement with its receipt."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
 from warehouse.item_failure import INTERNAL
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject, Row
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
@@ -111,13 +111,13 @@ class Golden:
     borrowed: tuple[str, ...] = ()
 
 
-def read_goldens(row: Mapping[str, Json]) -> list[Golden]:
+def read_goldens(row: Row) -> list[Golden]:
     """The right calls of a row, in order."""
     found = json.loads(row["calls"] or "[]")
     return [Golden(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
 
 
-def read_contract(row: Mapping[str, Json]) -> dict[str, Json]:
+def read_contract(row: Row) -> dict[str, Json]:
     """The contract in a snapshot row, stored as JSON text or given as a mapping. Raises ValueError,
     TypeError."""
     contract = row["contract"]
@@ -130,12 +130,12 @@ def read_contract(row: Mapping[str, Json]) -> dict[str, Json]:
     return found
 
 
-def make_tool_key(row: Mapping[str, Json]) -> str:
+def make_tool_key(row: Row) -> str:
     """`server_id/tool`."""
     return f"{row['server_id']}/{row['tool']}"
 
 
-def make_unit_key(row: Mapping[str, Json]) -> str:
+def make_unit_key(row: Row) -> str:
     """`server_id/tool#task`: the unit in which pairs are planned and made."""
     return f"{make_tool_key(row)}#{row['task']}"
 
@@ -158,7 +158,7 @@ def make_single_row(own: Golden, instruction: str, offered: Iterable[str]) -> di
     return dict.fromkeys(PAIRS.columns) | made
 
 
-def fail_row(known: Mapping[str, Json], step: str, hint: str) -> dict[str, Json]:
+def fail_row(known: JsonObject, step: str, hint: str) -> dict[str, Json]:
     """A row of PAIRS that came to nothing in a way nobody foresaw; `known`: the columns it has."""
     return {
         **dict.fromkeys(PAIRS.columns),
@@ -176,13 +176,13 @@ def fail_row(known: Mapping[str, Json], step: str, hint: str) -> dict[str, Json]
     }
 
 
-def reaches_judge(row: Mapping[str, Json]) -> bool:
+def reaches_judge(row: Row) -> bool:
     """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
     return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None
 
 
 def select_accepted(
-    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
+    pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]
 ) -> list[dict[str, Json]]:
     """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
     that are one call to one tool."""
@@ -190,7 +190,7 @@ def select_accepted(
 
 
 def select_trainable(
-    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
+    pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]
 ) -> list[dict[str, Json]]:
     """As `accepted`, of all tasks: a training set says which of them it takes."""
     judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
@@ -206,7 +206,7 @@ def dump_text(obj: Json) -> str:
     return canonical_json(obj).decode()
 
 
-def make_pair_id(row: Mapping[str, Json]) -> str:
+def make_pair_id(row: Row) -> str:
     """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
     whatever marketplace, model or run they come from."""
     said = row.get("instruction"), row.get("calls"), row.get("messages")

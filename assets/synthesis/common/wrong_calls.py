@@ -2,14 +2,13 @@
 
 import json
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from assets.contracts.validate import Flaw, validate_call
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json
 
-Contract = Mapping[str, Json]
 Arguments = dict[str, Json]
 # How the SDKs for Python and TypeScript, and servers of their own, say it. {n} tool, {m} messages.
 _FORMS = (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assets.synthesis.common.tables import Golden, read_goldens
-from warehouse.json_types import Json, Row
+from warehouse.json_types import Contract, Json, Row
 
 # What of a row goes with every example, beside its split and its judgement.
 ABOUT = (
@@ -34,7 +34,7 @@ class Example:
     about: dict[str, Json] = field(default_factory=dict)
 
 
-def make_example(row: Row, contracts: Mapping[str, Mapping[str, Json]], extra: Row) -> Example:
+def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> Example:
     """The example of one row; `contracts` (by digest) holds those it calls and those on offer.
 
     Raises Unshowable.
@@ -44,7 +44,7 @@ def make_example(row: Row, contracts: Mapping[str, Mapping[str, Json]], extra: R
     return Example(_make_messages(row, calls), _list_tools(row, calls, contracts), about)
 
 
-def make_function(contract: Mapping[str, Json]) -> dict[str, Json]:
+def make_function(contract: Contract) -> dict[str, Json]:
     """A contract as the tool definition that chat templates and APIs read."""
     body = {
         "name": contract["name"],
@@ -55,7 +55,7 @@ def make_function(contract: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _list_tools(
-    row: Row, calls: Sequence[Golden], contracts: Mapping[str, Mapping[str, Json]]
+    row: Row, calls: Sequence[Golden], contracts: Mapping[str, Contract]
 ) -> list[dict[str, Json]]:
     """The tools called come first; one on offer that shares a name with them is left out, as no
     host could tell them apart."""

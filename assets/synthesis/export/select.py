@@ -19,6 +19,7 @@ from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.export.licences import permits_commercial_use
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from warehouse.json_types import Contract
 from warehouse.storage.tables import Tables
 
 Row = dict[str, Any]
@@ -49,7 +50,7 @@ class Chosen:
     row: Row
     judgement: Row
     split: str
-    contracts: Mapping[str, Mapping[str, Any]]
+    contracts: Mapping[str, Contract]
 
 
 def parse_moment(text: str, now: float | None = None) -> float:

@@ -14,7 +14,7 @@ from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
 from warehouse.item_failure import INTERNAL
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
@@ -43,7 +43,7 @@ def count_votes(llm: LLM, policy: SynthesisPolicy) -> int:
 
 
 def plan_judgements(
-    rows: Iterable[Mapping[str, Json]], llm: LLM, policy: SynthesisPolicy
+    rows: Iterable[JsonObject], llm: LLM, policy: SynthesisPolicy
 ) -> dict[str, str]:
     """pair_id -> digest of everything that decides its judgement, for pairs worth judging."""
     how = _describe_judge(llm, policy)
@@ -59,13 +59,13 @@ def _describe_judge(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
 _SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")
 
 
-def _digest_plan(row: Mapping[str, Json], how: list[Json]) -> str:
+def _digest_plan(row: Row, how: list[Json]) -> str:
     return digest([[row.get(name) for name in _SAYS], how])
 
 
 def judge(
-    rows: Sequence[Mapping[str, Json]],
-    contracts: Mapping[str, Mapping[str, Json]],
+    rows: Sequence[JsonObject],
+    contracts: Mapping[str, Contract],
     llm: LLM,
     policy: SynthesisPolicy,
     *,
@@ -79,11 +79,11 @@ def judge(
     """
     due, how = [row for row in rows if reaches_judge(row)], _describe_judge(llm, policy)
 
-    async def judge_one(row: Mapping[str, Json]) -> dict[str, Json]:
+    async def judge_one(row: Row) -> dict[str, Json]:
         made = await _judge_row(row, contracts, llm, policy)
         return {**made, "plan_digest": _digest_plan(row, how)}
 
-    def fail(row: Mapping[str, Json], hint: str) -> dict[str, Json]:
+    def fail(row: Row, hint: str) -> dict[str, Json]:
         made = {**_make_blank(row, llm, policy), "error_kind": INTERNAL, "hint": hint}
         return {**made, "plan_digest": _digest_plan(row, how)}
 
@@ -93,10 +93,7 @@ def judge(
 
 
 async def _judge_row(
-    row: Mapping[str, Json],
-    contracts: Mapping[str, Mapping[str, Json]],
-    llm: LLM,
-    policy: SynthesisPolicy,
+    row: Row, contracts: Mapping[str, Contract], llm: LLM, policy: SynthesisPolicy
 ) -> dict[str, Json]:
     blank = _make_blank(row, llm, policy)
     try:
@@ -109,7 +106,7 @@ async def _judge_row(
     return {**blank, **_count_votes(replies, policy.judge_threshold), "status": "ok"}
 
 
-def _make_blank(row: Mapping[str, Json], llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
+def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
     """The row of a judgement that came to nothing so far."""
     return {
         **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from assets.synthesis.common.tables import SINGLE, Golden, read_goldens
 from assets.synthesis.prompts import make_marker
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Row
 
 _CONTRACT_CAP = 24_000  # characters of the own contract; the longest real one has 61,000
 _OTHERS, _OTHER_CAP = 12, 400  # tools beside it, and characters of each one's description
@@ -25,7 +25,7 @@ class View:
     meta: dict[str, Json]
 
 
-def make_view(row: Mapping[str, Json], contracts: Mapping[str, Mapping[str, Json]]) -> View:
+def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
     own = _get_contract(row["contract_digest"], contracts)
     calls = read_expected_calls(row)
@@ -49,7 +49,7 @@ def make_view(row: Mapping[str, Json], contracts: Mapping[str, Mapping[str, Json
     return View(_make_words(meta, set(needed), beside), meta)
 
 
-def read_expected_calls(row: Mapping[str, Json]) -> list[Golden]:
+def read_expected_calls(row: Row) -> list[Golden]:
     """The right calls; of a row that only has `arguments`, the one call it means."""
     if row.get("calls") is not None:
         return read_goldens(row)
@@ -59,7 +59,7 @@ def read_expected_calls(row: Mapping[str, Json]) -> list[Golden]:
     return [Golden(*of, json.loads(row["arguments"]))]
 
 
-def _get_contract(found: str, contracts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
+def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
     if found not in contracts:
         hint = "the snapshot that wrote the pair is gone or held; compose the tool again"
         raise NoContract(f"{found} is not among the clear contracts; {hint}")
@@ -67,7 +67,7 @@ def _get_contract(found: str, contracts: Mapping[str, Mapping[str, Json]]) -> Ma
 
 
 def _make_words(
-    meta: Mapping[str, Json], needed: set[str], beside: Mapping[str, Mapping[str, Json]]
+    meta: JsonObject, needed: set[str], beside: Mapping[str, JsonObject]
 ) -> dict[str, str]:
     others = [
         _dump(one)[:_CONTRACT_CAP] if name in needed else _shorten(one)
@@ -85,7 +85,7 @@ def _make_words(
     return {**parts, "task": str(meta["task"]), "marker": make_marker(*parts.values())}
 
 
-def _shorten(contract: Mapping[str, Json]) -> str:
+def _shorten(contract: Contract) -> str:
     said = str(contract.get("description") or "")[:_OTHER_CAP]
     return _dump({"name": contract.get("name"), "description": said})
 

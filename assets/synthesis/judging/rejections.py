@@ -2,18 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from warehouse.audit import Verdict
-from warehouse.json_types import Json
+from warehouse.json_types import JsonObject, Row
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
 _TOLD = 4  # reasons of each sort
 
 
-def audit_rejections(
-    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
-) -> Verdict:
+def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]) -> Verdict:
     """Stops a partition of which more than nine tenths of the whole rows were rejected.
 
     It says why: a row counts once per flaw kind of a filter that rejected it; of a row that the
@@ -47,13 +45,13 @@ def audit_rejections(
     return Verdict("accept_rate", rate <= REJECTED_CEILING, observed, bar)
 
 
-def _list_certain_flaws(row: Mapping[str, Json]) -> set[str]:
+def _list_certain_flaws(row: Row) -> set[str]:
     found = json.loads(row.get("flaws") or "[]")
     certain = {flaw["kind"] for flaw in found if flaw.get("certain", True)}
     return certain or {"no flaw stated"}
 
 
-def _list_low_criteria(verdict: Mapping[str, Json]) -> list[str]:
+def _list_low_criteria(verdict: Row) -> list[str]:
     scores = json.loads(verdict.get("scores") or "{}")
     bar = verdict.get("threshold") or 6.0
     low = [name for name, score in scores.items() if score < bar]

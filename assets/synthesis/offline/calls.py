@@ -1,16 +1,15 @@
 """The caller's answer: the values a request was written around, repaired where they do not fit."""
 
 import random
-from collections.abc import Mapping
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import get_input_schema, read_slots
 from assets.synthesis.offline.values.values import draw_new_value
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
 
-def answer_call(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_call(meta: JsonObject, seed: int) -> Json:
     """The values; after an error, repaired: what fits stays, what does not is made to."""
     values = dict(meta.get("values") or {})
     if "error" in meta or "wrong" in meta:
@@ -19,7 +18,7 @@ def answer_call(meta: Mapping[str, Json], seed: int) -> Json:
 
 
 def repair_arguments(
-    contract: Mapping[str, Json], values: dict[str, Json], wrong: dict[str, Json], seed: int
+    contract: Contract, values: dict[str, Json], wrong: dict[str, Json], seed: int
 ) -> dict[str, Json]:
     """Arguments that the contract takes: what was meant, else the wrong ones turned right."""
     meant = {**wrong, **values} if values else dict(wrong)
@@ -40,7 +39,7 @@ def repair_arguments(
     return out
 
 
-def _is_flawed(contract: Mapping[str, Json], name: str, value: Json) -> bool:
+def _is_flawed(contract: Contract, name: str, value: Json) -> bool:
     """Whether one argument alone is what the contract objects to."""
     flaws = validate_call(contract, {name: value})
     return any(

@@ -13,7 +13,7 @@ from functools import lru_cache
 from assets.synthesis.common.contract_reading import get_properties
 from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
 from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
 _SYNONYM = 0.4  # of a word's own weight
@@ -22,13 +22,13 @@ _BAR = 0.05  # of the request's weight; a pick needs as much, and so much more t
 _AHEAD = 1.15
 
 
-def answer_choice(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_choice(meta: JsonObject, seed: int) -> Json:
     """The checker's answer `Choice`."""
     number, why = choose_tool(meta["contracts"], str(meta["instruction"]))
     return {"reason": why, "tool": number}
 
 
-def choose_tool(contracts: Sequence[Mapping[str, Json]], instruction: str) -> tuple[int, str]:
+def choose_tool(contracts: Sequence[JsonObject], instruction: str) -> tuple[int, str]:
     """The number of the tool that fits best, counted from 1, or 0; and why."""
     said = extract_terms(instruction)
     if not said or not contracts:
@@ -71,7 +71,7 @@ _IDLE = set(
 )
 
 
-def _count_fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
+def _count_fields(contract: Contract) -> dict[str, Counter[str]]:
     members = get_properties(contract)
     told = " ".join(
         str(member.get("description") or "")[:200]

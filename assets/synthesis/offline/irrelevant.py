@@ -1,18 +1,18 @@
 """Requests that no tool shown can serve, with the answer an assistant gives without one."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from assets.synthesis.offline.choice import choose_tool, extract_terms
 from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE
 from assets.synthesis.verify.grounding.grounding import stem_word
 from assets.vectors.lexicon import list_pool, split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.storage.digest import digest
 
 
-def answer_aside(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_aside(meta: JsonObject, seed: int) -> Json:
     """The generator's reply: small talk, sums in the head, taste, or another line of work."""
     contracts = list(meta["contracts"])
     rng = random.Random(digest(["aside", contracts, meta.get("profile"), seed]))
@@ -34,7 +34,7 @@ def answer_aside(meta: Mapping[str, Json], seed: int) -> Json:
     return {**_fill_phrase(kinds[0], kinds[0]["ask"][0], rng), "language": LANGUAGE}
 
 
-def _collect_terms(contracts: Sequence[Mapping[str, Json]]) -> set[str]:
+def _collect_terms(contracts: Sequence[JsonObject]) -> set[str]:
     """The content words that the tools use of themselves."""
     names = [word for c in contracts for word in split_identifier(str(c.get("name") or ""))]
     about = [str(c.get("description") or "")[:600] for c in contracts]
@@ -45,7 +45,7 @@ def _stem_words(words: Sequence[str]) -> set[str]:
     return {stem_word(word) for word in words}
 
 
-def _fill_phrase(kind: Mapping[str, Json], ask: str, rng: random.Random) -> dict[str, str]:
+def _fill_phrase(kind: JsonObject, ask: str, rng: random.Random) -> dict[str, str]:
     facts = {**_make_sum(str(kind.get("make")), rng), "first": rng.choice(list_pool("first"))}
     reply = kind["reply"][kind["ask"].index(ask) % len(kind["reply"])]
     for name, value in facts.items():

@@ -1,7 +1,6 @@
 """A request that lacks one value, the question that asks for it, and the answer that states it."""
 
 import random
-from collections.abc import Mapping
 
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.offline.language.grounding import find_absent, say_plainly
@@ -9,13 +8,13 @@ from assets.synthesis.offline.language.phrasing import Filled, join_list, say_va
 from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE, make_request
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
 _ATTEMPTS = 8
 
 
-def answer_vague(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_vague(meta: JsonObject, seed: int) -> Json:
     """The generator's reply for the parameter that is to be missing."""
     contract, name = meta["contract"], str(meta["parameter"])
     rng = random.Random(digest(["vague", contract, name, seed]))
@@ -51,11 +50,7 @@ def _make_question(item: Filled, rng: random.Random) -> str:
 
 
 def _make_answer(
-    contract: Mapping[str, Json],
-    asked: str,
-    values: Mapping[str, Json],
-    item: Filled,
-    rng: random.Random,
+    contract: Contract, asked: str, values: JsonObject, item: Filled, rng: random.Random
 ) -> str:
     """The value in a few words, in more when the rules would not find it in those."""
     value = item.value

@@ -16,10 +16,10 @@ from assets.synthesis.offline.missing_value import answer_vague
 from assets.synthesis.offline.requests import answer_requests
 from assets.synthesis.offline.several import answer_several
 from assets.synthesis.offline.tool_results import answer_acted
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import Completion, LLMError, Request
 
-Answer = Callable[[Mapping[str, Json], int], Json]
+Answer = Callable[[JsonObject, int], Json]
 
 # Some 2 s. A contract of 12 members that each require all of it again drew 14,439 values for three
 # requests, and took 11 s of everybody's event loop.

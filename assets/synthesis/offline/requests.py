@@ -1,7 +1,7 @@
 """Requests for one tool without a model: values first, then words that state them."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.common.purpose import read_purpose
@@ -12,7 +12,7 @@ from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from assets.synthesis.verify.checks.parroting import find_parroting
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
 STYLES = ("direct", "detailed", "implicit")
@@ -21,7 +21,7 @@ STYLES = ("direct", "detailed", "implicit")
 LANGUAGE = "en"
 
 
-def answer_requests(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_requests(meta: JsonObject, seed: int) -> Json:
     """The generator's reply: `count` requests, their kinds in the order asked for."""
     contract = meta["contract"]
     kinds = [kind for kind in meta.get("kinds") or () if kind in STYLES] or STYLES
@@ -37,11 +37,7 @@ def answer_requests(meta: Mapping[str, Json], seed: int) -> Json:
 
 
 def _choose_best(
-    contract: Mapping[str, Json],
-    style: str,
-    root: str,
-    profile: Mapping[str, Json] | None,
-    meta: Mapping[str, Json],
+    contract: Contract, style: str, root: str, profile: JsonObject | None, meta: JsonObject
 ) -> dict[str, Json]:
     """The first of a few requests that does not hand the contract's words back and that words
     alone tell apart from the look-alikes; else the one that comes nearest to both."""
@@ -66,11 +62,11 @@ _ATTEMPTS = 5
 
 
 def make_request(
-    contract: Mapping[str, Json],
+    contract: Contract,
     style: str,
     rng: random.Random,
-    profile: Mapping[str, Json] | None = None,
-    environment: Mapping[str, Json] | None = None,
+    profile: JsonObject | None = None,
+    environment: JsonObject | None = None,
     without: Sequence[str] = (),
     far: bool = False,
 ) -> dict[str, Json]:
@@ -87,10 +83,10 @@ def make_request(
 
 
 def fill_parameters(
-    contract: Mapping[str, Json],
+    contract: Contract,
     style: str,
     rng: random.Random,
-    environment: Mapping[str, Json] | None = None,
+    environment: JsonObject | None = None,
     without: Sequence[str] = (),
     taken: Sequence[Json] = (),
 ) -> list[Filled]:

@@ -1,7 +1,7 @@
 """A request that needs several calls: side by side, or the second fed by the first's result."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from assets.synthesis.common.contract_reading import Slot, read_slots
 from assets.synthesis.common.purpose import read_purpose
@@ -18,7 +18,7 @@ from assets.synthesis.offline.tool_results import make_result
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.values import fits_schema
 from assets.vectors.lexicon import find_base_form, split_identifier, split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
 _MOST_CALLS = 4
@@ -30,7 +30,7 @@ _AGAIN = (
 )  # fmt: skip
 
 
-def answer_several(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_several(meta: JsonObject, seed: int) -> Json:
     """The generator's reply for the tools shown and the shape wanted."""
     contracts = list(meta["contracts"])[:_MOST_CALLS]
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
@@ -45,7 +45,7 @@ def answer_several(meta: Mapping[str, Json], seed: int) -> Json:
 
 
 def _call_beside(
-    contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
 ) -> dict[str, Json]:
     """Several tools, one thing each."""
     text, calls = "", []
@@ -57,9 +57,7 @@ def _call_beside(
     return {"instruction": text, "calls": calls}
 
 
-def _call_twice(
-    contract: Mapping[str, Json], meta: Mapping[str, Json], rng: random.Random
-) -> dict[str, Json]:
+def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dict[str, Json]:
     """One tool, two things of the same sort."""
     world = meta.get("environment")
     first = fill_parameters(contract, "direct", rng, world)
@@ -84,10 +82,7 @@ def _call_twice(
 
 
 def _draw_another(
-    contract: Mapping[str, Json],
-    first: Sequence[Filled],
-    rng: random.Random,
-    world: Mapping[str, Json] | None,
+    contract: Contract, first: Sequence[Filled], rng: random.Random, world: JsonObject | None
 ) -> list[Filled]:
     """The same parameters; what the request is about has another value, choices may stay."""
     taken = [item.value for item in first]
@@ -103,7 +98,7 @@ def _draw_another(
 
 
 def _call_in_sequence(
-    contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
 ) -> dict[str, Json]:
     """One call of each tool in order; each after the first takes a value out of an earlier result,
     where some result holds what it can take."""
@@ -150,7 +145,7 @@ _WHERE = {
 _SAID = {"id": "ID", "url": "link", "created": "date"}
 
 
-def _find_borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, str] | None:
+def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] | None:
     """(parameter, value, what the value is called) that the second call can take, or None."""
     found = list(_walk_scalars(result))
     for slot in sorted(read_slots(contract), key=lambda slot: not slot.required)[:20]:

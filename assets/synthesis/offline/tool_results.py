@@ -14,7 +14,7 @@ from assets.synthesis.offline.values.invent import invent_value
 from assets.synthesis.offline.values.kinds import choose_themed_sort, find_sort
 from assets.synthesis.offline.values.values import draw_value
 from assets.vectors.lexicon import find_base_form, split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Schema
 from warehouse.storage.digest import digest
 
 _LONGEST = 7000  # characters; an answer may have 8,000
@@ -24,14 +24,14 @@ _DONE = {
 }  # fmt: skip
 
 
-def answer_acted(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_acted(meta: JsonObject, seed: int) -> Json:
     """The actor's reply: JSON text."""
     result = make_result(meta["contract"], meta.get("arguments") or {})
     text = json.dumps(result, ensure_ascii=False)
     return {"content": text if len(text) <= _LONGEST else json.dumps(_cut_result(result))}
 
 
-def make_result(contract: Mapping[str, Json], arguments: Mapping[str, Json]) -> Json:
+def make_result(contract: Contract, arguments: JsonObject) -> Json:
     """The result of one call as a JSON value."""
     rng = random.Random(digest(["acted", contract, arguments]))
     root = contract.get("outputSchema")
@@ -41,10 +41,7 @@ def make_result(contract: Mapping[str, Json], arguments: Mapping[str, Json]) -> 
 
 
 def _make_by_schema(
-    contract: Mapping[str, Json],
-    root: Mapping[str, Json],
-    arguments: Mapping[str, Json],
-    rng: random.Random,
+    contract: Contract, root: Schema, arguments: JsonObject, rng: random.Random
 ) -> Json:
     theme = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
     slot = Slot("result", resolve_schema(root, root), True, ("result",), "", theme, theme)
@@ -57,9 +54,7 @@ def _make_by_schema(
     return made
 
 
-def _make_by_purpose(
-    contract: Mapping[str, Json], arguments: Mapping[str, Json], rng: random.Random
-) -> Json:
+def _make_by_purpose(contract: Contract, arguments: JsonObject, rng: random.Random) -> Json:
     aim, noun = read_purpose(contract), _find_noun(contract)
     asked = {name: value for name, value in arguments.items() if _is_short(value)}
     if aim.family in _DONE:
@@ -72,14 +67,14 @@ def _make_by_purpose(
     return {**asked, **_make_thing(contract, noun, rng), "summary": invent_value("sentence", rng)}
 
 
-def _find_noun(contract: Mapping[str, Json]) -> str:
+def _find_noun(contract: Contract) -> str:
     """What the tool deals in: the last word of its name that is no verb."""
     words = split_identifier(str(contract.get("name") or ""))
     words = [word for word in words if not find_base_form(word) and len(word) > 2]
     return words[-1] if words and words[-1].isascii() else "result"
 
 
-def _make_thing(contract: Mapping[str, Json], noun: str, rng: random.Random) -> dict[str, Json]:
+def _make_thing(contract: Contract, noun: str, rng: random.Random) -> dict[str, Json]:
     """One of the things a tool deals in, as services describe them."""
     about = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
     slot = Slot(noun, {}, True, (noun,), "", about, about)

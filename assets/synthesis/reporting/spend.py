@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from warehouse.audit import Verdict
+from warehouse.json_types import JsonObject
 from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
@@ -47,7 +48,7 @@ _TRIFLE = 0.001  # US dollars: below it a pair is all but free, and ratios say n
 
 
 def make_spend_rows(
-    costs: Iterable[Mapping[str, Any]], accepted: Mapping[str, int], distinct: int | None = None
+    costs: Iterable[JsonObject], accepted: Mapping[str, int], distinct: int | None = None
 ) -> list[Row]:
     """Rows of SPEND from `Ledger.costs()` and the accepted pairs per marketplace, with a total for
     each marketplace and one for all. distinct: accepted pairs, each once, where some are in

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from assets.synthesis.review.review import Review, ReviewError
 from assets.synthesis.review.shown_row import show_row
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json
 
 BODY_CAP = 16_384  # bytes of a label with its note
 _PAGE = Path(__file__).with_name("page")
@@ -30,7 +30,7 @@ class Site:
     """One review on one port, and what ends it."""
 
     review: Review
-    contracts: Mapping[str, Mapping[str, Json]]
+    contracts: Mapping[str, Contract]
     report: Callable[[], Json]
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))

@@ -1,7 +1,7 @@
 """Asking the generator for the summaries of servers: what a prompt shows, a row for each answer."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.summaries.offline import make_readable
 from assets.synthesis.verify.checks.injected_orders import find_order
 from warehouse.item_failure import INTERNAL
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
@@ -37,7 +37,7 @@ class Server:
     """One server whose summary is wanted."""
 
     server_id: str
-    contracts: dict[str, Mapping[str, Json]]  # by digest
+    contracts: dict[str, JsonObject]  # by digest
     description: str
     made_by: str
 
@@ -46,7 +46,7 @@ class Server:
         return digest_plan(self.contracts, self.made_by)
 
     @property
-    def shown(self) -> list[Mapping[str, Json]]:
+    def shown(self) -> list[JsonObject]:
         """Its tools by name; of very many, some at even distances."""
         listed = sorted(self.contracts.values(), key=lambda c: (c["name"], json.dumps(c)))
         if len(listed) <= MOST_TOOLS:
@@ -130,7 +130,7 @@ def make_failed_row(server: Server, hint: str) -> dict[str, Any]:
     return {**make_row(server), "status": "failed", "error_kind": INTERNAL, "hint": hint}
 
 
-def _describe_tool(contract: Mapping[str, Json]) -> str:
+def _describe_tool(contract: Contract) -> str:
     """One tool as a prompt shows it."""
     about = " ".join(str(contract.get("description") or contract.get("title") or "").split())
     takes = ", ".join(name for name, _ in iterate_parameters(contract))

@@ -9,12 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.common.purpose import read_purpose
 from assets.vectors.lexicon import find_family, split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject
 from warehouse.storage.digest import digest_sources
 
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
@@ -52,7 +51,7 @@ def get_offline_version() -> str:
     return f"offline-{digest_sources(Path(__file__).parents[2], *names)}"
 
 
-def write_summary(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:
+def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
     """Two or three sentences. `contracts` in any order; `server`: its readable name.
 
     A server without tools has the sentence that says so.
@@ -85,7 +84,7 @@ def _split_name(part: str) -> list[str]:
     ]
 
 
-def _group_objects(contracts: Sequence[Mapping[str, Json]]) -> dict[str, dict[str, Counter[str]]]:
+def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Counter[str]]]:
     """family -> object -> the verbs that it is done with."""
     found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for contract in contracts:
@@ -138,7 +137,7 @@ def _choose_spread(things: Sequence[str], most: int) -> list[str]:
     return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
 
 
-def _find_domain_words(contracts: Sequence[Mapping[str, Json]], said: str) -> list[str]:
+def _find_domain_words(contracts: Sequence[JsonObject], said: str) -> list[str]:
     """Words that several tools use and that were not said yet."""
     known = {_stem_plural(word) for word in split_identifier(said)}
     counted: Counter[str] = Counter()
@@ -150,7 +149,7 @@ def _find_domain_words(contracts: Sequence[Mapping[str, Json]], said: str) -> li
     return fits[:_WORDS]
 
 
-def _walk_words(contract: Mapping[str, Json]) -> Iterator[str]:
+def _walk_words(contract: Contract) -> Iterator[str]:
     """Words of the name, the parameters and the first sentence."""
     first = re.split(r"[.!?\n]", str(contract.get("description") or ""), maxsplit=1)[0][:300]
     texts = [contract["name"], first, *(name for name, _ in iterate_parameters(contract))]
@@ -160,7 +159,7 @@ def _walk_words(contract: Mapping[str, Json]) -> Iterator[str]:
                 yield word
 
 
-def _describe_effects(groups: Mapping[str, Any]) -> str:
+def _describe_effects(groups: JsonObject) -> str:
     return "It only reads." if groups.keys() <= {"read", "search"} else ""
 
 

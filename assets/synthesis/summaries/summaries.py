@@ -31,7 +31,7 @@ from assets.synthesis.summaries.offline import get_offline_version, make_readabl
 from assets.synthesis.verify.checks.injected_orders import find_order
 from assets.vectors.index import read_contract
 from warehouse.item_failure import try_item
-from warehouse.json_types import Json, Row
+from warehouse.json_types import Json, JsonObject, Row
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -113,7 +113,7 @@ def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
 def _make_servers(
     rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
 ) -> dict[str, Server]:
-    found: dict[str, dict[str, Mapping[str, Json]]] = defaultdict(dict)
+    found: dict[str, dict[str, JsonObject]] = defaultdict(dict)
     for row in rows:
         found[row["server_id"]][row["contract_digest"]] = read_contract(row)
     made = {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assets.synthesis.common.tables import Golden, read_goldens
-from warehouse.json_types import Json
+from warehouse.json_types import Json, Row
 
 
 class Unreadable(ValueError):
@@ -40,7 +40,7 @@ class Conversation:
         return [text for role, text in self.messages if role == "user"]
 
 
-def read_conversation(row: Mapping[str, Json]) -> Conversation:
+def read_conversation(row: Row) -> Conversation:
     """Reads a row. Raises Unreadable naming the column."""
     messages: list[tuple[str, str]] = []
     made: list[Made] = []
@@ -61,7 +61,7 @@ def read_conversation(row: Mapping[str, Json]) -> Conversation:
     return Conversation(messages, made, results, _read_calls(row), offered, text)
 
 
-def _read_list(row: Mapping[str, Json], column: str) -> list[Json]:
+def _read_list(row: Row, column: str) -> list[Json]:
     value = row.get(column)
     try:
         found = json.loads(value) if isinstance(value, str) and value else value or []
@@ -72,7 +72,7 @@ def _read_list(row: Mapping[str, Json], column: str) -> list[Json]:
     return found
 
 
-def _read_calls(row: Mapping[str, Json]) -> list[Golden]:
+def _read_calls(row: Row) -> list[Golden]:
     found = _read_list(row, "calls")
     try:
         calls = read_goldens({"calls": json.dumps(found)})

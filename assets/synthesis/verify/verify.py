@@ -28,7 +28,7 @@ from assets.synthesis.verify.grounding.grounding import (
     walk_leaves,
 )
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Schema
 
 _SCHEMA_KINDS = {
     "missing_required": "missing_required_argument",
@@ -52,7 +52,7 @@ class Verification:
 
 
 def verify(
-    contract: Mapping[str, Json], instruction: str, arguments: Json, *, server: str = ""
+    contract: Contract, instruction: str, arguments: Json, *, server: str = ""
 ) -> Verification:
     """Checks one pair by rules. Never raises on odd input: what is odd is a finding.
 
@@ -76,15 +76,13 @@ def decide(findings: Iterable[Finding]) -> Verification:
     return Verification("unsure" if found else "accept", found)
 
 
-def find_call_flaws(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+def find_call_flaws(contract: Contract, arguments: Json) -> Iterable[Finding]:
     """What is wrong with the call by its contract alone."""
     for flaw in validate_call(contract, arguments):
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
 
 
-def find_ungrounded(
-    contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
-) -> Iterable[Finding]:
+def find_ungrounded(contract: Contract, text: Text, arguments: JsonObject) -> Iterable[Finding]:
     """Values of the call that the text does not hold."""
     root, properties = get_input_schema(contract), get_properties(contract)
     required = get_required(contract)
@@ -107,9 +105,7 @@ def find_ungrounded(
     yield from find_reversed_ends(arguments, text)
 
 
-def find_worst_grade(
-    name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
-) -> str:
+def find_worst_grade(name: str, value: Json, text: Text, contract: Contract | None = None) -> str:
     """How well a text holds one argument: the worst grade of its leaves."""
     of = resolve_schema(
         get_properties(contract or {}).get(name) or {}, get_input_schema(contract or {})
@@ -131,7 +127,7 @@ _COUNTS = {"limit", "count", "size", "max", "top", "n", "num", "number", "result
 
 
 def _is_excused(
-    graded: tuple[str, str, Json], name: str, required: list[str], schema: Mapping[str, Json]
+    graded: tuple[str, str, Json], name: str, required: list[str], schema: Schema
 ) -> bool:
     """Whether a value that is not stated may stand: what an option says is often only implied."""
     path, how, leaf = graded
@@ -149,7 +145,7 @@ def _is_excused(
 
 
 def _grade_leaves(
-    name: str, value: Json, schema: Mapping[str, Json], text: Text
+    name: str, value: Json, schema: Schema, text: Text
 ) -> list[tuple[str, str, Json]]:
     found: list[tuple[str, str, Json]] = []
     for path, leaf in walk_leaves(value, schema, name):
@@ -160,7 +156,7 @@ def _grade_leaves(
     return found
 
 
-def _get_member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
+def _get_member_schema(schema: Schema, path: str) -> JsonObject:
     """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
     here: Json = schema
     for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):

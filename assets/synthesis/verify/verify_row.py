@@ -35,13 +35,13 @@ from assets.synthesis.verify.verify import (
     find_worst_grade,
 )
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject, Row
 
-Contracts = Mapping[str, Mapping[str, Json]]
+Contracts = Mapping[str, JsonObject]
 Findings = Iterable[Finding]
 
 
-def verify_row(row: Mapping[str, Json], contracts: Contracts) -> Verification:
+def verify_row(row: Row, contracts: Contracts) -> Verification:
     """The rules' verdict on one row of PAIRS. `contracts` (by digest) holds all that it names."""
     check = _CHECKS.get(str(row.get("task")))
     if check is None:
@@ -68,7 +68,7 @@ def _check_several(said: Conversation, own: str, contracts: Contracts) -> Findin
     yield from _check_agreement(said)
 
 
-def _check_one(text: str, golden: Golden, contract: Mapping[str, Json]) -> Findings:
+def _check_one(text: str, golden: Golden, contract: Contract) -> Findings:
     yield from find_call_flaws(contract, golden.arguments)
     yield from find_form_flaws(contract, text, golden.server_id)
     own = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
@@ -119,7 +119,7 @@ def _check_no_tool(said: Conversation, own: str, contracts: Contracts) -> Findin
             yield Finding("may_need_a_tool", "", f"speaks of {spoken}", certain=False)
 
 
-def _find_work_words(contract: Mapping[str, Json]) -> set[str]:
+def _find_work_words(contract: Contract) -> set[str]:
     """The stems of the words that say what a tool does, out of its name and its purpose."""
     told = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
     if len(told) < 2:

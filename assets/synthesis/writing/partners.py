@@ -7,13 +7,12 @@ chosen can come or go and change nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from assets.synthesis.common.contract_reading import get_properties, get_required
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.tool_chains import JOINED, Link, chain_links, make_link
 from warehouse.item_failure import try_item
-from warehouse.json_types import Row
+from warehouse.json_types import Contract, JsonObject, Row, Schema
 from warehouse.storage.digest import sha256
 
 Key = tuple[str, str]  # server_id, tool
@@ -55,7 +54,7 @@ class Partners:
     def is_readable(self, row: Row) -> bool:
         return self._contracts[_make_key(row)] is not None
 
-    def get_contract(self, row: Row) -> Mapping[str, Any]:
+    def get_contract(self, row: Row) -> JsonObject:
         return self._contracts[_make_key(row)] or {}
 
     def has_required(self, row: Row) -> bool:
@@ -124,19 +123,19 @@ def _make_key(row: Row) -> Key:
     return row["server_id"], row["tool"]
 
 
-def _read_contract(row: Row) -> Mapping[str, Any] | None:
+def _read_contract(row: Row) -> JsonObject | None:
     try:
         return read_contract(row)
     except (ValueError, TypeError):
         return None
 
 
-def list_required(contract: Mapping[str, Any]) -> list[str]:
+def list_required(contract: Contract) -> list[str]:
     """The required parameters that neither a default nor a constant fills in."""
     properties = get_properties(contract)
     filled = {name for name, of in properties.items() if isinstance(of, Mapping) and _is_filled(of)}
     return [name for name in get_required(contract) if name in properties and name not in filled]
 
 
-def _is_filled(schema: Mapping[str, Any]) -> bool:
+def _is_filled(schema: Schema) -> bool:
     return "default" in schema or "const" in schema

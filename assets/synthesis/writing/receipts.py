@@ -1,9 +1,9 @@
 """What a row cost and under which licence its sources stand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import Reply
 
 
@@ -19,7 +19,7 @@ def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str
     }
 
 
-def share_receipt(step: Mapping[str, Json], shares: int, place: int) -> dict[str, Json]:
+def share_receipt(step: JsonObject, shares: int, place: int) -> dict[str, Json]:
     """One part of a receipt; what does not divide goes to the first parts, so that all add up."""
     parts = {
         name: step[name] // shares + (place < step[name] % shares)
@@ -28,7 +28,7 @@ def share_receipt(step: Mapping[str, Json], shares: int, place: int) -> dict[str
     return {**step, **parts, "usd": step["usd"] / shares}
 
 
-def join_licences(rows: Sequence[Mapping[str, Json]]) -> str | None:
+def join_licences(rows: Sequence[JsonObject]) -> str | None:
     """The licences of all sources as one SPDX expression; None where one is not known."""
     known = [row.get("license") for row in rows]
     if not all(known):

@@ -25,7 +25,7 @@ from assets.synthesis.writing.receipts import join_licences, make_receipt, share
 from assets.synthesis.writing.scenario import World, make_environment
 from assets.synthesis.writing.text_checks import refuse_order, refuse_unasked_words
 from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 
@@ -88,7 +88,7 @@ class Writing:
         step: str,
         schema: type[Value],
         shows: Row | Sequence[Row],
-        meta: Mapping[str, Json],
+        meta: JsonObject,
         beside: Sequence[Row] = (),
         **words: str,
     ) -> Reply[Value]:
@@ -154,7 +154,7 @@ class Writing:
 
     def set_conversation(
         self,
-        messages: Sequence[Mapping[str, Json]],
+        messages: Sequence[JsonObject],
         calls: Sequence[Golden],
         offered: Sequence[Row],
         *,

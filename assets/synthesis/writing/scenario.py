@@ -5,7 +5,7 @@ part of the plan (`assets/synthesis/common/code_version.py`).
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date, timedelta
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from assets.synthesis.common.contract_reading import (
     resolve_schema,
 )
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, Schema
 
 World = dict[str, list[str]]
 _LOCALES = {
@@ -46,7 +46,7 @@ _KIND_OF = {
 }
 
 
-def make_environment(contract: Mapping[str, Json], language: str, rng: random.Random) -> World:
+def make_environment(contract: Contract, language: str, rng: random.Random) -> World:
     """{files, ids, places, people, dates}: what the contract gives as examples, then what Faker
     draws in the language's own names."""
     world = _draw_world(language, rng)
@@ -101,7 +101,7 @@ def _get_faker(locale: str) -> Any:
     return Faker(locale)
 
 
-def _read_examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+def _read_examples(contract: Contract) -> Iterator[tuple[str, str]]:
     """(kind, value) of what the schema itself says exists: examples, defaults and choices."""
     for name, raw in list(get_properties(contract).items())[:40]:
         of = resolve_schema(raw, get_input_schema(contract))
@@ -114,7 +114,7 @@ def _read_examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
                 yield kind, str(value)
 
 
-def _find_kind(name: str, schema: Mapping[str, Json]) -> str | None:
+def _find_kind(name: str, schema: Schema) -> str | None:
     if schema.get("format") in ("date", "date-time"):
         return "dates"
     if schema.get("format") == "uuid":
@@ -123,7 +123,7 @@ def _find_kind(name: str, schema: Mapping[str, Json]) -> str | None:
     return next((kind for kind, words in _KIND_OF.items() if told & words), None)
 
 
-def _list_values(schema: Mapping[str, Json]) -> list[Json]:
+def _list_values(schema: Schema) -> list[Json]:
     found: list[Json] = []
     for key in ("examples", "enum"):
         more = schema.get(key)

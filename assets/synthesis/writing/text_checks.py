@@ -1,12 +1,12 @@
 """What no answer of a model may be: an order to its reader, a tool's own text, another language."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.tables import dump_text
 from assets.synthesis.verify.checks.injected_orders import find_order, find_repeated_run
 from assets.synthesis.verify.checks.languages import find_other_language
 from assets.synthesis.writing.failures import StepFailed, make_step_failure
+from warehouse.json_types import JsonObject
 
 _HINT = "the answer is kept in the ledger; look at the tool's text"
 
@@ -29,7 +29,7 @@ def refuse_unasked_words(
         raise StepFailed(step, "wrong_language", found, "another model or seed may help")
 
 
-def check_values(step: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def check_values(step: str, values: JsonObject) -> dict[str, Any]:
     """A model's values, where they are JSON: NaN and half a character are not. Raises
     StepFailed."""
     try:

@@ -11,9 +11,8 @@ from assets.synthesis.common.contract_reading import (
     resolve_schema,
 )
 from assets.vectors.lexicon import split_identifier, split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Contract
 
-Contract = Mapping[str, Json]
 # Every tool's parameters hold the first; they join nothing. The second join a little.
 _EMPTY = frozenset(split_list("the and for with from get set of to in a an"))
 _LOOSE = frozenset(split_list("query text name content message input value data body"))

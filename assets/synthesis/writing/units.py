@@ -4,10 +4,9 @@ Every choice is the best of the candidates by a score of the two tools alone. So
 changes exactly the units that show it, and one that comes back changes them back.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from assets.synthesis.common.code_version import get_rules_version, get_scripts_version
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -28,7 +27,7 @@ from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
 from warehouse.item_failure import try_item
-from warehouse.json_types import Row
+from warehouse.json_types import JsonObject, Row
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 
@@ -173,7 +172,7 @@ def _list_roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
     return sorted({role for steps in named for role, _ in steps})
 
 
-def _digest_plan(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
+def _digest_plan(unit: Unit, identities: JsonObject, policy: SynthesisPolicy) -> str:
     steps = list_steps(unit, policy)
     evolved = [policy.evolve_depth, policy.evolve_share] if ("evolver", "evolve") in steps else None
     return digest(

@@ -9,7 +9,7 @@ from functools import cached_property
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexicon import find_base_form, find_family
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject
 
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
 _LONGEST_TEXT = (
@@ -38,7 +38,7 @@ class Side:
     """One of the two tools. `about`: the server's name and what is said of it, if anything."""
 
     server_id: str
-    contract: Mapping[str, Json]
+    contract: Contract
     about: str = ""
 
     @cached_property
@@ -75,7 +75,7 @@ class Side:
         return frozenset(map(stem_word, [*held, *self.server_words, *split_words(self.about)]))
 
     @cached_property
-    def taken(self) -> dict[str, tuple[str, Mapping[str, Json]]]:
+    def taken(self) -> dict[str, tuple[str, JsonObject]]:
         """Parameter as it reads -> (as it is written, its schema)."""
         found = iterate_parameters(self.contract)
         return {

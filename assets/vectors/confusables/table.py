@@ -23,7 +23,7 @@ from assets.vectors.confusables.clusters import TWIN, build_clusters, compute_co
 from assets.vectors.confusables.distinguish import tell_apart
 from assets.vectors.confusables.sides import Rarity, Side, find_names, flatten_name
 from assets.vectors.index import read_contract
-from warehouse.json_types import Row
+from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
@@ -56,7 +56,7 @@ class _Text:
     """One distinct text and the tools that have it, in the order of their ids."""
 
     tools: tuple[Row, ...]
-    contract: Mapping[str, Any]
+    contract: Contract
     name: str
     silent: bool
     description: str
@@ -209,7 +209,7 @@ def _order_pair(one: Row, other: Row) -> tuple[Row, Row]:
     return first, second
 
 
-def _render_plain(contract: Mapping[str, Any]) -> str:
+def _render_plain(contract: Contract) -> str:
     return " ".join(str(contract.get("description") or "").casefold().split())
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 from warehouse.errors import UnusableInput
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.user_files import read_json_lines
 
 _FIELDS = ("tool_id", "instruction", "arguments")
@@ -45,7 +45,7 @@ class Tools:
         """The ids of a server's tools, in the order of the file."""
         return self._servers.get(server, [])
 
-    def add(self, server: str, tool: Mapping[str, Json], keep: Set[str] = frozenset()) -> None:
+    def add(self, server: str, tool: Contract, keep: Set[str] = frozenset()) -> None:
         """Adds a tool; a later one of the same id replaces it, except those in `keep`."""
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(name, str):
@@ -89,13 +89,13 @@ def read_tools(path: Path) -> Tools:
     return tools
 
 
-def get_server_name(server: Mapping[str, Json]) -> str:
+def get_server_name(server: JsonObject) -> str:
     """How a record of a servers file names its server; "" where it does not."""
     found = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
     return str(next(found, ""))
 
 
-def _parse_given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
+def _parse_given(path: Path, number: int, row: Row) -> Given:
     where = f"{path}, line {number}"
     if missing := [name for name in _FIELDS if name not in row]:
         raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
 
 from assets.synthesis.common.tables import ONE_CALL, SINGLE, dump_text
@@ -11,7 +11,7 @@ from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import LIKELY, fold_text, walk_leaves
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 
 CRITERIA = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
 _HITS = {
@@ -27,7 +27,7 @@ _LEFTOVER = re.compile(
 )
 
 
-def judge_by_rules(meta: Mapping[str, Json], seed: int) -> Json:
+def judge_by_rules(meta: JsonObject, seed: int) -> Json:
     """The judge's reply for the judge's meta (`role_schemas.py`): reasons, a score from 1 to 10 per
     criterion, and the overall score."""
     scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
@@ -43,7 +43,7 @@ def judge_by_rules(meta: Mapping[str, Json], seed: int) -> Json:
 Objection = tuple[str, int, str]
 
 
-def _find_objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
+def _find_objections(meta: JsonObject) -> Iterable[Objection]:
     """(criterion, the most it can still score, why)."""
     instruction = str(meta["instruction"])
     findings = _verify_meta(meta)
@@ -58,7 +58,7 @@ def _find_objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
         yield "realism", 5, taken
 
 
-def _find_taken_words(meta: Mapping[str, Json]) -> str | None:
+def _find_taken_words(meta: JsonObject) -> str | None:
     """What a request takes over from the contract of one of its calls."""
     known = {one.get("name"): one for one in [meta["contract"], *meta["contracts"]]}
     for call in meta["calls"]:
@@ -78,12 +78,12 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
         yield "clarity", 5, "words repeat each other"
 
 
-def _join_arguments(meta: Mapping[str, Json]) -> dict[str, Json]:
+def _join_arguments(meta: JsonObject) -> dict[str, Json]:
     """The arguments of all calls as one object, for looking values up."""
     return {f"{n}": call["arguments"] for n, call in enumerate(meta["calls"])}
 
 
-def _verify_meta(meta: Mapping[str, Json]) -> list[Finding]:
+def _verify_meta(meta: JsonObject) -> list[Finding]:
     task, calls = meta.get("task") or SINGLE, meta["calls"]
     if task in ONE_CALL and len(calls) == 1 and calls[0]["tool"] == meta["contract"].get("name"):
         server = str(meta.get("server") or "")
@@ -94,9 +94,7 @@ def _verify_meta(meta: Mapping[str, Json]) -> list[Finding]:
     return list(verify_row(*_make_row(meta, task)).findings)
 
 
-def _make_row(
-    meta: Mapping[str, Json], task: str
-) -> tuple[dict[str, Json], dict[str, Mapping[str, Json]]]:
+def _make_row(meta: JsonObject, task: str) -> tuple[dict[str, Json], dict[str, JsonObject]]:
     """The row that the meta was made from, as far as rules read it; contracts by their place."""
     known = {str(place): one for place, one in enumerate([meta["contract"], *meta["contracts"]])}
     by_name = {one.get("name"): place for place, one in reversed(known.items())}

@@ -15,10 +15,9 @@ from assets.synthesis.common.tables import Golden, dump_text, read_goldens
 from assets.synthesis.common.wrong_calls import make_wrong_call
 from assets.synthesis.verify.verify import verify
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 
 Pair = dict[str, Json]
-Contract = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def make_mutants(
     return made
 
 
-def rewrite_row(row: Pair, text: str, arguments: Mapping[str, Json]) -> Pair:
+def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
     """The row of one call with another request and other arguments, in every column that says
     them."""
     calls = [vars(one) for one in read_goldens(row)] if row.get("calls") else []

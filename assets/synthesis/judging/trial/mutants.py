@@ -22,10 +22,10 @@ from assets.synthesis.common.tables import (
     reaches_judge,
 )
 from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 
 Pair = dict[str, Json]
-Contracts = Mapping[str, Mapping[str, Json]]
+Contracts = Mapping[str, JsonObject]
 GOOD = "good"  # written and read by a person: refusing one is a false alarm
 OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, and counted apart
 
@@ -53,7 +53,7 @@ def read_known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
     return tuple(rows), contracts
 
 
-def _make_row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pair:
+def _make_row(told: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair:
     server, tool = told["server_id"], told["tool"]
     digest = digests[server, tool]
     offered = sorted(found for (of, _), found in digests.items() if of == server)
@@ -72,7 +72,7 @@ def _make_row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) 
 
 def make_cases(
     written: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
-) -> tuple[list[Case], dict[str, Mapping[str, Json]]]:
+) -> tuple[list[Case], dict[str, JsonObject]]:
     """Every case of one trial, and the contracts they stand on; the same for the same seed.
 
     `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted

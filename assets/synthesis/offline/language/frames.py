@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Mapping
 
 from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.clauses import make_clause
@@ -15,18 +14,18 @@ from assets.synthesis.offline.language.weaving import (
     weave_values,
 )
 from assets.vectors.lexicon import find_topic, load_lexicon
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject
 
 _BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
 
 
 def make_sentence(
-    contract: Mapping[str, Json],
+    contract: Contract,
     aim: Purpose,
     filled: list[Filled],
     style: str,
     rng: random.Random,
-    profile: Mapping[str, Json] | None = None,
+    profile: JsonObject | None = None,
     far: bool = False,
 ) -> str:
     """One request that states the values, in a style and, as far as it goes, a profile's tone;
@@ -36,7 +35,7 @@ def make_sentence(
 
 
 def _state_request(
-    contract: Mapping[str, Json],
+    contract: Contract,
     aim: Purpose,
     filled: list[Filled],
     style: str,
@@ -130,7 +129,7 @@ _ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "ever
 
 
 def _frame_request(
-    contract: Mapping[str, Json], request: str, apart: list[str], style: str, rng: random.Random
+    contract: Contract, request: str, apart: list[str], style: str, rng: random.Random
 ) -> str:
     words = load_lexicon()
     if apart:
@@ -156,7 +155,7 @@ def _frame_request(
     return re.sub(r"\s+([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
 
 
-def _set_tone(text: str, profile: Mapping[str, Json], style: str, rng: random.Random) -> str:
+def _set_tone(text: str, profile: JsonObject, style: str, rng: random.Random) -> str:
     """A word of courtesy, of haste or of who asks, where the profile wants one."""
     tone = str(profile.get("tone") or "").lower()
     persona = str(profile.get("persona") or "").strip().rstrip(".")

@@ -1,18 +1,18 @@
 """Is every value in the request, by the rules' own reading; plain text for those that are not."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.offline.language.clauses import spell_out
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.verify.verify import verify
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, JsonObject
 
 _UNGROUNDED = {"missing_required_value", "ungrounded_value"}
 
 
-def find_absent(contract: Mapping[str, Json], text: str, values: Mapping[str, Json]) -> list[str]:
+def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The arguments whose value the rules do not find in the text, in order."""
     found = verify(contract, text, dict(values)).findings
     paths = {f.path for f in found if f.kind in _UNGROUNDED}
@@ -48,6 +48,6 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def fill_slots(contract: Mapping[str, Json], values: Mapping[str, Json]) -> list[Filled]:
+def fill_slots(contract: Contract, values: JsonObject) -> list[Filled]:
     """The values with their slots, in the contract's order; names it does not declare are left."""
     return [Filled(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values]

@@ -1,16 +1,15 @@
 """Questions people really ask, for the sorts of tools that many servers offer."""
 
 import random
-from collections.abc import Mapping
 
 from assets.synthesis.common.purpose import Purpose
 from assets.synthesis.offline.language.phrasing import Filled, quote_text, say_value
 from assets.vectors.lexicon import load_lexicon, split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract
 
 
 def find_idiom(
-    contract: Mapping[str, Json], aim: Purpose, filled: list[Filled], rng: random.Random
+    contract: Contract, aim: Purpose, filled: list[Filled], rng: random.Random
 ) -> tuple[str, list[Filled]] | None:
     """A request in an idiom that fits the tool, and the values it does not hold; None without one.
 

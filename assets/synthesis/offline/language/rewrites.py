@@ -6,7 +6,6 @@ Both add to the words and take none away, so no value that was stated is lost.
 import json
 import random
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from assets.synthesis.offline.language.grounding import (
 )
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.storage.digest import digest
 
 _LONGEST = 3900  # characters; an answer may have 4,000
@@ -34,12 +33,12 @@ def read_phrases() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("offline.json").read_text(encoding="utf-8"))
 
 
-def answer_worded(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_worded(meta: JsonObject, seed: int) -> Json:
     """The reply of the evolver (meta has a direction) or of the reviser."""
     return evolve_request(meta, seed) if "direction" in meta else revise_request(meta, seed)
 
 
-def revise_request(meta: Mapping[str, Json], seed: int) -> Json:
+def revise_request(meta: JsonObject, seed: int) -> Json:
     """The request with every absent value said in it; a required value nobody has is drawn."""
     contract, text = meta["contract"], str(meta["instruction"])
     rng = random.Random(digest(["revise", contract, text, seed]))
@@ -72,7 +71,7 @@ def _weave_clauses(text: str, items: list[Filled], rng: random.Random) -> str:
     return f"{body}, {joined}{mark}"
 
 
-def evolve_request(meta: Mapping[str, Json], seed: int) -> Json:
+def evolve_request(meta: JsonObject, seed: int) -> Json:
     """The request with a constraint, a reason or a situation of 10 to 20 words beside it; the
     values stay what they were, and none of the words is an argument."""
     text, values = str(meta["instruction"]).strip(), dict(meta.get("values") or {})

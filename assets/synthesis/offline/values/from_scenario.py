@@ -2,12 +2,12 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from assets.synthesis.common.contract_reading import Slot
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.values import draw_new_value, fits_schema
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject, Schema
 
 _KINDS = {
     "files": ("path", "filename", "image_path", "video_path", "folder_path"),
@@ -23,10 +23,10 @@ _SHARE = 0.85
 
 def draw_in_scenario(
     slot: Slot,
-    root: Mapping[str, Json],
+    root: Schema,
     rng: random.Random,
     taken: Sequence[Json],
-    environment: Mapping[str, Json] | None = None,
+    environment: JsonObject | None = None,
 ) -> Json:
     """A value for a slot, from the world where that has something of its sort."""
     if environment:
@@ -36,7 +36,7 @@ def draw_in_scenario(
     return draw_new_value(slot, root, rng, taken)
 
 
-def _list_existing(slot: Slot, environment: Mapping[str, Json]) -> list[Json]:
+def _list_existing(slot: Slot, environment: JsonObject) -> list[Json]:
     """The things of the world that a slot's schema allows."""
     schema = slot.schema
     if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):

@@ -5,7 +5,7 @@ default; the `format`; then a pool chosen by the words of the name and the descr
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
@@ -23,12 +23,12 @@ from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.numbers import draw_number
 from assets.synthesis.offline.values.samples import read_samples
 from assets.vectors.lexicon import list_pool
-from warehouse.json_types import Json
+from warehouse.json_types import Json, Schema
 
 _STEPS_A_VALUE = 50  # about a millisecond
 
 
-def draw_value(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
+def draw_value(slot: Slot, root: Schema, rng: random.Random, depth: int = 0) -> Json:
     """A value for one slot. `root` is the input schema (for `$ref`)."""
     spend_steps(_STEPS_A_VALUE)
     schema = slot.schema
@@ -57,11 +57,7 @@ def draw_value(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: 
 
 
 def draw_new_value(
-    slot: Slot,
-    root: Mapping[str, Json],
-    rng: random.Random,
-    taken: Iterable[Json],
-    depth: int = 0,
+    slot: Slot, root: Schema, rng: random.Random, taken: Iterable[Json], depth: int = 0
 ) -> Json:
     """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
     value = draw_value(slot, root, rng, depth)
@@ -78,7 +74,7 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def fits_schema(value: Json, schema: Mapping[str, Json]) -> bool:
+def fits_schema(value: Json, schema: Schema) -> bool:
     """Whether a value meets a schema. Patterns and references go to the guarded validator."""
     if schema.keys() - _PLAIN:
         own = {key: part for key, part in schema.items() if key != "$ref"}
@@ -90,7 +86,7 @@ def fits_schema(value: Json, schema: Mapping[str, Json]) -> bool:
         return False  # an invalid schema: no value meets it
 
 
-def _draw_array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:
+def _draw_array(slot: Slot, root: Schema, rng: random.Random, depth: int) -> list[Json]:
     schema = slot.schema
     items = resolve_schema(schema.get("items") or {}, root)
     low, high = _read_bounds(schema)
@@ -108,7 +104,7 @@ def _draw_array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth:
     return found
 
 
-def _read_bounds(schema: Mapping[str, Json]) -> tuple[int, int]:
+def _read_bounds(schema: Schema) -> tuple[int, int]:
     low, high = schema.get("minItems"), schema.get("maxItems")
     low = low if isinstance(low, int) else 1
     return low, high if isinstance(high, int) else low + 2
@@ -120,9 +116,7 @@ def _make_singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _draw_object(
-    slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int
-) -> dict[str, Json]:
+def _draw_object(slot: Slot, root: Schema, rng: random.Random, depth: int) -> dict[str, Json]:
     if depth > 4:
         return {}
     members = read_fields(slot.schema, root)

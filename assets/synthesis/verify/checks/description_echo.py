@@ -1,19 +1,17 @@
 """The tool's description handed back as a request."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.grounding import walk_leaves
 from assets.vectors.lexicon import split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 
 
-def find_echo(
-    contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
-) -> Iterable[Finding]:
+def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> Iterable[Finding]:
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
     held = {

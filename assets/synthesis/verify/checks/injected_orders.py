@@ -9,7 +9,7 @@ from itertools import islice
 
 from assets.contracts.scan import scan_list
 from assets.contracts.scan.finding import LOW
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 
 # Their longest run of words out of their tool's descriptions: 1,222 have at most 5, two have 6.
 RUN = 7
@@ -25,7 +25,7 @@ def find_order(text: str) -> str | None:
     return f"{grave.rule}: {grave.excerpt}" if grave is not None else None
 
 
-def collect_runs(contracts: Iterable[Mapping[str, Json]]) -> frozenset[tuple[str, ...]]:
+def collect_runs(contracts: Iterable[JsonObject]) -> frozenset[tuple[str, ...]]:
     """Every run of words in the contracts' titles and descriptions."""
     return frozenset(
         run

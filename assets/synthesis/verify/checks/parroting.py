@@ -6,14 +6,14 @@ from assets.synthesis.common.contract_reading import get_properties
 from assets.synthesis.verify.checks.description_echo import extract_content, find_longest_run
 from assets.synthesis.verify.grounding.grounding import walk_leaves
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json
 
 # On one half of a development corpus's servers these caught 21 of 22 and refused 6 of 702 good
 # requests; on the other half 17 of 18, and 5 of 522.
 _SHARE, _RUN, _FEWEST = 0.6, 3, 3
 
 
-def find_parroting(contract: Mapping[str, Json], instruction: str, arguments: Json) -> str | None:
+def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
     held = {word for _, leaf in walk_leaves(arguments, {}) for word in extract_content(str(leaf))}
     said = [word for word in extract_content(instruction) if word not in held][:300]
@@ -29,7 +29,7 @@ def find_parroting(contract: Mapping[str, Json], instruction: str, arguments: Js
     return f"{own:.0%} of its words are the contract's, {run} of them in a row"
 
 
-def _collect_vocabulary(contract: Mapping[str, Json]) -> set[str]:
+def _collect_vocabulary(contract: Contract) -> set[str]:
     texts = [" ".join(split_identifier(str(contract.get("name") or "")))]
     texts.append(str(contract.get("description") or "")[:3000])
     for name, of in get_properties(contract).items():

@@ -1,20 +1,18 @@
 """The form of a request: is it one, and does it leave the tool unnamed?"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from assets.synthesis.verify.checks.metatalk import is_metatalk
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.folding import fold_text
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Contract
 
 LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 
-def find_form_flaws(
-    contract: Mapping[str, Json], instruction: str, server: str
-) -> Iterable[Finding]:
+def find_form_flaws(contract: Contract, instruction: str, server: str) -> Iterable[Finding]:
     folded = fold_text(instruction[: 4 * LONGEST]).strip()
     if len(re.findall(r"\w", folded[:100])) < 3:
         yield Finding("not_an_instruction", "", "the text says nothing")
@@ -26,7 +24,7 @@ def find_form_flaws(
         yield Finding("names_the_tool", "", f"the text names {named!r}")
 
 
-def _find_tool_name(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
+def _find_tool_name(contract: Contract, instruction: str, server: str) -> str | None:
     """The name of the tool or server as only a program would write it, if it is in the text."""
     name = str(contract.get("name") or "")
     told = re.escape(name)

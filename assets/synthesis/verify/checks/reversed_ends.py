@@ -1,18 +1,18 @@
 """Ends swapped: the text goes from A to B, the call from B to A."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import Text, fold_text
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import JsonObject
 
 _OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}
 _IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
 
 
-def find_reversed_ends(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
+def find_reversed_ends(arguments: JsonObject, text: Text) -> Iterable[Finding]:
     """The ends of a call that the text has the other way round."""
     ends: dict[str, list[str | None]] = {}
     for name, value in list(arguments.items())[:60]:

@@ -14,7 +14,7 @@ from assets.synthesis.verify.grounding.folding import fold_text, squeeze_text, s
 from assets.synthesis.verify.grounding.request import LONGEST, Text
 from assets.synthesis.verify.grounding.strings import grade_string, grade_switch
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Json, Schema
 
 __all__ = [
     "ABSENT",
@@ -31,9 +31,7 @@ __all__ = [
 MOST_LEAVES = 2_000  # of one argument; what is longer repeats itself
 
 
-def walk_leaves(
-    value: Json, schema: Mapping[str, Json], path: str = ""
-) -> Iterator[tuple[str, Json]]:
+def walk_leaves(value: Json, schema: Schema, path: str = "") -> Iterator[tuple[str, Json]]:
     """(path, scalar) of the scalars inside a value, in order; of very many the first thousands."""
     stack, told = [(path, value)], 0
     while stack and told < MOST_LEAVES:
@@ -51,9 +49,7 @@ def walk_leaves(
             yield path, value
 
 
-def grade_value(
-    value: Json, schema: Mapping[str, Json], name: str, text: Text, *, listed: bool = False
-) -> str:
+def grade_value(value: Json, schema: Schema, name: str, text: Text, *, listed: bool = False) -> str:
     """How well the text holds one scalar of the parameter `name`: stated, likely or absent.
     `listed`: whether it is one of a list, which a text may name by its ends."""
     if value is None or value == "" or ("default" in schema and schema["default"] == value):

@@ -1,7 +1,7 @@
 """Is a string in the text? As written, by another name, as a date, a step or in other words."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from assets.synthesis.verify.grounding.dates import (
     ABSENT,
@@ -16,7 +16,7 @@ from assets.synthesis.verify.grounding.request import Text
 from assets.synthesis.verify.grounding.times import grade_step, grade_time
 from assets.synthesis.verify.grounding.wording import grade_words
 from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Json
+from warehouse.json_types import Schema
 
 
 def grade_switch(name: str, text: Text) -> str:
@@ -34,7 +34,7 @@ _POLARITY = re.compile(
 )
 
 
-def grade_string(value: str, schema: Mapping[str, Json], name: str, text: Text) -> str:
+def grade_string(value: str, schema: Schema, name: str, text: Text) -> str:
     squeezed = squeeze_text(value)
     if not squeezed:
         # "*", "+", "…": symbols are stated literally or they are not.
@@ -68,7 +68,7 @@ def _strip_iso_step(squeezed: str) -> str:
     return iso.group(1) if iso else squeezed
 
 
-def _names_another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bool:
+def _names_another_choice(squeezed: str, schema: Schema, text: Text) -> bool:
     """Whether the text names another choice of the same list, and not this one."""
     choices = schema.get("enum")
     if not isinstance(choices, list) or squeezed in text.words:

@@ -1,14 +1,13 @@
 """Is a string in the text in other words: its own inflected, its parts, its figures?"""
 
 import re
-from collections.abc import Mapping
 
 from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, RELATIVE_TIME, STATED
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.known_names import make_names, names_direction
 from assets.synthesis.verify.grounding.request import Text
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier, split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Schema
 
 _STOP = set(
     split_list(
@@ -30,7 +29,7 @@ _COMPOSED = set(
 
 
 def grade_words(
-    value: str, squeezed: str, schema: Mapping[str, Json], name: str, text: Text, other: bool
+    value: str, squeezed: str, schema: Schema, name: str, text: Text, other: bool
 ) -> str:
     words = re.findall(r"\w+", fold_text(value)) or [squeezed]
     content = [word for word in words if word not in _STOP] or words

@@ -26,7 +26,7 @@ from assets.synthesis.writing.migration.moved_arguments import (
 )
 from assets.synthesis.writing.migration.old_contracts import Contracts
 from warehouse.item_failure import INTERNAL, describe_failure
-from warehouse.json_types import Json, Row
+from warehouse.json_types import Json, JsonObject, Row
 
 _FILTERS = {"copies_description", "near_duplicate"}  # found again by filters over many rows
 _SHOWING = ("contracts", "offered", "checks")  # columns of JSON that name contracts by digest
@@ -132,12 +132,12 @@ def _rewrite_calls(row: Row, contracts: Contracts, went: Mapping[str, Row]) -> l
     return calls
 
 
-def _results_differ(old: Mapping[str, Json], new: Mapping[str, Json]) -> bool:
+def _results_differ(old: JsonObject, new: JsonObject) -> bool:
     before = old.get("outputSchema")
     return before is not None and before != new.get("outputSchema")
 
 
-def _rewrite_messages(row: Row, calls: Sequence[Mapping[str, Json]]) -> str | None:
+def _rewrite_messages(row: Row, calls: Sequence[JsonObject]) -> str | None:
     """The conversation with every call as it is made now; its calls are those of the row."""
     if not row["messages"]:
         return row["messages"]

@@ -8,7 +8,7 @@ from assets.contracts.schema.reading import collect_properties, resolve
 from assets.contracts.schema.shapes import list_kinds
 from assets.contracts.validate import validate_call
 from assets.vectors.lexicon import split_identifier, split_list
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 
 # Parameters that one description may fit and that are two all the same.
 _OPPOSITES = frozenset(split_list("""
@@ -20,9 +20,7 @@ class Unmovable(ValueError):
     """Why a row cannot be carried over, in words for the list of retired rows."""
 
 
-def rewrite_arguments(
-    old: Mapping[str, Json], new: Mapping[str, Json], arguments: Mapping[str, Json]
-) -> dict[str, Json]:
+def rewrite_arguments(old: JsonObject, new: JsonObject, arguments: JsonObject) -> dict[str, Json]:
     """The same values under the names of the new contract, valid. Raises Unmovable."""
     before, after = old["inputSchema"], new["inputSchema"]
     if old is new:
@@ -52,7 +50,7 @@ def _means_another_amount(old: Json, new: Json) -> bool:
     return bool(numeric) and _describe(old) != _describe(new)
 
 
-def find_renamed_parameters(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, str]:
+def find_renamed_parameters(old: JsonObject, new: JsonObject) -> dict[str, str]:
     """Old name -> new name of each parameter that plainly has another name now, one to one.
 
     Plain is: the same words (`userId`, `user_id`), or the very same description, unless it is a

@@ -16,7 +16,7 @@ from assets.synthesis.common.tables import read_contract
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.writing.receipts import make_receipt
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import LLM, LLMError, Reply
 
 CHECKERS = ("checker_a", "checker_b")
@@ -65,12 +65,7 @@ class Checked:
 
 
 async def check_invocation(
-    llm: LLM,
-    instruction: str,
-    own: Mapping[str, Json],
-    rivals: Sequence[Mapping[str, Json]],
-    *,
-    seed: int,
+    llm: LLM, instruction: str, own: JsonObject, rivals: Sequence[JsonObject], *, seed: int
 ) -> Checked:
     """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
 
@@ -125,9 +120,7 @@ async def _ask_checker(
     return await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
 
 
-def make_choice_messages(
-    contracts: Sequence[Mapping[str, Json]], instruction: str
-) -> list[dict[str, str]]:
+def make_choice_messages(contracts: Sequence[JsonObject], instruction: str) -> list[dict[str, str]]:
     """The prompt `choose` over these tools, in this order."""
     texts = [json.dumps(contract, ensure_ascii=False)[:_LONGEST] for contract in contracts]
     mark = make_marker(*texts, instruction)

@@ -3,7 +3,7 @@
 generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> rules -> one row
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from assets.synthesis.common.messages import (
     make_call_message,
@@ -23,7 +23,7 @@ from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.tool_chains import chain_links, make_link
 from assets.synthesis.writing.units import Row
-from warehouse.json_types import Json
+from warehouse.json_types import Json, JsonObject
 
 MOST_CALLS = 3
 _STEP = "several"
@@ -162,7 +162,7 @@ async def _feed_call(
 
 
 def _find_unheld(
-    arguments: Mapping[str, Json], borrowed: Sequence[str], results: Sequence[str]
+    arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
 ) -> list[str]:
     """The borrowed arguments that no result states."""
     held = Text("\n".join(results))

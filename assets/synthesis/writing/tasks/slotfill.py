@@ -1,7 +1,5 @@
 """The words of one request: every required value stated, then made harder."""
 
-from collections.abc import Mapping
-
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
 from assets.synthesis.verify.verify import find_ungrounded, find_worst_grade
@@ -12,10 +10,9 @@ from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row
-from warehouse.json_types import Json
+from warehouse.json_types import Contract, Json, JsonObject
 
 Values = dict[str, Json]
-Contract = Mapping[str, Json]
 MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
 
 
@@ -99,7 +96,7 @@ async def _evolve_step(
     return text, {**values, **check_values("evolve", reply.value.values)}
 
 
-def find_absent(contract: Contract, text: str, values: Mapping[str, Json]) -> list[str]:
+def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The required parameters that have no value, or a value that nothing in the text speaks of.
 
     What is only doubtful ("next to the Eiffel Tower" for a place) is not absent.
@@ -111,7 +108,7 @@ def find_absent(contract: Contract, text: str, values: Mapping[str, Json]) -> li
     ]
 
 
-def find_unsaid(contract: Contract, text: str, values: Mapping[str, Json]) -> list[str]:
+def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The values, required or not, that nothing in the text speaks of."""
     said = Text(text)
     objected = [

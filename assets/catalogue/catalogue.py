@@ -106,7 +106,9 @@ def _count_contracts(
 def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]) -> Row:
     members = found.members
     listings = [member.listing for member in members]
-    ran = [key for key in _summarize_launches(listings) if key in seen]
+    # Once each: two rows of one marketplace share a launch.
+    launches = {(one.marketplace, name) for one in listings if (name := identify_server(one))}
+    ran = sorted(launches & seen.keys())
     sets = {seen[key] for key in ran}
     joins = [member.joined_by for member in members if member.joined_by]
     shown = _pick_shown(listings)
@@ -124,7 +126,7 @@ def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str]
             [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
         ),
         "joined_by": max(joins, key=LEVELS.index) if joins else None,
-        "server_ids": sorted({name for one in listings if (name := identify_server(one))}),
+        "server_ids": sorted({name for _, name in launches}),
         "runnable": any(one.runnable for one in listings),
         "flags": sorted({flag for one in listings for flag in one.flags}),
         "tools": len(set().union(*(names[key] for key in ran))) if ran else None,
@@ -137,12 +139,6 @@ def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str]
         "gone": None,
         "updated_at": max((one.updated_at for one in listings if one.updated_at), default=None),
     }
-
-
-def _summarize_launches(listings: Sequence[Listing]) -> list[tuple[str, str]]:
-    """(marketplace, server id) of each launch, once: two rows of one marketplace share it."""
-    found = {(one.marketplace, name) for one in listings if (name := identify_server(one))}
-    return sorted(found)
 
 
 def _pick_shown(listings: Sequence[Listing]) -> Listing:
@@ -182,7 +178,7 @@ def _carry_history(rows: dict[str, Row], previous: list[JsonObject], run_date: s
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
-        gone = {one["listing_id"]: one["since"] for one in json.loads(old["gone_from"])}
+        gone = _read_gone(old)
         now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
         back = Counter(holder[name] for name in gone if name in holder)
         gone |= {name: run_date for name in listing_ids(old) if name not in holder}
@@ -192,12 +188,10 @@ def _carry_history(rows: dict[str, Row], previous: list[JsonObject], run_date: s
             rows[old["catalogue_id"]] = _build_gone_row(old, gone, run_date)
             continue
         row = rows[key]
-        merged = {one["listing_id"]: one["since"] for one in json.loads(row["gone_from"])}
+        merged = _read_gone(row)
         for name, since in gone.items():
             merged[name] = min(since, merged.get(name, since))
-        row["gone_from"] = _dump_json(
-            [{"listing_id": name, "since": since} for name, since in sorted(merged.items())]
-        )
+        row["gone_from"] = _dump_gone(merged)
         row["first_seen"] = min(old["first_seen"], row["first_seen"] or run_date)
     for row in rows.values():
         row["first_seen"] = row["first_seen"] or run_date
@@ -221,10 +215,17 @@ def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> 
         "likely_same": [],
         "disagreements": "{}",
         "gone": old["gone"] or run_date,
-        "gone_from": _dump_json(
-            [{"listing_id": name, "since": since} for name, since in sorted(gone.items())]
-        ),
+        "gone_from": _dump_gone(gone),
     }
+
+
+def _read_gone(row: Row) -> dict[str, str]:
+    """Listing -> the date since when it is gone."""
+    return {one["listing_id"]: one["since"] for one in json.loads(row["gone_from"])}
+
+
+def _dump_gone(gone: Mapping[str, str]) -> str:
+    return _dump_json([{"listing_id": name, "since": gone[name]} for name in sorted(gone)])
 
 
 def _dump_json(value: Any) -> str:

@@ -111,40 +111,34 @@ def measure_coverage(found: Sequence[Server]) -> list[Row]:
 def _build_row(
     dimension: str, value: str, listed: Counter, launched: Counter, low: float, high: float
 ) -> Row:
-    n, m = listed.total(), launched.total()
-    share = listed[value] / n if n else 0.0
-    taken = launched[value] / m if m else None
-    below, above = wilson_interval(launched[value], listed[value])
-    known = taken is not None and listed[value] > 0
-    standing = "under" if high < 0 else "over" if low > 0 else "as listed"
-    return {
+    n, m, here = listed.total(), launched.total(), listed[value]
+    row: Row = {
+        **_build_size_row(value, launched),
         "dimension": dimension,
-        "value": value,
-        "listed": listed[value],
-        "listed_share": round(share, 6),
-        "launched": launched[value],
-        "launched_share": None if taken is None else round(taken, 6),
-        "rate": round(launched[value] / listed[value], 6) if listed[value] else None,
-        "rate_low": round(below, 6) if listed[value] else None,
-        "rate_high": round(above, 6) if listed[value] else None,
-        "gap": round(taken - share, 6) if taken is not None else None,
-        "gap_low": round(low, 6) if known else None,
-        "gap_high": round(high, 6) if known else None,
-        "standing": standing if known else "unknown",
+        "listed": here,
+        "listed_share": here / n if n else 0.0,
         "of_listed": n,
-        "of_launched": m,
     }
+    if here:
+        below, above = wilson_interval(launched[value], here)
+        row |= {"rate": launched[value] / here, "rate_low": below, "rate_high": above}
+    if m:
+        row["gap"] = launched[value] / m - row["listed_share"]
+    if m and here:
+        standing = "under" if high < 0 else "over" if low > 0 else "as listed"
+        row |= {"gap_low": low, "gap_high": high, "standing": standing}
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
 
 
 def _build_size_row(value: str, launched: Counter) -> Row:
+    """A row with what is known of launched servers alone."""
     m = launched.total()
-    share = round(launched[value] / m, 6) if m else None
     return {
         **dict.fromkeys(COVERAGE.columns),
         "dimension": "size",
         "value": value,
         "launched": launched[value],
-        "launched_share": share,
+        "launched_share": round(launched[value] / m, 6) if m else None,
         "standing": "unknown",
         "of_launched": m,
     }

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from assets.catalogue.identity import Member
 from assets.catalogue.identity_keys import is_gateway
@@ -38,11 +37,9 @@ def _of_their_own(said: dict[str, list[str]]) -> bool:
 def _version(member: Member) -> str | None:
     """The version, of its ecosystem: an image's tag need not be the npm release's."""
     package = member.listing.package
-    return (
-        f"{package.type} {package.version.removeprefix('v')}"
-        if package and package.version
-        else None
-    )
+    if not package or not package.version:
+        return None
+    return f"{package.type} {package.version.removeprefix('v')}"
 
 
 def _digest(member: Member) -> str | None:
@@ -50,10 +47,6 @@ def _digest(member: Member) -> str | None:
     if not package or not package.digest:
         return None
     return f"{package.version or '-'} {package.digest}"
-
-
-def _repository(member: Member) -> str | None:
-    return member.keys.repository
 
 
 def _url(member: Member) -> str | None:
@@ -69,7 +62,7 @@ def _transport(member: Member) -> str | None:
 def _arguments(member: Member) -> str | None:
     if member.listing.package is None or not member.listing.runnable:
         return None
-    return _json(list(read_launch(member.listing).own_args))
+    return canonical_json(list(read_launch(member.listing).own_args)).decode()
 
 
 def _required(member: Member) -> str | None:
@@ -78,29 +71,21 @@ def _required(member: Member) -> str | None:
         return None
     names = {f"env {one.name}" for one in listing.env if one.required}
     names |= {f"header {one.name.lower()}" for one in listing.headers if one.required}
-    return _json(sorted(names))
-
-
-def _compare_descriptions(member: Member) -> str:
-    return "described" if member.listing.description.strip() else "no description"
-
-
-def _deprecated(member: Member) -> str:
-    return "deprecated" if "deprecated" in member.listing.flags else "current"
-
-
-def _json(value: Any) -> str:
-    return canonical_json(value).decode()
+    return canonical_json(sorted(names)).decode()
 
 
 KINDS: dict[str, Callable[[Member], str | None]] = {
     "version": _version,
     "digest": _digest,
-    "repository": _repository,
+    "repository": lambda member: member.keys.repository,
     "url": _url,
     "transport": _transport,
     "arguments": _arguments,
     "required": _required,
-    "description": _compare_descriptions,
-    "deprecated": _deprecated,
+    "description": lambda member: (
+        "described" if member.listing.description.strip() else "no description"
+    ),
+    "deprecated": lambda member: (
+        "deprecated" if "deprecated" in member.listing.flags else "current"
+    ),
 }

@@ -13,7 +13,8 @@ _SHOWN = 15  # rows of an example table
 
 def compute_figures(rows: Iterable[JsonObject]) -> dict[str, int]:
     """Counts that say how far the marketplaces overlap and how much is confirmed."""
-    listed, gone = _split_rows(rows)
+    rows = list(rows)
+    listed = [row for row in rows if row["gone"] is None]
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     return {
         "servers": len(listed),
@@ -23,7 +24,7 @@ def compute_figures(rows: Iterable[JsonObject]) -> dict[str, int]:
         "not_run_twice": sum(row["confirmed"] is None for row in several),
         "with_disagreements": sum(row["disagreements"] != "{}" for row in listed),
         "likely_same": sum(bool(row["likely_same"]) for row in listed),
-        "servers_gone": len(gone),
+        "servers_gone": len(rows) - len(listed),
         "gone_from_some": sum(row["gone_from"] != "[]" for row in listed),
     }
 
@@ -31,7 +32,7 @@ def compute_figures(rows: Iterable[JsonObject]) -> dict[str, int]:
 def render_tables(rows: Iterable[JsonObject]) -> dict[str, Markdown]:
     """Markdown tables by what they show."""
     rows = list(rows)
-    listed, gone = _split_rows(rows)
+    listed = [row for row in rows if row["gone"] is None]
     kinds = Counter(kind for row in listed for kind in json.loads(row["disagreements"]))
     joins = Counter(row["joined_by"] for row in listed if row["joined_by"])
     pairs = Counter(" + ".join(row["marketplaces"]) for row in listed if row["marketplaces"])
@@ -41,14 +42,8 @@ def render_tables(rows: Iterable[JsonObject]) -> dict[str, Markdown]:
         "disagreements": _render_counts("differ in", sorted(kinds.items())),
         "most_listed": _render_most_listed(listed),
         "likely_same": _render_likely_same(listed),
-        "gone": _render_gone(gone),
+        "gone": _render_gone([row for row in rows if row["gone"] is not None]),
     }
-
-
-def _split_rows(rows: Iterable[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:
-    rows = list(rows)
-    listed = [row for row in rows if row["gone"] is None]
-    return listed, [row for row in rows if row["gone"] is not None]
 
 
 def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> Markdown:

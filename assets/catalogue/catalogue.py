@@ -7,7 +7,6 @@ That table drops a row only after a complete pass, so a bad run makes nothing go
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -15,6 +14,7 @@ import polars as pl
 from assets.catalogue.disagreements import find_disagreements
 from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import LEVELS
+from assets.contracts.history.snapshot import format_date
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.names import identify_server
 from warehouse.json_types import JsonObject
@@ -66,7 +66,7 @@ def build_catalogue(
 ) -> list[Row]:
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
-    run_date = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+    run_date = format_date(now)
     seen, names = _count_contracts(snapshots)
     rows = {}
     for found in group_listings(listings):

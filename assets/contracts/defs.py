@@ -2,8 +2,6 @@
 
 import time as clock
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
 
 import dagster as dg
 
@@ -14,6 +12,7 @@ from assets.contracts.history.origins import fold_origins
 from assets.contracts.history.snapshot import (
     SNAPSHOTS,
     build_snapshot,
+    format_date,
     list_malformed,
     raw_tools,
 )
@@ -114,7 +113,7 @@ def findings(
         scans=tables.read(SCANS, name).to_dicts(),
         previous=previous,
         results=read_result_findings(warehouse.home),
-        run_date=datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d"),
+        run_date=format_date(clock.time()),
     )
     scans = tables.stage(SCANS, SCANS.frame(found.scans), name)
     yield from publish(
@@ -177,18 +176,13 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     """What the last launch of each server of a marketplace left."""
     out = {}
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
-        tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
-        problems = index_contracts(tools)[1]
-        extras = _read_extras(warehouse, row) if row["status"] == "ok" else None
-        out[row["server_id"]] = Launch(
-            row["marketplace"], tools, problems, row.get("behaviour"), extras
-        )
+        tools, extras = [], None
+        if row["status"] == "ok":
+            tools = raw_tools(row, warehouse.blobs)
+            extras = warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
+        said = tools, index_contracts(tools)[1], row.get("behaviour"), extras
+        out[row["server_id"]] = Launch(row["marketplace"], *said)
     return out
-
-
-def _read_extras(warehouse: Warehouse, row: dict) -> dict[str, Any]:
-    """What a server that ran says besides its tools; {} where that is nothing."""
-    return warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
 
 
 def _check_escaped(rows: list[dict]) -> Verdict:

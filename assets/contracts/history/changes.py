@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -42,35 +43,29 @@ def add_changes(
     """
     run_date = format_date(now)
     before, after = _group_by_server(old), _group_by_server(new)
-    found: dict[tuple[Any, ...], Row] = {
-        tuple(row[name] for name in CHANGES.key): dict(row) for row in history
-    }
+    key = itemgetter(*CHANGES.key)
+    found: dict[tuple[Any, ...], Row] = {key(row): dict(row) for row in history}
     for server in sorted(before):
-        gone, come = before[server], after.get(server, {})
-        for row in _compare_server(server, gone, come, run_date):
-            found.setdefault(tuple(row[name] for name in CHANGES.key), row)
-    return sorted(found.values(), key=lambda row: tuple(row[name] for name in CHANGES.key))
+        for row in _compare_server(server, before[server], after.get(server, {}), run_date):
+            found.setdefault(key(row), row)
+    return sorted(found.values(), key=key)
 
 
 def _compare_server(
     server: str, old: Mapping[str, JsonObject], new: Mapping[str, JsonObject], run_date: str
 ) -> Sequence[Row]:
-    if {t: r["contract_digest"] for t, r in old.items()} == {
-        t: r["contract_digest"] for t, r in new.items()
-    }:
+    was, now = ({tool: row["contract_digest"] for tool, row in of.items()} for of in (old, new))
+    if was == now:
         return []
     found = compare_tools(
-        [json.loads(row["contract"]) for row in old.values()],
-        [json.loads(row["contract"]) for row in new.values()],
+        *([json.loads(row["contract"]) for row in of.values()] for of in (old, new))
     )
     return [
         {
             "server_id": server,
             "tool": change.tool,
-            "from_digest": old.get(change.renamed_from or change.tool, {}).get(
-                "contract_digest", ""
-            ),
-            "to_digest": new.get(change.tool, {}).get("contract_digest", ""),
+            "from_digest": was.get(change.renamed_from or change.tool, ""),
+            "to_digest": now.get(change.tool, ""),
             "run_date": run_date,
             "cls": change.cls,
             "fields": canonical_json(list(change.fields)).decode(),

@@ -54,12 +54,11 @@ def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], 
         for head in tables.history(SNAPSHOTS.name, market):
             rows = tables.read(SNAPSHOTS, market, as_of=head.at)
             for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
-                name = row["contract_digest"]
+                kept = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
                 known = found.setdefault(
-                    (row["tool"], name),
-                    {"contract_digest": name, "first_seen": row["first_seen"],
-                     "last_seen": row["last_seen"], "current": False, "marketplaces": []},
-                )  # fmt: skip
+                    (row["tool"], row["contract_digest"]),
+                    {**kept, "current": False, "marketplaces": []},
+                )
                 known["first_seen"] = min(known["first_seen"], row["first_seen"])
                 known["last_seen"] = max(known["last_seen"], row["last_seen"] or "")
                 known["current"] |= now is not None and head.digest == now.digest

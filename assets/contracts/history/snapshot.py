@@ -78,14 +78,9 @@ def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Row]
         named = try_item(
             partial(_list_problems, deployment, blobs), lambda hint: [("", f"{INTERNAL}: {hint}")]
         )
-        rows += [
-            {
-                "server_id": deployment["server_id"],
-                "tool": escape_text(name[:_SHOWN]),
-                "problem": escape_text(problem[:_SHOWN]),
-            }
-            for name, problem in named
-        ]
+        for name, problem in named:
+            told = {"tool": escape_text(name[:_SHOWN]), "problem": escape_text(problem[:_SHOWN])}
+            rows.append({"server_id": deployment["server_id"], **told})
     return rows
 
 
@@ -114,7 +109,7 @@ def _build_row(
     text = canonical_json(body)
     name = DIGEST_PREFIX + sha256(text)
     last = known.get(body["name"])
-    same = last is not None and last["contract_digest"] == name
+    last = last if last is not None and last["contract_digest"] == name else None
     return {
         "marketplace": deployment["marketplace"],
         "server_id": deployment["server_id"],
@@ -122,14 +117,12 @@ def _build_row(
         "contract_digest": name,
         "contract": text.decode(),
         "schema_problem": last["schema_problem"]
-        if same and last
+        if last
         else find_schema_problem(body["inputSchema"]),
         "recipe_digest": deployment["recipe_digest"],
-        "first_seen": last["first_seen"] if same and last else run_date,
+        "first_seen": last["first_seen"] if last else run_date,
         "last_seen": seen,
-        "certificate": deployment.get("certificate"),
-        "certified": deployment.get("certified"),
-        "protocol": deployment.get("protocol"),
+        **{column: deployment.get(column) for column in ("certificate", "certified", "protocol")},
     }
 
 

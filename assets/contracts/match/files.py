@@ -71,11 +71,8 @@ def _parse_call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnusableInput(f"{where}: found {_name_kind(value)}; expected a call {_CALL}")
     if not isinstance(value.get("name"), str):
-        found = (
-            f"name {_name_kind(value['name'])}"
-            if "name" in value
-            else f"{list(value)[:6]}, no name"
-        )
+        named = "name" in value
+        found = f"name {_name_kind(value['name'])}" if named else f"{list(value)[:6]}, no name"
         raise UnusableInput(f"{where}: found {found}; expected a call {_CALL}")
     arguments = value.get("arguments")
     if not any_arguments and not isinstance(arguments, dict | None):

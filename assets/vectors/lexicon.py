@@ -15,6 +15,11 @@ def split_list(text: str) -> list[str]:
     return text.split()
 
 
+def collect_words(text: str) -> frozenset[str]:
+    """The words of a list written as text."""
+    return frozenset(text.split())
+
+
 @cache
 def load_lexicon() -> dict[str, Any]:
     """The whole lexicon; read once."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from assets.synthesis.common.contract_reading import get_properties
 from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
-from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
+from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
@@ -55,19 +55,17 @@ def _stem_words(text: str) -> list[str]:
     return [stem_word(word) for word in words if word not in _IDLE]
 
 
-_IDLE = set(
-    split_list(
-        "a an and any are as at be been but by can could did do does for from get give had has "
-        "have he her hi him his how i if in into is it its just let like make me my need no not "
-        "now of off on one or our out over please put should show so some tell than thank "
-        "thanks that the their them then there these they this those to too up us use using "
-        "want was we were what when where which who why will with would you your am im ive id "
-        "lets dont about after all also back before being day go going good got help here keep "
-        "know last look more most much new only other really right same see something sure take "
-        "thing time today well work yes yet tool tools user users data provide provides return "
-        "returns specific given based optional default string value values parameter parameters "
-        "list api via server"
-    )
+_IDLE = collect_words(
+    "a an and any are as at be been but by can could did do does for from get give had has "
+    "have he her hi him his how i if in into is it its just let like make me my need no not "
+    "now of off on one or our out over please put should show so some tell than thank "
+    "thanks that the their them then there these they this those to too up us use using "
+    "want was we were what when where which who why will with would you your am im ive id "
+    "lets dont about after all also back before being day go going good got help here keep "
+    "know last look more most much new only other really right same see something sure take "
+    "thing time today well work yes yet tool tools user users data provide provides return "
+    "returns specific given based optional default string value values parameter parameters "
+    "list api via server"
 )
 
 

@@ -17,7 +17,7 @@ from assets.synthesis.offline.requests import LANGUAGE, fill_parameters, make_re
 from assets.synthesis.offline.tool_results import make_result
 from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.offline.values.values import fits_schema
-from assets.vectors.lexicon import find_base_form, split_identifier, split_list
+from assets.vectors.lexicon import collect_words, find_base_form, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
@@ -185,9 +185,7 @@ def _add_sentence(text: str, said: str, forms: Sequence[str], rng: random.Random
     return f"{text} {rng.choice(forms).replace('{b}', said[0].lower() + said[1:])}"
 
 
-_COMMON = set(
-    split_list(
-        "can could would will please what which how where who when why is are do does there any "
-        "the my our we just go help let's show give tell time any it anything"
-    )
+_COMMON = collect_words(
+    "can could would will please what which how where who when why is are do does there any "
+    "the my our we just go help let's show give tell time any it anything"
 )

@@ -10,13 +10,13 @@ from assets.synthesis.common.contract_reading import (
     guess_json_type,
     resolve_schema,
 )
-from assets.vectors.lexicon import split_identifier, split_list
+from assets.vectors.lexicon import collect_words, split_identifier
 from warehouse.json_types import Contract
 
 # Every tool's parameters hold the first; they join nothing. The second join a little.
-_EMPTY = frozenset(split_list("the and for with from get set of to in a an"))
-_LOOSE = frozenset(split_list("query text name content message input value data body"))
-_FINDS = frozenset(split_list("search find list get lookup create add resolve fetch query read"))
+_EMPTY = collect_words("the and for with from get set of to in a an")
+_LOOSE = collect_words("query text name content message input value data body")
+_FINDS = collect_words("search find list get lookup create add resolve fetch query read")
 # Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
 # say to the other, and only nonsense joins them.
 JOINED = 0.5

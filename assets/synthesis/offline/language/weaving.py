@@ -11,7 +11,7 @@ from assets.synthesis.offline.language.phrasing import (
     quote_text,
     say_value,
 )
-from assets.vectors.lexicon import load_lexicon, split_list
+from assets.vectors.lexicon import collect_words, load_lexicon
 
 _WOVEN = (
     PROPER
@@ -60,8 +60,8 @@ _BY_ID = re.compile(
 )
 
 
-_OPENING = set(
-    split_list("a an the of for to in on at by from with into and or about between as under your")
+_OPENING = collect_words(
+    "a an the of for to in on at by from with into and or about between as under your"
 )
 
 
@@ -96,7 +96,7 @@ def _match_mention(item: Filled) -> re.Pattern[str] | None:
 _SECOND = {"target", "to", "dest", "destination", "output"}
 
 
-_ID_LIKE = set(split_list("id issue_key session connection_id account uuid token project_key"))
+_ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
 
 
 def _say_inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
@@ -167,11 +167,9 @@ def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
 _JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|and|including)\s")
 
 
-_IDLE = set(
-    split_list(
-        "complete entire full detailed current specific available various comprehensive existing "
-        "specified given all multiple recent relevant associated related real-time structured"
-    )
+_IDLE = collect_words(
+    "complete entire full detailed current specific available various comprehensive existing "
+    "specified given all multiple recent relevant associated related real-time structured"
 )
 
 

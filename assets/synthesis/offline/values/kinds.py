@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from assets.synthesis.common.contract_reading import Slot
-from assets.vectors.lexicon import split_list
+from assets.vectors.lexicon import collect_words
 
 # marks: sort of value -> words of a parameter's name; themes: sort -> what its tool speaks of.
 _TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -56,13 +56,11 @@ _PEOPLE = re.compile(
 
 
 # Words that nearly every description holds; they say nothing about the value.
-_VAGUE = set(
-    split_list(
-        "name to from user key value values type text field fields data item items file source to "
-        "query search content target index tag status state time role q unit model words message "
-        "hash problem error goal task instruction instructions step steps condition feature "
-        "signature findings requirement requirements objective symptom tone hex mac"
-    )
+_VAGUE = collect_words(
+    "name to from user key value values type text field fields data item items file source to "
+    "query search content target index tag status state time role q unit model words message "
+    "hash problem error goal task instruction instructions step steps condition feature "
+    "signature findings requirement requirements objective symptom tone hex mac"
 )
 
 

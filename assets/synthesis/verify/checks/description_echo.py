@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.grounding import walk_leaves
-from assets.vectors.lexicon import split_list
+from assets.vectors.lexicon import collect_words
 from warehouse.json_types import Contract, Json, JsonObject
 
 
@@ -56,8 +56,8 @@ def extract_content(text: str) -> list[str]:
     return [stem_word(word) for word in re.findall(r"\w+", fold_text(text)) if word not in _FILLER]
 
 
-_FILLER = set(
-    split_list("a an the of to in for and or on at by with is it i me my please can you could")
+_FILLER = collect_words(
+    "a an the of to in for and or on at by with is it i me my please can you could"
 )
 
 

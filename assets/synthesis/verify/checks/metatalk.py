@@ -4,7 +4,7 @@
 import re
 
 from assets.synthesis.verify.grounding.folding import fold_pattern
-from assets.vectors.lexicon import find_base_form, split_list
+from assets.vectors.lexicon import collect_words, find_base_form
 
 _ARTEFACT = (
     r"(?:instructions?|requests?|quer(?:y|ies)|examples?|prompts?|questions?|commands?"
@@ -100,12 +100,10 @@ _SPEAKER = re.compile(
     r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
     r"|should|must|has to|have to|ought|needs?|missing|isn't|aren't|shouldn't|no longer|pls|thanks|cheers|someone|somebody)\b|\?|!"
 )
-_ASKING = set(
-    split_list(
-        "remember keep let help put tell turn ship surprise bill book file choose say repeat try come "
-        "leave bring catch stop hold throw swap wrap figure sort don't how what when where who why "
-        "which is are do does did can could would will should may"
-    )
+_ASKING = collect_words(
+    "remember keep let help put tell turn ship surprise bill book file choose say repeat try come "
+    "leave bring catch stop hold throw swap wrap figure sort don't how what when where who why "
+    "which is are do does did can could would will should may"
 )
 _STATES = re.compile(
     r"^\W*(?:the|this|these|those|it|there|all|an?|current|total|no|\d+)\b[^.?!]*?"

@@ -12,13 +12,13 @@ from functools import cache
 from assets.synthesis.verify.grounding.cldr import read_month_names
 from assets.synthesis.verify.grounding.folding import fold_text
 from assets.synthesis.verify.grounding.number_words import Numbers
-from assets.vectors.lexicon import split_list
+from assets.vectors.lexicon import collect_words
 
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 Day = tuple[int, int, int]
 
 # Everyday words too: a month only beside a day, a year or a word of time.
-_AMBIGUOUS = set(split_list("may march mar mart mars mai mei maja dec sep jun marco"))
+_AMBIGUOUS = collect_words("may march mar mart mars mai mei maja dec sep jun marco")
 RELATIVE_TIME = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|now|next|last|this|past|coming|week|weekend|month|year"
     r"|ago|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|midnight|morning|quarter"

@@ -5,7 +5,7 @@ from functools import cache
 
 from assets.synthesis.verify.grounding.cldr import make_synonyms
 from assets.synthesis.verify.grounding.folding import fold_text
-from assets.vectors.lexicon import split_list
+from assets.vectors.lexicon import collect_words
 
 _SAME = (
     "python py", "javascript js", "typescript ts", "kubernetes k8s", "postgres postgresql pg",
@@ -41,7 +41,7 @@ def make_names() -> dict[str, tuple[str, ...]]:
 @cache
 def make_aliases() -> dict[str, tuple[str, ...]]:
     """What a word of a text may stand for. Short everyday words say nothing as a name."""
-    everyday = set(split_list("real pound second meter cup won try rand peso dollar"))
+    everyday = collect_words("real pound second meter cup won try rand peso dollar")
     return {
         name: codes
         for name, codes in make_names().items()

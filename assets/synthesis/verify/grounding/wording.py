@@ -6,25 +6,24 @@ from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, RELATIVE_TIM
 from assets.synthesis.verify.grounding.folding import fold_text, stem_word
 from assets.synthesis.verify.grounding.known_names import make_names, names_direction
 from assets.synthesis.verify.grounding.request import Text
-from assets.vectors.lexicon import find_base_form, find_family, split_identifier, split_list
+from assets.vectors.lexicon import (
+    collect_words,
+    find_base_form,
+    find_family,
+    split_identifier,
+)
 from warehouse.json_types import Schema
 
-_STOP = set(
-    split_list(
-        "the a an of and or to in on at for with by from is are be was it its this that as "
-        "my your our me i we you they he she please can could would not no do does did"
-    )
+_STOP = collect_words(
+    "the a an of and or to in on at for with by from is are be was it its this that as "
+    "my your our me i we you they he she please can could would not no do does did"
 )
 # What a tool lets one do is said by the verb, and what is written for the user is written anew.
-_OPERATIONS = set(
-    split_list("action command operation subtool subcommand mode method op verb type")
-)
-_COMPOSED = set(
-    split_list(
-        "description summary subject title message content thought reasoning code prompt query "
-        "html body note comment reason question steps sql program expression script text caption "
-        "details goal problem instructions keywords topic search step label observations"
-    )
+_OPERATIONS = collect_words("action command operation subtool subcommand mode method op verb type")
+_COMPOSED = collect_words(
+    "description summary subject title message content thought reasoning code prompt query "
+    "html body note comment reason question steps sql program expression script text caption "
+    "details goal problem instructions keywords topic search step label observations"
 )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from assets.contracts.schema.reading import collect_properties, resolve
 from assets.contracts.schema.shapes import list_kinds
 from assets.contracts.validate import validate_call
-from assets.vectors.lexicon import split_identifier, split_list
+from assets.vectors.lexicon import collect_words, split_identifier
 from warehouse.json_types import Json, JsonObject
 
 # Parameters that one description may fit and that are two all the same.
-_OPPOSITES = frozenset(split_list("""
+_OPPOSITES = collect_words("""
 min max minimum maximum start end begin from to before after since until source target src dst
-origin destination first last old new exclude include not left right top bottom"""))  # fmt: skip
+origin destination first last old new exclude include not left right top bottom""")  # fmt: skip
 
 
 class Unmovable(ValueError):

@@ -219,7 +219,7 @@ def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> 
     }
 
 
-def _read_gone(row: Row) -> dict[str, str]:
+def _read_gone(row: JsonObject) -> dict[str, str]:
     """Listing -> the date since when it is gone."""
     return {one["listing_id"]: one["since"] for one in json.loads(row["gone_from"])}
 

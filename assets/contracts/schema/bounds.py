@@ -1,7 +1,7 @@
 """Does one scalar keyword of a schema (a bound, a pattern) refuse anything new?"""
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 from warehouse.json_types import Schema
 
@@ -56,5 +56,5 @@ def _find_limit(key: str, schema: Schema, kinds: frozenset[str]) -> tuple[float,
     return bound, excluded
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,6 +6,7 @@ from typing import Any
 
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import Hit
+from warehouse.sanitize.quote import quote_name
 from warehouse.sanitize.unseen import drop_unseen
 
 LONGEST = 200  # characters of a description in a line
@@ -15,13 +16,14 @@ _MOST_NOTES = 3  # problems told in one round
 
 
 def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> str:
-    """One line a tool, `- <tool id>: <description>`; with `contracts` (by tool id) also a line of
-    the parameters as JSON Schema, which a model needs to call the tool."""
+    """One line a tool, `- <tool id>: <description>`, an id that is no plain word between marks;
+    with `contracts` (by tool id) also a line of the parameters as JSON Schema, which a model needs
+    to call the tool."""
     lines = []
     for hit in hits:
         about = _shorten_text(make_one_line(hit.description), LONGEST)
         mark = f" ({UNVERIFIED}: cannot be called)" if UNVERIFIED in hit.flags else ""
-        name = f"- {make_one_line(hit.tool_id)[:_LONGEST_ID]}{mark}"
+        name = f"- {quote_name(hit.tool_id, _LONGEST_ID)}{mark}"
         lines.append(f"{name}: {about}" if about else name)
         if contracts is not None and hit.tool_id in contracts:
             lines.append(f"  parameters: {_render_parameters(contracts[hit.tool_id])}")
@@ -34,7 +36,8 @@ def write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[
     for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            told.append(f"Note: {what}: {', '.join(map(make_one_line, names[:5]))}{more}.")
+            shown = ", ".join(quote_name(name, _LONGEST_ID) for name in names[:5])
+            told.append(f"Note: {what}: {shown}{more}.")
     return told
 
 

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from serving.discovery.hit_text import estimate_tokens, make_one_line, render, write_notes
+from serving.discovery.hit_text import estimate_tokens, render, write_notes
 from serving.discovery.request import parse
 from serving.discovery.shown import list_barred
 from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Answer, Ask, Hit
 from serving.ranking.router import Router
+from warehouse.sanitize.quote import quote_name, read_name
 
 ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"
 NOTHING_NEW, NO_SUITABLE_TOOL = "nothing_new", "no_suitable_tool"
@@ -140,13 +141,14 @@ class Session:
         self._held_back.update(tool_ids)
 
     def accept(self, tool_id: str) -> Stop:
-        """The model calls this tool: the session ends. Raises BadSession for one never shown."""
-        if tool_id not in self.shown:
-            known = ", ".join(sorted(self.shown)[:5]) or "none"
-            raise BadSession(
-                f"{make_one_line(tool_id)[:80]!r} was not shown; expected one of: {known}"
-            )
-        self.stop = Stop(ACCEPTED, f"{tool_id} was accepted")
+        """The model calls this tool, named by its id or as that was shown: the session ends. Raises
+        BadSession for one never shown."""
+        name = tool_id if tool_id in self.shown else read_name(tool_id)
+        if name not in self.shown:
+            known = ", ".join(quote_name(one, 200) for one in sorted(self.shown)[:5]) or "none"
+            told = quote_name(tool_id, 80)
+            raise BadSession(f"{told} was not shown; expected one of: {known}")
+        self.stop = Stop(ACCEPTED, f"{quote_name(name, 200)} was accepted")
         return self.stop
 
     def _make_ask(self, **fields: str | None) -> Ask:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.index.model import UNVERIFIED
-from serving.meta.untrusted_text import Bounded, escape_exact, show_line
+from serving.meta.untrusted_text import Bounded, show_line
 from serving.ranking.query import Hit
 from warehouse.llm.chat import write_wire_name
+from warehouse.sanitize.quote import escape_exact
 
 _ABOUT = 1_000  # characters of a description
 _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
@@ -47,11 +48,12 @@ def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": told}
 
 
-def bound_parameters(contract: Mapping[str, Any]) -> dict[str, Any]:
-    """The input schema; of one too large, the names of its parameters alone."""
+def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[str, Any]:
+    """The input schema, its prose between marks if `quoted`; of one too large, the names of its
+    parameters alone."""
     schema = contract.get("inputSchema")
     schema = dict(schema) if isinstance(schema, Mapping) else {}
-    copy = Bounded(_SCHEMA, longest=_ABOUT)
+    copy = Bounded(_SCHEMA, longest=_ABOUT, quoted=quoted)
     made = copy({**schema, "type": "object"})
     if not copy.cut:
         return {"properties": {}, **made}

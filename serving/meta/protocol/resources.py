@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Seen, shorten_version
 from serving.meta.tools.arguments import BadField
-from serving.meta.untrusted_text import NOTE, dump_json, escape_exact, show_line
+from serving.meta.untrusted_text import NOTE, dump_json, show_line
+from warehouse.sanitize.quote import escape_exact, escape_name
 
 if TYPE_CHECKING:
     from serving.router import Router
@@ -143,7 +144,7 @@ def _describe_server(router: "Router", seen: Seen, server_id: str) -> dict[str, 
     server = index.servers[index.tools[places[0]].server]
     tools = [
         {
-            "tool_id": escape_exact(tool.tool_id, 400),
+            "tool_id": escape_name(tool.tool_id, 400),
             "says": show_line(tool.description, 120),
             **({"unverified": True} if tool.unverified else {}),
         }

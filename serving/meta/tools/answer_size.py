@@ -7,7 +7,8 @@ from typing import Any
 
 from serving.discovery.hit_text import estimate_tokens
 from serving.meta.context import shorten_version
-from serving.meta.untrusted_text import quote_text, show_line
+from serving.meta.untrusted_text import show_line
+from warehouse.sanitize.quote import quote_name, quote_text, read_name
 
 _BRIEF = 40  # characters of a request that a short answer repeats
 _NAMED = 5  # ids no longer here that the text names
@@ -85,7 +86,8 @@ def _write_text(
             lines.append(f"no tool here seems to suit ({row['suitable']:.2f} of 1){near}")
         for at, hit in enumerate(row["hits"], 1):
             flags = f" [flagged: {', '.join(hit['flags'])}]" if "flags" in hit else ""
-            lines.append(f"{at}. {hit['tool_id']} {quote_text(hit['says'])}{flags}")
+            name = quote_name(read_name(hit["tool_id"]), 400)
+            lines.append(f"{at}. {name} {quote_text(hit['says'])}{flags}")
             if hit.get("parameters"):
                 lines.append(f"   ({hit['parameters']})")
         if row.get("left_out"):
@@ -95,7 +97,7 @@ def _write_text(
     if gone and brief:
         lines.append(f"no longer here: {len(gone)} of shown")
     elif gone:
-        named = ", ".join(name[:120] for name in gone[:_NAMED])
+        named = ", ".join(quote_name(read_name(name), 120) for name in gone[:_NAMED])
         more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
         lines.append(f"no longer here: {named}{more}")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import Any
 
 MAX_ARGUMENTS = 400_000  # characters of one call's arguments as JSON
 MAX_DEPTH = 40
-_ID = 400  # characters of a tool id; the longest of 12,600 real ones has 168
+MAX_ID = 1_000  # characters of a tool id as it is shown; the longest of 12,600 real ones has 168
 
 
 class BadField(ValueError):
@@ -38,7 +38,7 @@ class Fields:
             raise BadField(f"{self._at}{name}", found, f"at most {most:,}")
         return value.strip() or None
 
-    def needed(self, name: str, most: int = _ID) -> str:
+    def needed(self, name: str, most: int = MAX_ID) -> str:
         """A text that must be there."""
         value = self.text(name, most)
         if value is None:
@@ -66,7 +66,7 @@ class Fields:
             raise BadField(name, _name_kind(value), "true or false")
         return bool(value)
 
-    def texts(self, name: str, most: int, longest: int = _ID) -> tuple[str, ...]:
+    def texts(self, name: str, most: int, longest: int = MAX_ID) -> tuple[str, ...]:
         """A list of texts."""
         value = self._given.get(name)
         if value is None:

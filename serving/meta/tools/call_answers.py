@@ -6,14 +6,8 @@ from typing import Any
 
 from serving.meta.context import Reply, shorten_version
 from serving.meta.tools.tool_results import passed_on
-from serving.meta.untrusted_text import (
-    Bounded,
-    dump_json,
-    escape_exact,
-    mark_text,
-    quote_text,
-    show_line,
-)
+from serving.meta.untrusted_text import Bounded, dump_json, mark_text, show_line
+from warehouse.sanitize.quote import escape_name, quote_name, quote_text
 
 _PROBLEMS = 20
 
@@ -40,7 +34,7 @@ class Attempt:
 
 def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
     """What the tool returned, its own error included; `most` characters of it."""
-    of = escape_exact(attempt.tool_id, 200)
+    of = quote_name(attempt.tool_id, 200)
     blocks, text, data, cut = passed_on(result.content, result.structured, of, most)
     told: dict[str, Any] = {"text": text} if text or data is None else {}
     if data is not None:
@@ -118,7 +112,7 @@ def make_answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     shared: dict[str, Any] = {
         "index": attempt.index,
         "call_id": attempt.call_id,
-        "tool_id": escape_exact(attempt.tool_id, 400),
+        "tool_id": escape_name(attempt.tool_id, 400),
         "status": facts["status"],
     }
     if "seconds" in facts:

@@ -20,6 +20,7 @@ from serving.meta.tools.call_answers import Attempt
 from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, why_ask, write_question
 from serving.meta.tools.describe_tool import NotHere, how_run
 from serving.meta.tools.schemas import CALL, INPUTS
+from warehouse.sanitize.quote import read_name
 from warehouse.storage.digest import digest
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ async def call_tool(desk: Desk, token: Token, given: Mapping[str, Any], client: 
     """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
     Pending where the client is asked first."""
     fields = Fields(given, INPUTS[CALL]["properties"])
-    tool_id, repair = fields.needed("tool_id"), fields.flag("repair")
+    tool_id, repair = read_name(fields.needed("tool_id")), fields.flag("repair")
     arguments = fields.arguments("arguments", anything=repair)
     attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
     asked_again = False

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from serving.meta.access.policy import MetaPolicy
-from serving.meta.untrusted_text import bound_value, dump_json, escape_exact, quote_text, show_line
+from serving.meta.untrusted_text import bound_value, dump_json, show_line
+from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
@@ -55,8 +56,8 @@ def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: s
     more = " (not all of them fit here)" if cut else ""
     return "\n".join(
         [
-            f"A model asks to call {escape_exact(tool.tool, 200)} of"
-            f" {escape_exact(tool.server_id, 200)}.",
+            f"A model asks to call {quote_name(tool.tool, 200)} of"
+            f" {quote_name(tool.server_id, 200)}.",
             f"Runs: {runs}",
             f"Arguments{more}: {dump_json(shown)}",
             f"You are asked because {why}.",

@@ -8,7 +8,8 @@ from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.consent import why_ask
 from serving.meta.tools.schemas import DESCRIBE, INPUTS
-from serving.meta.untrusted_text import Bounded, dump_json, escape_exact, mark_text
+from serving.meta.untrusted_text import Bounded, dump_json, mark_text
+from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, read_name
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
@@ -26,15 +27,13 @@ class NotHere(LookupError):
 
     def __init__(self, tool_id: str, token: Token, version: str) -> None:
         known = f"index {shorten_version(version)} has none that token {token.name!r} may use"
-        super().__init__(
-            f"tool_id is {escape_exact(tool_id, 120)!r}; {known}; ask find_tools for ids"
-        )
+        super().__init__(f"tool_id is {quote_name(tool_id, 120)}; {known}; ask find_tools for ids")
         self.version = version
 
 
 async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
     """The answer. Raises BadField, NotHere, IndexMissing or IndexBroken."""
-    tool_id = Fields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id")
+    tool_id = read_name(Fields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
     router = await desk.router()
     found = await desk.tool(router, token, tool_id)
     if found is None:
@@ -45,7 +44,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     recipe = router.index.recipe(tool.server_id)
     told = {
         "index": router.index.version,
-        "tool_id": escape_exact(tool.tool_id, 400),
+        "tool_id": escape_name(tool.tool_id, 400),
         "contract": contract,
         "contract_digest": tool.contract_digest,
         "flags": [escape_exact(flag, 60) for flag in tool.flags],
@@ -59,7 +58,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
-    return Reply(told, text=_write_text(told))
+    return Reply(told, text=_write_text(told, quote_name(tool.tool_id, 400)))
 
 
 def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
@@ -67,7 +66,7 @@ def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     if not recipe:
         return "unknown: the index was built without a way to run this server"
     kind, version = str(recipe.get("ecosystem", "")), recipe.get("version")
-    name = escape_exact(str(recipe.get("name") or server_id).split("?")[0], 200)
+    name = quote_name(str(recipe.get("name") or server_id).split("?")[0], 200)
     if kind == "remote":
         return f"remote server {name}, asked over HTTP"
     pinned = f" {escape_exact(str(version), 60)}" if version else ""
@@ -81,15 +80,15 @@ def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
     return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
 
 
-def _write_text(told: Mapping[str, Any]) -> str:
+def _write_text(told: Mapping[str, Any], name: str) -> str:
     consent = told["consent"]
     needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
     lines = [
-        f"{told['tool_id']} in index {shorten_version(told['index'])}",
+        f"{name} in index {shorten_version(told['index'])}",
         f"runs: {told['runs']}",
         f"consent: {needed}" if told["callable"] else "calls: not possible here",
         *([f"flagged: {', '.join(told['flags'])}"] if told["flags"] else []),
         *(["parts of the contract were left out: it is too large"] if told.get("cut") else []),
-        mark_text(dump_json(told["contract"]), told["tool_id"]),
+        mark_text(dump_json(told["contract"]), name),
     ]
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from serving.meta.tools.answer_size import fit_answer
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.questions import Question, drop_shown, read_questions
 from serving.meta.tools.schemas import FIND, INPUTS, LEAST_TOKENS, MAX_EXCLUDE, MAX_TOKENS
-from serving.meta.untrusted_text import escape_exact, show_line, write_parameters
+from serving.meta.untrusted_text import show_line, write_parameters
+from warehouse.sanitize.quote import escape_exact, escape_name, read_name
 
 if TYPE_CHECKING:
     from serving.router import Answer, Hit, Router
@@ -27,11 +28,12 @@ async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Repl
     """
     fields = Fields(given, INPUTS[FIND]["properties"])
     questions = read_questions(fields, token)
-    shown, with_parameters = fields.texts("shown", MAX_EXCLUDE), fields.flag("parameters")
+    shown = [read_name(one) for one in fields.texts("shown", MAX_EXCLUDE)]
+    with_parameters = fields.flag("parameters")
     most = fields.number("max_tokens", MAX_TOKENS, LEAST_TOKENS, MAX_TOKENS)
     router = await desk.router()
     here = [name for name in shown if await desk.tool(router, token, name) is not None]
-    gone = [escape_exact(name, 400) for name in sorted({*shown} - {*here})]
+    gone = [escape_name(name, 400) for name in sorted({*shown} - {*here})]
     asks = [drop_shown(one.ask, router, here) for one in questions if one.ask is not None]
     found = iter(await desk.work_for(token, router.find_many, asks) if asks else [])
     answers = [next(found) if one.ask else None for one in questions]
@@ -76,7 +78,7 @@ def _make_row(
 
 def _describe_hit(hit: "Hit", router: "Router", with_parameters: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "tool_id": escape_exact(hit.tool_id, 400),
+        "tool_id": escape_name(hit.tool_id, 400),
         "says": show_line(hit.description, _SAYS),
         "score": round(float(hit.score), 3),
     }

@@ -9,7 +9,8 @@ from serving.meta.access.policy import MetaPolicy
 from serving.meta.index_summary import summarise_index, write_summary
 from serving.meta.tools.consent import why_ask
 from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
-from serving.meta.untrusted_text import escape_exact, quote_text, show_line
+from serving.meta.untrusted_text import show_line
+from warehouse.sanitize.quote import quote_name, quote_text
 
 if TYPE_CHECKING:
     from serving.index.model import Index, Tool
@@ -130,11 +131,11 @@ def _list_flat(
     from serving.meta.functions import bound_parameters
 
     reads = why_ask(tool, policy) is None
-    of = escape_exact(tool.tool_id, 200)
+    of = quote_name(tool.tool_id, 200)
     return {
         "name": name,
         "description": f"{quote_text(show_line(tool.description, 400))} Third-party tool {of}.",
-        "inputSchema": bound_parameters(contract),
+        "inputSchema": bound_parameters(contract, quoted=True),
         "annotations": {"readOnlyHint": reads, "destructiveHint": not reads, "openWorldHint": True},
     }
 

@@ -17,6 +17,7 @@ from serving.meta.tools.schemas import (
 )
 from serving.meta.untrusted_text import show_line
 from serving.ranking.query import STRATEGIES
+from warehouse.sanitize.quote import read_name
 
 if TYPE_CHECKING:
     from serving.router import Ask, Router
@@ -52,7 +53,7 @@ def read_questions(fields: Fields, token: Token) -> list[Question]:
         "stretch": fields.number("stretch", 0, 0, MAX_K),
         "trim": fields.flag("trim"),
         "strategy": fields.choice("strategy", STRATEGIES, STRATEGIES[0]),
-        "exclude": frozenset(fields.texts("exclude", MAX_EXCLUDE)),
+        "exclude": frozenset(map(read_name, fields.texts("exclude", MAX_EXCLUDE))),
         "context": fields.text("context", MAX_QUERY),
         "allowed": token.allow,
     }

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 from assets.servers.calls.log import REPORTS
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply, shorten_version
-from serving.meta.tools.arguments import BadField, Fields
+from serving.meta.tools.arguments import MAX_ID, BadField, Fields
 from serving.meta.tools.describe_tool import NotHere
 from serving.meta.tools.schemas import INPUTS, MAX_NOTE, REPORT
 from serving.meta.untrusted_text import show_line
+from warehouse.sanitize.quote import read_name
 
 if TYPE_CHECKING:
     from serving.router import Router
@@ -21,7 +22,7 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
     """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken."""
     fields = Fields(given, INPUTS[REPORT]["properties"])
     said = fields.choice("outcome", REPORTS)
-    call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", 400)
+    call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
     note = fields.text("note", MAX_NOTE)
     if bool(call_id) == bool(tool_id):
         raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
@@ -29,7 +30,7 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
     if call_id:
         facts = _of_call(desk, token, call_id)
     else:
-        facts = await _of_tool(desk, token, router, tool_id or "")
+        facts = await _of_tool(desk, token, router, read_name(tool_id or ""))
     line_note = show_line(note, MAX_NOTE) if note else None
     kept = {"token": token.name, "status": "reported", "reported": said, "note": line_note}
     await desk.record({**facts, **kept})

@@ -10,9 +10,7 @@ from serving.meta.tools.arguments import deeper_than
 from serving.meta.tools.tool_results import passed_on
 from serving.meta.untrusted_text import (
     bound_value,
-    escape_exact,
     mark_text,
-    quote_text,
     show_line,
     show_prose,
     write_parameters,
@@ -32,19 +30,6 @@ def test_prose_is_bounded_and_shows_everything_it_holds(text: str, most: int) ->
     assert len(told) <= most
     assert not set(told) & set(HIDDEN)
     assert "\n" not in show_line(text, most)
-
-
-@given(st.text(max_size=80), st.text(max_size=80))
-def test_two_names_stay_two_and_each_is_one_visible_line(one: str, other: str) -> None:
-    if one != other and "\\u{" not in one + other:
-        assert escape_exact(one, 80) != escape_exact(other, 80)
-    assert not set(escape_exact(one + HIDDEN, 200)) & set(HIDDEN + "\n\r")
-
-
-@given(st.text())
-def test_a_quoted_text_cannot_close_its_quotes(text: str) -> None:
-    assert quote_text(text)[1:-1].count("»") == 0
-    assert quote_text(text).count("«") == 1
 
 
 def test_a_marked_text_cannot_know_its_mark() -> None:

@@ -24,6 +24,7 @@ from assets.contracts.scan.rules.encoded import build_encoded_hit, decode_text
 from assets.contracts.scan.rules.hidden import find_hidden
 from assets.contracts.scan.rules.links import find_links
 from assets.contracts.scan.rules.marks import find_marks
+from assets.contracts.scan.rules.tool_names import judge_tool_name
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.scan.text.normalise import collect_words, split_words
 from assets.contracts.scan.text.phrases import Ideas, find_ideas
@@ -64,7 +65,9 @@ def scan_tool(
     tool: Any, own: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
 ) -> list[Finding]:
     """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
-    return scan_contents(read_name(tool), read_fields(tool), own, elsewhere)
+    name = read_name(tool)
+    odd = [build_finding(name, "/name", name, found) for found in judge_tool_name(name)]
+    return [*odd, *scan_contents(name, read_fields(tool), own, elsewhere)]
 
 
 def scan_contents(

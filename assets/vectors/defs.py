@@ -64,7 +64,7 @@ def contract_vectors(
     clear, held = read_contracts(warehouse, name)
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     if rows:  # a marketplace without one clear tool has no need of LanceDB
-        store.refresh_indexes()
+        store.compact()
         store.compact(INSTRUCTIONS)
     flaws = find_norm_flaws(rows, store)
     yield from publish(

@@ -4,7 +4,7 @@ Measured here on LanceDB 0.40: six concurrent `merge_insert`s of the same keys l
 times with no error. So the key is declared, writers hold a file lock, and each write is checked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from warehouse.storage.files import hold_lock
 
 TEXTS = "texts"  # the one table of embedded texts: tools and servers, by any embedder
-_FLAT_SCAN_ROWS = 20_000  # below this an exact scan answers faster than any approximate index
+_SLICE = 500  # keys of one question
 
 
 class DuplicateKeys(RuntimeError):
@@ -40,7 +40,8 @@ class LanceStore:
         """Those of `keys` that the table lacks."""
         wanted = set(keys)
         for part in self._list_parts(table) if wanted else []:
-            wanted -= set(self._read_column(part, "key", wanted))
+            known = [keys.to_pylist() for [keys] in self._read(part, wanted, "key")]
+            wanted = wanted.difference(*known)
         return wanted
 
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
@@ -76,38 +77,12 @@ class LanceStore:
         return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
     def _read_vectors(self, part: str, keys: set[str]) -> dict[str, np.ndarray]:
-        opened = self._open(part)
         found: dict[str, np.ndarray] = {}
-        if opened is not None and keys:
-            for some in _iter_slices(sorted(keys)):
-                hits = opened.search().where(_match_any(some)).select(["key", "vector"]).to_arrow()
-                flat = hits["vector"].combine_chunks()
-                matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
-                found.update(zip(hits["key"].to_pylist(), matrix, strict=True))
+        for names, vectors in self._read(part, keys, "key", "vector"):
+            flat = vectors.combine_chunks()
+            matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
+            found.update(zip(names.to_pylist(), matrix, strict=True))
         return found
-
-    def refresh_indexes(self, table: str = TEXTS) -> dict[str, int]:
-        """Builds or extends the full-text index and, once the table is large, the vector index.
-
-        IVF_FLAT, because the default IVF_PQ lost a sixth of the true neighbours at 100k rows.
-        Returns {rows, indexes}.
-        """
-        with hold_lock(self.root / f".{table}.lock"):
-            each = [self._index_part(part) for part in self._list_parts(table)]
-        return {name: sum(one[name] for one in each) for name in ("rows", "indexes")}
-
-    def _index_part(self, part: str) -> dict[str, int]:
-        opened = self._open(part)
-        if opened is None or not opened.count_rows():
-            return {"rows": 0, "indexes": 0}
-        names = {name for index in opened.list_indices() for name in index.columns}
-        if "text" not in names:
-            opened.create_fts_index("text")
-        rows = opened.count_rows()
-        if rows >= _FLAT_SCAN_ROWS and "vector" not in names:
-            opened.create_index(metric="cosine", index_type="IVF_FLAT")
-        opened.optimize()
-        return {"rows": rows, "indexes": len(list(opened.list_indices()))}
 
     def compact(self, table: str = TEXTS) -> None:
         """Joins the small files of many writes, and drops versions that are a week old and have no
@@ -117,30 +92,6 @@ class LanceStore:
                 opened = self._open(part)
                 if opened is not None:
                     opened.optimize()
-
-    def search_vector(
-        self, vector: np.ndarray, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
-    ) -> list[tuple[str, float]]:
-        """The k nearest texts of one embedder: (text_digest, cosine), best first."""
-        opened = self._open(self._choose_part(table, len(vector)))
-        if opened is None:
-            return []
-        query = opened.search(np.asarray(vector, np.float32)).distance_type("cosine")
-        hits = query.where(_write_scope(embedder, kind), prefilter=True).limit(k).to_list()
-        return [(hit["text_digest"], 1.0 - hit["_distance"]) for hit in hits]
-
-    def search_text(
-        self, words: str, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
-    ) -> list[tuple[str, float]]:
-        """The k best full-text matches of one embedder's rows: (text_digest, BM25), best first."""
-        hits: list[tuple[str, float]] = []
-        for part in self._list_parts(table):  # an embedder's rows stand in one of them
-            opened = self._open(part)
-            if opened is not None and not hits:
-                query = opened.search(words, query_type="fts", fts_columns="text")
-                found = query.where(_write_scope(embedder, kind), prefilter=True).limit(k)
-                hits = [(hit["text_digest"], hit["_score"]) for hit in found.to_list()]
-        return hits
 
     def tag(self, name: str, table: str = TEXTS) -> int:
         """Names the table's present version (so that compaction keeps it); returns the version."""
@@ -154,11 +105,6 @@ class LanceStore:
                 else:
                     one.tags.create(name, one.version)
             return sum(one.version for one in opened)
-
-    def version(self, table: str = TEXTS) -> int:
-        """The present version; 0 before the first insert. It moves with every write."""
-        opened = [self._open(part) for part in self._list_parts(table)]
-        return sum(one.version for one in opened if one is not None)
 
     def count(self, table: str = TEXTS) -> int:
         opened = [self._open(part) for part in self._list_parts(table)]
@@ -190,15 +136,13 @@ class LanceStore:
             table, schema=_make_schema(dim), exist_ok=True
         )
 
-    def _read_column(self, table: str, column: str, keys: set[str]) -> list[str]:
-        opened = self._open(table)
-        if opened is None:
-            return []
-        found: list[str] = []
-        for part in _iter_slices(sorted(keys)):
-            hits = opened.search().where(_match_any(part)).select([column]).to_arrow()
-            found.extend(hits[column].to_pylist())
-        return found
+    def _read(self, part: str, keys: set[str], *columns: str) -> Iterator[list[Any]]:
+        """These columns of the rows with the keys, a slice of the keys at a time."""
+        opened, ordered = self._open(part), sorted(keys)
+        for start in range(0, len(ordered) if opened is not None else 0, _SLICE):
+            named = ", ".join(map(_quote_text, ordered[start : start + _SLICE]))
+            hits = opened.search().where(f"key IN ({named})").select([*columns]).to_arrow()
+            yield [hits[column] for column in columns]
 
     def _check_unique(self, opened: Any, table: str) -> None:
         keys = opened.search().select(["key"]).limit(opened.count_rows()).to_arrow()["key"]
@@ -234,17 +178,5 @@ def _make_arrow(rows: list[dict[str, Any]], dim: int) -> Any:
     return pa.Table.from_arrays([*columns, vectors], schema=_make_schema(dim))
 
 
-def _match_any(keys: Sequence[str]) -> str:
-    return f"key IN ({', '.join(_quote_text(key) for key in keys)})"
-
-
-def _write_scope(embedder: str, kind: str) -> str:
-    return f"embedder = {_quote_text(embedder)} AND kind = {_quote_text(kind)}"
-
-
 def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _iter_slices(keys: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
-    return (keys[i : i + size] for i in range(0, len(keys), size))

@@ -55,13 +55,11 @@ def test_vectors_of_another_length_stand_beside_the_first(store: LanceStore) -> 
     assert np.abs(store.vectors(keys) - np.stack([row["vector"] for row in long])).max() == 0
     assert store.vectors([short[0]["key"]]).shape == (1, 8)
     assert store.find_missing([*keys, "none"]) == {"none"}
-    assert store.refresh_indexes()["rows"] == 4
-    assert store.search_vector(long[1]["vector"], "long", 1)[0][0] == "c"
-    assert store.search_vector(short[1]["vector"], "short", 1)[0][0] == "b"
     first = store.tag("set-1")
     store.insert(rows(["d"], "long", dim=12))
     assert store.tag("set-1") > first
     store.compact()
+    assert store.vectors(keys).shape == (2, 12)
 
 
 def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
@@ -91,25 +89,6 @@ def test_a_key_may_hold_quotes(store: LanceStore) -> None:
     assert store.find_missing([vector_key("it's", "e")]) == set()
 
 
-def test_search_by_vector_and_by_words_stays_within_the_embedder(store: LanceStore) -> None:
-    made = rows(["alpha", "beta", "gamma"])
-    store.insert([*made, *rows(["alpha"], "other")])
-    assert store.refresh_indexes()["indexes"] == 1
-    nearest = store.search_vector(made[1]["vector"], "e", 2)
-    assert nearest[0][0] == "beta"
-    assert nearest[0][1] == pytest.approx(1.0, abs=1e-5)
-    assert store.search_text("gamma", "e", 5)[0][0] == "gamma"
-    assert store.search_text("gamma", "other", 5) == []
-
-
-def test_rows_added_after_the_index_are_found_by_words(store: LanceStore) -> None:
-    store.insert(rows(["alpha"]))
-    store.refresh_indexes()
-    store.insert(rows(["delta"]))
-    store.refresh_indexes()
-    assert [name for name, _ in store.search_text("delta", "e", 3)] == ["delta"]
-
-
 def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
     with pytest.raises(KeyError, match="nothing to tag"):
         store.tag("set-1")
@@ -121,9 +100,9 @@ def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
 
 def test_an_empty_store_answers_with_nothing(store: LanceStore) -> None:
     assert store.count() == 0
-    assert store.search_vector(np.zeros(8), "e", 3) == []
-    assert store.search_text("word", "e", 3) == []
-    assert store.refresh_indexes() == {"rows": 0, "indexes": 0}
+    assert store.find_missing(["e|word"]) == {"e|word"}
+    store.compact()
+    assert store.count() == 0
 
 
 def test_a_repeated_key_is_reported(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:

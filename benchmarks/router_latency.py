@@ -1,4 +1,4 @@
-"""How long `Router.find` takes, beside a raw matrix product and MCP-Zero's loop, and its memory.
+"""How long `Router.find` takes, of it the encoder and the search, and its memory.
 
     python -m benchmarks.router_latency [--home DIR] [--sizes 12600 100000]
 
@@ -18,23 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from assets.contracts.tool_id import ToolId
 from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
-from benchmarks import router_peers as peers
-from benchmarks.router_data import Pool, read_corpus, read_smithery
-from benchmarks.router_index import Kept, source_of
-from benchmarks.shared_data import SHARED, require_paths
+from benchmarks.kept_vectors import Kept
+from benchmarks.shared_data import SHARED, read_corpus, require_paths
+from serving.adhoc_source import read_source
 from serving.index.folder import build_index, load_index
-from serving.index.model import Index
+from serving.index.model import Source
 from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.router import Ask, Router
 from warehouse.storage.digest import digest
 
+SMITHERY = SHARED / "smithery" / "servers.jsonl"
 _NOISE = 0.038  # a coordinate's deviation: cosine 0.8 in 384 dimensions
 Embed = Callable[[Sequence[str]], np.ndarray]
 _WARM = 20
-_LOOPS = 5  # MCP-Zero's loop takes a good part of a second
 
 
 def main() -> None:
@@ -45,7 +43,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--step", choices=("build", "measure"), help="one, in this process")
     chosen = parser.parse_args()
-    require_paths(SHARED / "corpus", SHARED / "smithery")
+    require_paths(SHARED / "corpus", SMITHERY)
     [size, *_] = chosen.sizes
     if chosen.step == "build":
         build_grown(chosen.home, size, MiniLM(threads=chosen.threads))
@@ -62,26 +60,32 @@ def main() -> None:
                 subprocess.run(own, check=True, env=env)
 
 
-def grow_pool(pool: Pool, size: int) -> Pool:
-    """The pool up to `size`, or with copies beyond it: another server, a number in the name, and
+def grow_source(source: Source, size: int) -> Source:
+    """The tools up to `size`, or with copies beyond it: another server, a number in the name, and
     other words here and there in the description."""
-    contracts, digests = dict(list(pool.contracts.items())[:size]), dict(pool.digests)
-    servers = dict(pool.servers)
-    words = sorted({word for of in pool.contracts.values() for word in _split_words(of)})
+    rows, servers = list(source.rows[:size]), dict(source.servers)
+    base = [(row["server_id"], json.loads(row["contract"])) for row in source.rows]
+    words = sorted({word for _, of in base for word in of.get("description", "").split()})
     rng, copy = random.Random(6), 0
-    while len(contracts) < size:
+    while len(rows) < size:
         copy += 1
-        for name, of in list(pool.contracts.items())[: size - len(contracts)]:
-            server, tool = ToolId.parse(name)
-            said = [
-                rng.choice(words) if at % 7 == 6 else w for at, w in enumerate(_split_words(of))
-            ]
-            made = {**of, "name": f"{tool}_{copy}", "description": " ".join(said)}
-            key = str(ToolId(f"{server}~{copy}", made["name"]))
-            contracts[key], digests[key] = made, digest(made)
-            about = pool.servers[server]
+        for server, of in base[: size - len(rows)]:
+            listed = enumerate(of.get("description", "").split())
+            said = [rng.choice(words) if at % 7 == 6 else word for at, word in listed]
+            made = {**of, "name": f"{of['name']}_{copy}", "description": " ".join(said)}
+            rows.append(
+                {
+                    "server_id": f"{server}~{copy}",
+                    "tool": made["name"],
+                    "contract_digest": digest(made),
+                    "contract": json.dumps(made, ensure_ascii=False),
+                    "marketplace": "benchmark",
+                }
+            )
+            about = source.servers[server]
             servers[f"{server}~{copy}"] = {**about, "name": f"{about['name']} {copy}"}
-    return Pool(contracts, digests, pool.listed, servers)
+    held = {row["server_id"] for row in rows}
+    return Source(rows, {name: of for name, of in servers.items() if name in held})
 
 
 def embed_grown(known: set[str], embed: Embed) -> Embed:
@@ -101,12 +105,19 @@ def embed_grown(known: set[str], embed: Embed) -> Embed:
     return embed_all
 
 
-def _split_words(contract: dict[str, Any]) -> list[str]:
-    return contract.get("description", "").split()
+class Known:
+    """An embedder that has embedded these texts already."""
+
+    def __init__(self, model: Embedder, texts: Sequence[str]) -> None:
+        self.id, self.dim = model.id, model.dim
+        self._vectors = dict(zip(texts, model.embed(texts), strict=True))
+
+    def embed(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+        return np.stack([self._vectors[text] for text in texts])
 
 
 def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
-    """{find, search, raw product of one view and of all, MCP-Zero's loop: ms; memory: MB}."""
+    """{find, search without embedding, encode: ms; memory: MB}."""
     texts = [row["instruction"] for row in read_corpus()]
     texts = [texts[at] for at in np.random.default_rng(1).permutation(len(texts))[:count]]
     base = MiniLM(threads=threads)
@@ -123,17 +134,10 @@ def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, A
     row: dict[str, Any] = {"tools": len(index.tools), "servers": len(index.servers), **memory}
     row["load_average"] = os.getloadavg()[0]
     row["find"] = _time_each(lambda text: router.find(Ask(query=text)), texts)
-    kept = Kept(model, home)
-    kept.embed(texts)
-    known = Router(index, kept)
+    known = Router(index, Known(model, texts))
     row["search"] = _time_each(lambda text: known.find(Ask(query=text)), texts)
     row["encode"] = _time_each(lambda text: model.embed([text]), texts)
-    vectors = {text: kept.embed([text])[0] for text in texts}
-    row |= _time_products(index, vectors, texts)
     row["rss_after_mb"] = _read_rss()
-    row["MCP-Zero's loop"] = _time_each(_make_loop(index, vectors), texts[: _WARM + _LOOPS])
-    for name in ("one product", "all products"):
-        row[f"search / {name}"] = round(row["search"]["cpu p50"] / row[name]["cpu p50"], 2)
     return row
 
 
@@ -141,51 +145,23 @@ def build_grown(home: Path, size: int, model: Embedder) -> str:
     """The version of the index of that size, built once."""
     place, mark = home / "index", home / "index" / f"grown-{size}.json"
     if not mark.exists():
-        base = read_smithery()
-        texts: set[str] = set()
-        for name, contract in base.contracts.items():
-            texts |= set(
-                build_tool_views(
-                    contract, base.servers[ToolId.parse(name).server_id]["name"]
-                ).values()
-            )
+        base, _ = read_source(SMITHERY)
+        texts = {
+            text
+            for row in base.rows
+            for text in build_tool_views(json.loads(row["contract"])).values()
+        }
         embed = embed_grown(texts, Kept(model, home).embed)
-        version = build_index(place, source_of(grow_pool(base, size)), embed, embedder=model.id)
+        version = build_index(place, grow_source(base, size), embed, embedder=model.id)
         mark.write_text(json.dumps({"version": version}))
     return json.loads(mark.read_bytes())["version"]
-
-
-def _time_products(
-    index: Index, vectors: dict[str, np.ndarray], texts: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """The query times the matrix of the full view, and times those of every view."""
-    views = {name: np.asarray(view.vectors) for name, view in index.views.items()}
-    full = views["full"]
-    return {
-        "one product": _time_each(lambda text: full @ vectors[text], texts),
-        "all products": _time_each(
-            lambda text: [matrix @ vectors[text] for matrix in views.values()], texts
-        ),
-    }
-
-
-def _make_loop(index: Index, vectors: dict[str, np.ndarray]) -> Callable[[str], Any]:
-    full, described = index.views["full"].vectors, index.views["server"].vectors
-    summarised = index.views["summary"].vectors
-    servers: list[dict[str, Any]] = [
-        {"description": d.tolist(), "summary": s.tolist(), "tools": []}
-        for d, s in zip(described, summarised, strict=True)
-    ]
-    for at, tool in enumerate(index.tools):
-        servers[tool.server]["tools"].append((at, full[at].tolist()))
-    return lambda text: peers.mcp_zero_loop(vectors[text].tolist(), servers, 5)
 
 
 def _time_each(run: Callable[[str], Any], texts: Sequence[str]) -> dict[str, float]:
     """Milliseconds: p50, p95, p99 over the texts, after some to warm up; and p50 and p95 of the
     processor's time, which others' work on the machine moves less."""
     took, worked = [], []
-    for text in [*texts[:_WARM], *texts] if len(texts) > 2 * _WARM else texts:
+    for text in [*texts[:_WARM], *texts]:
         began, busy = time.perf_counter(), time.process_time()
         run(text)
         worked.append((time.process_time() - busy) * 1000)

@@ -1,8 +1,10 @@
-"""Where development data lies that is not part of this repository."""
+"""Development data that is not part of this repository: where it lies, and the labelled corpus."""
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 SHARED = Path(os.environ.get("TOOLMILL_SHARED", "../shared")) / "data"
 
@@ -13,3 +15,13 @@ def require_paths(*paths: Path) -> None:
     if absent is not None:
         print(f"skipped: {absent} is not there; TOOLMILL_SHARED names the folder that holds `data`")
         sys.exit(0)
+
+
+def read_corpus(shared: Path = SHARED) -> list[dict[str, Any]]:
+    """The good rows of the corpus: written by a language model, not by people."""
+    return [
+        row
+        for path in sorted((shared / "corpus").glob("pairs_A*.jsonl"))
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        if row["kind"] != "flawed"
+    ]

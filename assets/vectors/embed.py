@@ -2,7 +2,7 @@
 
 The default is MiniLM by ONNX Runtime, for indexes with the adapter that the package ships: its
 vectors agree with the torch model to 1e-6, and torch, with its import of seconds, stays out of
-everything that serves (`benchmarks/bench_encoder.py`).
+everything that serves.
 """
 
 from assets.vectors.encoders.choose import SPECS, open_embedder

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import MiniLM
+from benchmarks.kept_vectors import Kept
 from benchmarks.router_fit.figures import show_figure, show_gain
 from benchmarks.router_fit.rows import (
     FEATURES,
@@ -18,7 +19,6 @@ from benchmarks.router_fit.rows import (
     read_signals,
 )
 from benchmarks.router_fit.sets import QuerySet
-from benchmarks.router_index import Kept
 from serving.index.fusion import built_in
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import MiniLM
+from benchmarks.kept_vectors import Kept
 from benchmarks.router_fit import cases, report
 from benchmarks.router_fit.left_out import compare_sets, drop_each, fit_apart, fit_without
 from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
@@ -44,7 +45,6 @@ from benchmarks.router_fit.suitability import (
     fit_suitability,
     measure_suitability,
 )
-from benchmarks.router_index import Kept
 from benchmarks.shared_data import SHARED, require_paths
 from serving.index.fusion import BUILT_IN, TRAINED, Fusion
 from serving.ranking.features import FULL

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from benchmarks.router_data import read_corpus
-from benchmarks.shared_data import SHARED
+from benchmarks.shared_data import SHARED, read_corpus
 from training.sets.split import TEST, split_of
 from warehouse.storage.digest import sha256
 

@@ -1,0 +1,33 @@
+"""An embedder whose vectors are kept between runs, in a store of its own."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from assets.vectors.embed import Embedder
+from assets.vectors.index import embed_texts
+from warehouse.progress import Lines
+from warehouse.storage.lance import LanceStore
+
+
+class Kept:
+    """`id` and `dim` are the model's own; a kill loses a few hundred texts."""
+
+    def __init__(self, model: Embedder, home: Path) -> None:
+        self.id, self.dim, self._model = model.id, model.dim, model
+        self._store = LanceStore(home / "texts")
+        self._lines = Lines(lambda line: print(line, file=sys.stderr, flush=True))
+
+    def embed(
+        self, texts: Sequence[str], *, on_done: Callable[[int, int], None] | None = None
+    ) -> np.ndarray:
+        """Float32 [len(texts), dim], unit rows."""
+
+        def tell(done: int, due: int) -> None:
+            self._lines.update("embed", done, due)
+            if on_done:
+                on_done(done, due)
+
+        return embed_texts(texts, self._model, self._store, on_done=tell).reshape(-1, self.dim)

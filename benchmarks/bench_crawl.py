@@ -14,117 +14,86 @@ import json
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.own_process import FRESH, run_alone
+
 LATENCY_MS = 50
 SITE = "smithery"
 
 
 def main() -> None:
     options = _parse_options()
-    if options.child:
-        print(json.dumps(_measure_child(options.child, json.loads(options.facts))))
-        return
     figures: dict[str, list[dict[str, Any]]] = {}
-    for number in range(options.rounds):
-        _measure_round(options, number, figures)
+    for _ in range(options.rounds):
+        _measure_round(options, figures)
     _print_table(options, figures)
 
 
-def _measure_round(options: argparse.Namespace, number: int, figures: dict[str, list[Any]]) -> None:
+def _measure_round(options: argparse.Namespace, figures: dict[str, list[Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        facts = {"home": folder, "concurrency": options.concurrency, "urls": f"{folder}/urls"}
+        home = Path(folder)
 
-        def measure(what: str, name: str, **more: Any) -> None:
-            figures.setdefault(name, []).append(_run_child(what, {**facts, **more}))
+        def measure(name: str, run: Callable[..., dict[str, Any]], *args: str) -> None:
+            found = run_alone(_measure_peak, run, home, options.concurrency, *args)
+            figures.setdefault(name, []).append(found)
 
-        with _Replica(options.servers, day=1) as url:
-            measure("crawl", "crawl, cold", base_url=url)
-            measure("bare", "bare asyncio loop", base_url=url)
-            measure("crawl", "crawl, next run, unchanged", base_url=url, run_date="2")
-        with _Replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
-            measure("crawl", "crawl, next run, 1% changed", base_url=url, run_date="3")
-
-
-class _Replica:
-    """The replica in a process of its own."""
-
-    def __init__(self, servers: int, day: int, port: int = 0) -> None:
-        facts = {"servers": servers, "day": day, "port": port}
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.bench_crawl",
-            "--child",
-            "replica",
-            "--facts",
-            json.dumps(facts),
-        ]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, cwd=ROOT
-        )
-
-    def __enter__(self) -> str:
-        assert self._process.stdout
-        return self._process.stdout.readline().strip()
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("", timeout=60)
+        with _run_replica(options.servers, day=1) as url:
+            measure("crawl, cold", _measure_crawl, url, "1")
+            measure("bare asyncio loop", _measure_bare_loop)
+            measure("crawl, next run, unchanged", _measure_crawl, url, "2")
+        with _run_replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
+            measure("crawl, next run, 1% changed", _measure_crawl, url, "3")
 
 
-def _run_child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.bench_crawl",
-        "--child",
-        what,
-        "--facts",
-        json.dumps(facts),
-    ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+@contextmanager
+def _run_replica(servers: int, day: int, port: int = 0) -> Iterator[str]:
+    """The replica in a process of its own; yields its URL."""
+    ours, theirs = FRESH.Pipe()
+    process = FRESH.Process(target=_serve_replica, args=(servers, day, port, theirs))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.close()
+        process.join(60)
 
 
-def _measure_child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
-    if what == "replica":
-        return _serve_replica(facts)
-    measured = {"crawl": _measure_crawl, "bare": _measure_bare_loop}[what](facts)
+def _serve_replica(servers: int, day: int, port: int, pipe: Connection) -> None:
+    """Serves until the other end is closed."""
+    from demo.server import replicas
+
+    faults, ports = {SITE: f"latency:{LATENCY_MS}"}, {SITE: port}
+    with replicas(day, "full", faults, ports, servers=servers, sites=(SITE,)) as urls:
+        pipe.send(urls[SITE])
+        with suppress(EOFError):
+            pipe.recv()
+
+
+def _measure_peak(run: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    measured = run(*args)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak_mb": round(peak), **measured}
 
 
-def _serve_replica(facts: dict[str, Any]) -> dict[str, Any]:
-    from demo.server import replicas
-
-    faults, ports = {SITE: f"latency:{LATENCY_MS}"}, {SITE: facts["port"]}
-    with replicas(
-        facts["day"], "full", faults, ports, servers=facts["servers"], sites=(SITE,)
-    ) as urls:
-        print(urls[SITE], flush=True)
-        sys.stdin.read()
-    return {}
-
-
-def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
+def _measure_crawl(home: Path, concurrency: int, url: str, run_date: str) -> dict[str, Any]:
     from assets.marketplaces.crawl.crawl import crawl, load_adapter
     from assets.marketplaces.fetch.fetcher import Fetcher
     from assets.marketplaces.policy import CrawlPolicy
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs
 
-    home = Path(facts["home"])
     policy = CrawlPolicy(
-        base_url=facts["base_url"],
-        site_url=facts["base_url"],
+        base_url=url,
+        site_url=url,
         requests_per_second=0,
-        concurrency=facts["concurrency"],
+        concurrency=concurrency,
         detail_cap=10**6,
         allow_loopback=True,
     )
@@ -139,10 +108,10 @@ def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
     ledger = Ledger(home / "ledger.db", Blobs(home / "blobs"))
     chosen = load_adapter(SITE, policy)
     started = time.perf_counter()
-    result = crawl(chosen, ledger=ledger, run_date=facts.get("run_date", "1"))
+    result = crawl(chosen, ledger=ledger, run_date=run_date)
     seconds = time.perf_counter() - started
-    if facts.get("run_date", "1") == "1":
-        Path(facts["urls"]).write_text("\n".join(asked))
+    if run_date == "1":
+        (home / "urls").write_text("\n".join(asked))
     assert result.completeness == "complete", result.completeness
     return {
         "seconds": seconds,
@@ -152,10 +121,10 @@ def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _measure_bare_loop(facts: dict[str, Any]) -> dict[str, Any]:
+def _measure_bare_loop(home: Path, concurrency: int) -> dict[str, Any]:
     import httpx2
 
-    urls = Path(facts["urls"]).read_text().split("\n")
+    urls = (home / "urls").read_text().split("\n")
 
     async def run() -> None:
         waiting = iter(urls)
@@ -165,7 +134,7 @@ def _measure_bare_loop(facts: dict[str, Any]) -> dict[str, Any]:
                 for url in waiting:
                     _parse_body((await client.get(url)).content)
 
-            await asyncio.gather(*(work() for _ in range(facts["concurrency"])))
+            await asyncio.gather(*(work() for _ in range(concurrency)))
 
     started = time.perf_counter()
     asyncio.run(run())
@@ -202,8 +171,6 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=1482)
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--facts", default="{}", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -8,9 +8,7 @@ Ideal: latency x requests the endpoint saw (tried again included) / concurrency.
 import argparse
 import asyncio
 import json
-import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Any
+
+from benchmarks.own_process import FRESH, run_alone
 
 ROOT = Path(__file__).resolve().parent.parent
 _COUNTS = ("requests", "errors", "answered", "most_at_once")
@@ -42,8 +42,8 @@ def make_prompts(calls: int) -> list[list[dict[str, str]]]:
     return made
 
 
-def run_calls(url: str, path: Path, concurrency: int, folder: Path) -> None:
-    """The arm of this project, in a process of its own; no arm counts its imports."""
+def run_calls(url: str, asked: list[Any], concurrency: int, folder: Path) -> dict[str, Any]:
+    """Asks all, as a process of its own; its imports are in no figure."""
     import openai  # noqa: F401
 
     from assets.synthesis.common.role_schemas import Requests
@@ -58,7 +58,6 @@ def run_calls(url: str, path: Path, concurrency: int, folder: Path) -> None:
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
     ledger.set_budget("usd", 100.0)
     llm = LLM([role], ledger)
-    asked = json.loads(path.read_text())
 
     async def run() -> int:
         calls = [llm.complete("generator", messages, schema=Requests) for messages in asked]
@@ -71,8 +70,7 @@ def run_calls(url: str, path: Path, concurrency: int, folder: Path) -> None:
     wall = time.perf_counter() - began
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu = usage.ru_utime + usage.ru_stime
-    told = {"wall": wall, "cpu": cpu, "answered": answered, "cached": llm.counts["cached"]}
-    print(json.dumps(told))
+    return {"wall": wall, "cpu": cpu, "answered": answered, "cached": llm.counts["cached"]}
 
 
 @contextmanager
@@ -92,27 +90,24 @@ def get_json(url: str) -> dict[str, Any]:
         return json.load(answer)
 
 
-def run_whole(base: str, command: list[str]) -> dict[str, Any]:
-    """One arm's own figures and what the endpoint saw of it."""
+def run_whole(base: str, *args: Any) -> dict[str, Any]:
+    """Our own figures and what the endpoint saw."""
     get_json(f"{base}/reset")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise SystemExit(f"{command[1:4]} failed: {done.stderr[-2000:]}")
-    return {**json.loads(done.stdout.splitlines()[-1]), **get_json(f"{base}/stats")}
+    return {**run_alone(run_calls, f"{base}/v1", *args), **get_json(f"{base}/stats")}
 
 
-def run_killed(base: str, command: list[str], calls: int) -> dict[str, Any]:
-    """kill -9 when a third of the calls have been answered, then the same command again."""
+def run_killed(base: str, asked: list[Any], *args: Any) -> dict[str, Any]:
+    """kill -9 when a third of the calls have been answered, then the same again."""
     get_json(f"{base}/reset")
-    victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    while get_json(f"{base}/stats")["prompts"] < calls // 3:
+    victim = FRESH.Process(target=run_calls, args=(f"{base}/v1", asked, *args))
+    victim.start()
+    while get_json(f"{base}/stats")["prompts"] < len(asked) // 3:
         time.sleep(0.05)
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.wait(10)
+    victim.kill()
+    victim.join(10)
     time.sleep(1.0)  # what was in flight is answered now, into nothing
     paid = get_json(f"{base}/stats")
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    seen = json.loads(again.stdout.splitlines()[-1])
+    seen = run_alone(run_calls, f"{base}/v1", asked, *args)
     after = get_json(f"{base}/stats")
     return {"answered_before": paid["prompts"], "read_back": seen["cached"], **after}
 
@@ -123,12 +118,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--errors", type=float, default=0.05)
-    parser.add_argument("--arm", nargs=3, metavar=("URL", "PROMPTS", "FOLDER"))
     chosen = parser.parse_args()
-    if chosen.arm:
-        url, path, folder = chosen.arm
-        run_calls(url, Path(path), chosen.concurrency, Path(folder))
-        return
     with (
         tempfile.TemporaryDirectory() as name,
         start_endpoint(chosen.latency, chosen.errors) as base,
@@ -137,24 +127,17 @@ def main() -> None:
 
 
 def print_report(chosen: argparse.Namespace, root: Path, base: str) -> None:
-    path = root / "prompts.json"
-    path.write_text(json.dumps(make_prompts(chosen.calls)))
-
-    def command(folder: str) -> list[str]:
-        own = ["--arm", f"{base}/v1", str(path), str(root / folder)]
-        width = ["--concurrency", str(chosen.concurrency)]
-        return [sys.executable, "-m", "benchmarks.bench_llm", *width, *own]
-
+    asked = make_prompts(chosen.calls)
     print(f"{chosen.calls} calls, {chosen.concurrency} at once, {chosen.latency:g} s latency,"
           f" {chosen.errors:.0%} errors")  # fmt: skip
-    seen = run_whole(base, command("whole"))
+    seen = run_whole(base, asked, chosen.concurrency, root / "whole")
     ideal = chosen.latency * seen["requests"] / chosen.concurrency
     print("| wall s | ideal s | ratio | cpu s | requests | errors | answered | at once |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     cells = [f"{seen['wall']:.2f}", f"{ideal:.2f}", f"{seen['wall'] / ideal:.3f}"]
     cells += [f"{seen['cpu']:.1f}", *(str(seen[name]) for name in _COUNTS)]
     print(f"| {' | '.join(cells)} |")
-    seen = run_killed(base, command("killed"), chosen.calls)
+    seen = run_killed(base, asked, chosen.concurrency, root / "killed")
     print(f"kill -9 after {seen['answered_before']} answers: {seen['read_back']} read back,"
           f" {seen['repeated']} asked twice ({chosen.concurrency} were in flight)")  # fmt: skip
 

@@ -10,10 +10,7 @@ clients and server are processes of their own on the same cores.
 
 import argparse
 import asyncio
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,6 +21,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+
+from benchmarks.own_process import FRESH, run_alone
 
 TOKENS = ("alice", "bob", "carol", "mallory")
 ARMS = ("undisturbed", "attack, limits", "attack, no limits")
@@ -36,20 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--role", choices=("server", "honest", "attacker"))
-    parser.add_argument("--at", help="folder of the server, or address for the others")
-    parser.add_argument("--unlimited", action="store_true")
     chosen = parser.parse_args()
-    if chosen.role == "server":
-        from benchmarks.tokens_server import serve_functions
-
-        serve_functions(Path(chosen.at), chosen.unlimited)
-    elif chosen.role == "honest":
-        print(json.dumps(asyncio.run(ask_all(chosen.at, chosen.seconds))))
-    elif chosen.role == "attacker":
-        asyncio.run(attack(chosen.at, chosen.seconds))
-    else:
-        print_table([measure_round(chosen.seconds) for _ in range(chosen.rounds)])
+    print_table([measure_round(chosen.seconds) for _ in range(chosen.rounds)])
 
 
 def secret_of(name: str) -> str:
@@ -62,41 +49,46 @@ def measure_round(seconds: float) -> dict[str, list[float | None]]:
     found = {}
     for arm in ARMS:
         with run_server(unlimited=arm == ARMS[2]) as url:
-            told = ["--at", url, "--seconds", str(seconds + 2)]
-            attacker = start("attacker", *told) if arm != ARMS[0] else None
+            attacker = FRESH.Process(target=attack, args=(url, seconds + 2))
+            if arm != ARMS[0]:
+                attacker.start()
             time.sleep(2)  # the attack stands when the others come
-            asked = start("honest", "--at", url, "--seconds", str(seconds), stdout=subprocess.PIPE)
-            found[arm] = json.loads(asked.communicate()[0])
-            if attacker is not None:
-                attacker.wait()
+            found[arm] = run_alone(ask_all, url, seconds)
+            if arm != ARMS[0]:
+                attacker.join()
     return found
-
-
-def start(role: str, *args: str, **more: Any) -> subprocess.Popen[bytes]:
-    """This script in a role."""
-    command = [sys.executable, "-m", "benchmarks.bench_tokens", "--role", role, *args]
-    return subprocess.Popen(command, **more)
 
 
 @contextmanager
 def run_server(unlimited: bool) -> Iterator[str]:
     """A meta-server in a process of its own; yields its address."""
+    from benchmarks.tokens_server import serve_functions
+
+    ours, theirs = FRESH.Pipe()
     with tempfile.TemporaryDirectory() as name:
-        address = Path(name) / "address"
-        more = ["--unlimited"] if unlimited else []
-        process = start("server", "--at", name, *more)
+        process = FRESH.Process(target=serve_functions, args=(Path(name), unlimited, theirs.send))
+        process.start()
         try:
-            until = time.monotonic() + 60
-            while not address.exists() and time.monotonic() < until:
-                time.sleep(0.05)
-            yield address.read_text()
+            if not ours.poll(60):
+                raise SystemExit("the server did not start within 60 s")
+            yield ours.recv()
         finally:
             process.kill()
-            process.wait()
+            process.join()
 
 
-async def ask_all(url: str, seconds: float) -> list[float | None]:
+def ask_all(url: str, seconds: float) -> list[float | None]:
     """What the honest tokens got, each searching and calling in turn, five times a second."""
+    return asyncio.run(_ask_all(url, seconds))
+
+
+def attack(url: str, seconds: float) -> None:
+    """Everything at once, for so long."""
+    os.nice(10)  # it is elsewhere: its own work is no part of what is measured
+    asyncio.run(_attack(url, seconds))
+
+
+async def _ask_all(url: str, seconds: float) -> list[float | None]:
     parts = await asyncio.gather(*(ask_one(url, name, seconds) for name in TOKENS[:3]))
     return [one for part in parts for one in part]
 
@@ -151,9 +143,7 @@ async def post(
     return answer.status_code == 200 and '"isError":false' in answer.text.replace(" ", "")
 
 
-async def attack(url: str, seconds: float) -> None:
-    """Everything at once, for so long."""
-    os.nice(10)  # it is elsewhere: its own work is no part of what is measured
+async def _attack(url: str, seconds: float) -> None:
     async with open_http("mallory", 60.0) as http:
 
         async def initialize(_: int) -> None:

@@ -9,8 +9,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
 from benchmarks.kept_vectors import Kept
+from benchmarks.own_process import run_alone
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
 from serving.adhoc_source import read_source
 from serving.index.folder import build_index, load_index
@@ -41,23 +40,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[12_600, 100_000])
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--step", choices=("build", "measure"), help="one, in this process")
     chosen = parser.parse_args()
     require_paths(SHARED / "corpus", SMITHERY)
-    [size, *_] = chosen.sizes
-    if chosen.step == "build":
-        build_grown(chosen.home, size, MiniLM(threads=chosen.threads))
-    elif chosen.step == "measure":
-        print(json.dumps(measure_size(chosen.home, size, chosen.queries, chosen.threads), indent=1))
-    else:
-        for size in chosen.sizes:  # a process each: one size's memory is not another's
-            for step in ("build", "measure"):
-                own = [sys.executable, "-m", "benchmarks.router_latency", "--step", step]
-                own += ["--home", str(chosen.home), "--sizes", str(size)]
-                own += ["--queries", str(chosen.queries), "--threads", str(chosen.threads)]
-                threads = str(chosen.threads)
-                env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-                subprocess.run(own, check=True, env=env)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(chosen.threads))
+    for size in chosen.sizes:  # a process each: one size's memory is not another's
+        run_alone(build_size, chosen.home, size, chosen.threads)
+        found = run_alone(measure_size, chosen.home, size, chosen.queries, chosen.threads)
+        print(json.dumps(found, indent=1))
+
+
+def build_size(home: Path, size: int, threads: int) -> None:
+    build_grown(home, size, MiniLM(threads=threads))
 
 
 def grow_source(source: Source, size: int) -> Source:

@@ -11,10 +11,10 @@ seconds are counted, so that what runs beside it does not.
 import argparse
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
+from benchmarks.own_process import run_alone
 from benchmarks.sft_arms import ARMS, run_arm
 from benchmarks.sft_shapes import SHAPES
 
@@ -29,14 +29,12 @@ LENGTHS = {"cuda": "2048,8192", "cpu": "512,1024"}
 def main() -> int:
     given = _make_parser().parse_args()
     lengths = [int(n) for n in (given.lengths or LENGTHS[given.device]).split(",")]
-    if given.arm:
-        where = (given.shape, given.device, lengths[0], given.rows)
-        print(json.dumps(run_arm(given.arm, *where)))
-        return 0
+    quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
+    os.environ |= quiet
     rows = []
     for length in lengths:
         for arm in ARMS:
-            found = _run_in_process(arm, length, given)
+            found = _measure_arm(arm, length, given)
             rows.append({"length": length, "arm": arm, **found})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     print(render_table(rows, given.shape, given.device))
@@ -67,16 +65,12 @@ def _render_cell(name: str, row: dict[str, Any]) -> str:
     return f"{100 * held:.1f}%" if name == "mfu" else f"{held:,}"
 
 
-def _run_in_process(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.sft", "--arm", arm, "--shape", given.shape]
-    command += ["--device", given.device, "--lengths", str(length), "--rows", str(given.rows)]
-    quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
-    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **quiet})
-    if ran.returncode != 0:
-        sys.stderr.write(ran.stderr[-3000:])
-        last = (ran.stderr.strip().splitlines() or ["no output"])[-1]
-        return {"error": f"failed ({ran.returncode}): {last[:80]}"}
-    return json.loads(ran.stdout.strip().splitlines()[-1])
+def _measure_arm(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
+    """An arm's figures, or why it has none."""
+    try:
+        return run_alone(run_arm, arm, given.shape, given.device, length, given.rows)
+    except Exception as error:
+        return {"error": f"failed: {type(error).__name__}: {str(error)[:80]}"}
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -85,7 +79,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--lengths", help="most tokens of a row, by commas")
     parser.add_argument("--rows", type=int, default=96)
-    parser.add_argument("--arm", choices=ARMS, help="one arm, in this process")
     return parser
 
 

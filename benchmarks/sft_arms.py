@@ -3,7 +3,6 @@
 The first update is left out: kernels are chosen and memory is taken in it.
 """
 
-import contextlib
 import tempfile
 import time
 from dataclasses import replace
@@ -79,7 +78,7 @@ def _train_ours(
             done = (updates[-1][1] if updates else 0) + sum(len(lessons[r].ids) for r in rows)
             updates.append((_read_clock(device), done))
 
-        run_sft(_add_adapter(model, chosen), course, report, print)
+        run_sft(_add_adapter(model, chosen, None), course, report, print)
     return updates
 
 
@@ -107,7 +106,7 @@ def _train_trl(
         for each in lessons
     ]
     cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}
-    with tempfile.TemporaryDirectory() as root, _redirect_prints():
+    with tempfile.TemporaryDirectory() as root:
         config = SFTConfig(
             output_dir=root,
             max_length=length,
@@ -164,10 +163,3 @@ def _read_clock(device: str) -> float:
 
     torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def _redirect_prints() -> Any:
-    """What a trainer prints belongs on stderr: the arm's figures are alone on stdout."""
-    import sys
-
-    return contextlib.redirect_stdout(sys.stderr)

@@ -6,7 +6,7 @@ A call takes a place of the real pool (four for four tokens, as `serve` would ha
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,8 @@ class Functions:
         return CallResult("ok", [{"type": "text", "text": "done"}])
 
 
-def serve_functions(place: Path, unlimited: bool) -> None:
-    """Serves until it is killed; writes its address into the folder."""
+def serve_functions(place: Path, unlimited: bool, tell: Callable[[str], None]) -> None:
+    """Serves until it is killed; `tell` is given its address."""
     publish_index(place)
     many = 10**6
     tokens = tuple(token_of(secret_of(name), name) for name in TOKENS)
@@ -95,11 +95,6 @@ def serve_functions(place: Path, unlimited: bool) -> None:
     settings = HttpSettings(port=0, tokens=tokens, **(off if unlimited else {}))
     limits = CallLimits(sessions=4, share=None if unlimited else 1)
     router = ServedRouter(place, open_hashed)
-
-    def tell(address: str) -> None:
-        (place / "part").write_text(address)
-        (place / "part").rename(place / "address")
-
     parts = (router, Functions(limits, unlimited), MetaPolicy(), Outcomes(place))
     run_http(*parts, settings, ready=tell)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from assets.vectors.embed import MiniLM
 from benchmarks.kept_vectors import Kept
-from benchmarks.router_fit.figures import show_figure, show_gain
 from benchmarks.router_fit.rows import (
     FEATURES,
     MEASURES,
@@ -75,8 +74,8 @@ def tabulate_gains(title: str, way: str, gains: Sequence[Gain]) -> str:
     for one in gains:
         old, new, gain = one.before[way], one.after[way], one.gain[way]
         cells = [one.name, str(gain[0].n), str(one.servers)]
-        cells += [f"{old[0].value:.3f}", show_figure(new[0]), show_gain(gain[0])]
-        cells += [f"{old[1].value:.3f}", f"{new[1].value:.3f}", show_gain(gain[1])]
+        cells += [f"{old[0].value:.3f}", f"{new[0]}", f"{gain[0]:+}"]
+        cells += [f"{old[1].value:.3f}", f"{new[1].value:.3f}", f"{gain[1]:+}"]
         lines.append(_join([*cells, f"{old[2].value:.3f}", f"{new[2].value:.3f}"]))
     means = [
         f"{name} {_average(gains, 'before', way, at):.3f} to"

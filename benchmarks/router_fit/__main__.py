@@ -39,6 +39,7 @@ from benchmarks.router_fit.sets import (
     trim_set,
 )
 from benchmarks.router_fit.suitability import (
+    EVIDENCE,
     Evidence,
     Suitability,
     collect_evidence,
@@ -141,9 +142,7 @@ def make_file(work: Work, weights: np.ndarray, suitable: Suitability) -> dict[st
         },
         "weights": by_name | {"asked": round(ASKED * by_name[FULL], 4)},
         "suitable": {
-            "weights": dict(
-                zip(suitable.names, np.round(suitable.weights, 4).tolist(), strict=True)
-            ),
+            "weights": dict(zip(EVIDENCE, np.round(suitable.weights, 4).tolist(), strict=True)),
             "bias": round(suitable.bias, 4),
             "threshold": round(suitable.threshold, 4),
         },

@@ -16,21 +16,20 @@ SCRIPTS = {
     "Arabic, Hebrew": ("ARABIC", "HEBREW"),
 }
 MIXED, BARE, ATTACKED = "half described", "undescribed", "attacked"
-ATTACKERS = 10  # of about 40 requests each: fewer say more than the encoder reads
 
 
-def cut_small_pools(found: QuerySet, tools: int = SMALL, count: int = POOLS) -> list[QuerySet]:
-    """Up to `count` disjoint pools of whole servers with at most `tools` tools (one server may
+def cut_small_pools(found: QuerySet) -> list[QuerySet]:
+    """Up to `POOLS` disjoint pools of whole servers with at most `SMALL` tools (one server may
     have more), each with the requests that it can answer; pools without a request are left out."""
     parts: list[list[Row]] = [[]]
     for server in sorted(found.servers, key=lambda s: draw_key("small", s["qualified_name"])):
         size = sum(len(of["tools"]) for of in parts[-1])
-        if parts[-1] and size + len(server["tools"]) > tools:
-            if len(parts) == count:
+        if parts[-1] and size + len(server["tools"]) > SMALL:
+            if len(parts) == POOLS:
                 break
             parts.append([])
         parts[-1].append(server)
-    named = [(f"{found.name}/{tools}-{at}", servers) for at, servers in enumerate(parts)]
+    named = [(f"{found.name}/{SMALL}-{at}", servers) for at, servers in enumerate(parts)]
     cut = [
         QuerySet(name, tuple(servers), tuple(keep_answerable(found.requests, servers)))
         for name, servers in named
@@ -67,7 +66,7 @@ def is_hidden(server: str, share: float) -> bool:
     return int(draw_key("hide", server)[:8], 16) < share * 2**32
 
 
-def plant_attackers(found: QuerySet, count: int = ATTACKERS) -> QuerySet:
+def plant_attackers(found: QuerySet, count: int) -> QuerySet:
     """The set with `count` one-tool servers more, whose descriptions repeat its requests, each of
     them an equal share."""
     texts = [request.text for request in found.requests]

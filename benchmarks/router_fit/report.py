@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.router_fit.figures import show_figure, show_gain
 from benchmarks.router_fit.left_out import ALLOWED, Line, average_gain, list_behind
 from benchmarks.router_fit.rows import MEASURES, PEERS
 
@@ -32,11 +31,11 @@ def tabulate_sets(title: str, lines: Sequence[Line]) -> str:
 
 
 def _tell_line(line: Line) -> list[str]:
-    best = f"{show_gain(line.gain)} ({line.best})"
+    best = f"{line.gain:+} ({line.best})"
     firsts = [f"{line.means[name][MEASURES[0]]:.3f}" for name in PEERS]
     rest = [f"{line.means['ours'][measure]:.3f}" for measure in MEASURES[1:]]
     n = str(line.gain.n)
-    return [line.name, n, str(line.servers), *firsts, show_figure(line.first), *rest, best]
+    return [line.name, n, str(line.servers), *firsts, f"{line.first}", *rest, best]
 
 
 def tabulate_deep(lines: Sequence[Line]) -> str:

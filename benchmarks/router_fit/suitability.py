@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.router_fit.figures import show_figure
 from benchmarks.router_fit.sets import FIT, choose_fitted
 from benchmarks.router_fit.weights import fit_logistic
 from serving.index.fusion import Fusion
 from serving.index.model import Index
 from serving.ranking.features import choose_candidates, weigh_evidence
 from serving.ranking.query_scores import Signals
-from training.evaluation.metrics import Figure, bootstrap_mean
+from training.evaluation.metrics import bootstrap_mean
 
 KEEP = 0.95  # share of answerable requests that the threshold must not refuse
 _BINS = 10
@@ -41,9 +40,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Suitability:
-    """Weights of the evidence by name, and the least probability that is no refusal."""
+    """Weights of `EVIDENCE`, and the least probability that is no refusal."""
 
-    names: tuple[str, ...]
     weights: Array
     bias: float
     threshold: float
@@ -73,21 +71,17 @@ EVIDENCE = (
 )  # fmt: skip
 
 
-def fit_suitability(
-    sets: Mapping[str, Evidence], left_out: str | None, names: Sequence[str] = EVIDENCE
-) -> Suitability:
+def fit_suitability(sets: Mapping[str, Evidence], left_out: str | None) -> Suitability:
     """The logistic over the fit sides of the other sets, each with the same say, and the threshold
     that keeps 95% of their answerable requests, sets weighed alike."""
-    columns = [EVIDENCE.index(name) for name in names]
     parts = [sets[name].select(FIT) for name in choose_fitted(sets, left_out)]
     parts = [part for part in parts if part.servers]
-    x = np.concatenate([part.x[..., columns].reshape(-1, len(columns)) for part in parts])
+    x = np.concatenate([part.x.reshape(-1, len(EVIDENCE)) for part in parts])
     y = np.concatenate([np.repeat([1.0, 0.0], len(part.servers)) for part in parts])
     say = np.concatenate([np.full(2 * len(p.servers), 1 / len(p.servers)) for p in parts])
     weights, bias = fit_logistic(x, y, say)
-    found = Suitability(tuple(names), weights, bias, 0.0)
-    chances = found.predict(x[y > 0])
-    return Suitability(found.names, weights, bias, find_quantile(chances, say[y > 0], 1 - KEEP))
+    chances = Suitability(weights, bias, 0.0).predict(x[y > 0])
+    return Suitability(weights, bias, find_quantile(chances, say[y > 0], 1 - KEEP))
 
 
 def find_quantile(values: Array, say: Array, share: float) -> float:
@@ -99,22 +93,19 @@ def find_quantile(values: Array, say: Array, share: float) -> float:
 
 def measure_suitability(found: Suitability, held: Evidence) -> dict[str, Any]:
     """AUROC, calibration error and refusals of one set by weights that did not see it."""
-    columns = [EVIDENCE.index(name) for name in found.names]
-    with_tool, without = found.predict(held.x[..., columns])
+    with_tool, without = found.predict(held.x)
     p, y = np.r_[with_tool, without], np.repeat([1.0, 0.0], len(with_tool))
-    refused = [bootstrap_share(of < found.threshold, held.servers) for of in (with_tool, without)]
+    refused = [
+        bootstrap_mean((of < found.threshold).astype(float).tolist(), held.servers)
+        for of in (with_tool, without)
+    ]
     return {
         "n": len(with_tool),
         "auroc": round(measure_auroc(p, y), 3),
         "calibration_error": round(measure_calibration(p, y), 3),
-        "answerable_refused": show_figure(refused[0]),
-        "unanswerable_refused": show_figure(refused[1]),
+        "answerable_refused": f"{refused[0]}",
+        "unanswerable_refused": f"{refused[1]}",
     }
-
-
-def bootstrap_share(hits: Array, groups: Sequence[str]) -> Figure:
-    """A share with its interval over groups."""
-    return bootstrap_mean(hits.astype(float).tolist(), list(groups))
 
 
 def measure_auroc(score: Array, y: Array) -> float:

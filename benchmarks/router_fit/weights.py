@@ -11,6 +11,7 @@ import numpy as np
 
 Array = np.ndarray
 L2 = 1e-3
+RIDGE = 1e-2  # of the logistic, on columns of unit spread
 _STEPS = 30
 _ENOUGH = 1e-6  # of the loss, gained by a step
 
@@ -24,7 +25,7 @@ class Block:
     right: Array  # bool [rows, most]
 
 
-def fit_ranking(blocks: Sequence[Block], l2: float = L2) -> Array:
+def fit_ranking(blocks: Sequence[Block]) -> Array:
     """Weights [features] under which the right candidates get the most of a softmax, each block
     with the same say: Newton's method with halved steps. Raises ValueError without a row."""
     used = [_drop_unanswered(block) for block in blocks]
@@ -32,11 +33,11 @@ def fit_ranking(blocks: Sequence[Block], l2: float = L2) -> Array:
     if not used:
         raise ValueError("no row holds a right candidate; expected at least one to fit on")
     weights = np.zeros(used[0].x.shape[-1])
-    loss, slope, bend = _measure_loss(used, weights, l2)
+    loss, slope, bend = _measure_loss(used, weights)
     for _ in range(_STEPS):
         step, size = np.linalg.solve(bend + 1e-6 * np.eye(len(weights)), slope), 1.0
         while True:
-            new = _measure_loss(used, weights - size * step, l2)
+            new = _measure_loss(used, weights - size * step)
             if new[0] <= loss:
                 break
             size /= 2
@@ -54,10 +55,10 @@ def _drop_unanswered(block: Block) -> Block:
     return Block(block.x[use], block.held[use], block.right[use])
 
 
-def _measure_loss(blocks: Sequence[Block], weights: Array, l2: float) -> tuple[float, Array, Array]:
+def _measure_loss(blocks: Sequence[Block], weights: Array) -> tuple[float, Array, Array]:
     """Loss, slope and curvature; each block counts by the mean of its rows."""
     size = len(weights)
-    loss, slope, bend = 0.5 * l2 * float(weights @ weights), l2 * weights, l2 * np.eye(size)
+    loss, slope, bend = 0.5 * L2 * float(weights @ weights), L2 * weights, L2 * np.eye(size)
     for block in blocks:
         part = 1 / (len(blocks) * len(block.x))
         scores = np.where(block.held, block.x @ weights.astype(np.float32), -1e9)
@@ -73,17 +74,14 @@ def _measure_loss(blocks: Sequence[Block], weights: Array, l2: float) -> tuple[f
     return loss, slope, bend
 
 
-def fit_logistic(
-    x: Array, y: Array, say: Array, ridge: float = 1e-2, steps: int = _STEPS
-) -> tuple[Array, float]:
-    """Weights and bias of a logistic regression whose rows count by `say`; `ridge` is on columns
-    of unit spread."""
+def fit_logistic(x: Array, y: Array, say: Array) -> tuple[Array, float]:
+    """Weights and bias of a logistic regression whose rows count by `say`."""
     say = say / say.sum()
     mean = say @ x
     spread = np.sqrt(say @ (x - mean) ** 2) + 1e-6
     z = np.concatenate([(x - mean) / spread, np.ones((len(x), 1))], 1)
-    weights, ridges = np.zeros(z.shape[1]), np.r_[np.full(x.shape[1], ridge), 0.0]
-    for _ in range(steps):
+    weights, ridges = np.zeros(z.shape[1]), np.r_[np.full(x.shape[1], RIDGE), 0.0]
+    for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-np.clip(z @ weights, -30, 30)))
         slope = z.T @ (say * (p - y)) + ridges * weights
         bend = (z * (say * p * (1 - p))[:, None]).T @ z + np.diag(ridges + 1e-9)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
 from benchmarks.router_fit.pools import (
+    POOLS,
+    SMALL,
     cut_small_pools,
     hide_descriptions,
     join_pools,
@@ -148,9 +150,9 @@ def test_a_set_of_one_server_is_compared() -> None:
 
 
 def test_small_pools_hold_the_tools_that_they_are_asked_for() -> None:
-    pools = cut_small_pools(make_set(), tools=9, count=3)
-    assert len(pools) == 3
-    assert all(pool.tools <= 9 for pool in pools)
+    pools = cut_small_pools(make_set(servers=100))
+    assert len(pools) == POOLS
+    assert all(pool.tools <= SMALL for pool in pools)
     held = [{server["qualified_name"] for server in pool.servers} for pool in pools]
     assert not held[0] & held[1]
     assert all(r.server in names for pool, names in zip(pools, held, strict=True)

@@ -19,6 +19,11 @@ class Figure:
     high: float
     n: int
 
+    def __format__(self, sign: str) -> str:
+        """`0.512 [0.480, 0.544]`; with `+` as the sign, each number with its own."""
+        ends = (f"{end:{sign}.3f}" for end in (self.value, self.low, self.high))
+        return "{} [{}, {}]".format(*ends)
+
     def as_dict(self) -> dict[str, float | int]:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel
-
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.dispatch import GIVE_UP_AFTER
@@ -102,31 +100,12 @@ class LLM:
         Raises LLMError (kinds above) or BudgetExceeded; both leave everything resumable.
         """
         try:
-            return await self._ask_until_usable(
-                self.prepare(role, messages, schema=schema, seed=seed, meta=meta)
-            )
+            who = self.role(role)
+            request = Request(who, messages, schema, seed, meta or {}, who.max_tokens)
+            return await self._ask_until_usable(self._prepare_request(request, ""))
         except (LLMError, BudgetExceeded):
             self.counts["failed"] += 1
             raise
-
-    def prepare(
-        self,
-        role: str,
-        messages: Sequence[Message],
-        *,
-        schema: type[BaseModel],
-        seed: int = 0,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Prepared:
-        """The first question that `complete` would ask; nothing is sent, reserved or recorded."""
-        who = self.role(role)
-        request = Request(who, list(messages), schema, seed, dict(meta or {}), who.max_tokens)
-        return self._prepare_request(request, "")
-
-    def find_known(self, question: Prepared) -> Completion | None:
-        """The stored answer to a question, if it was ever paid."""
-        paid = self._calls.find(question.key)
-        return Completion(**paid.facts) if paid else None
 
     def _prepare_request(self, request: Request, variant: str) -> Prepared:
         return prepare_request(request, self.provider(request.role).version(), variant)

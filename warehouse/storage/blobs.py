@@ -6,7 +6,7 @@ from typing import Any
 
 import zstandard
 
-from warehouse.storage.digest import Sha256, canonical_json, sha256
+from warehouse.storage.digest import Sha256, sha256
 from warehouse.storage.files import write_atomically
 
 
@@ -75,10 +75,6 @@ class Blobs:
         if claimed > self.max_bytes:
             raise zstandard.ZstdError(f"it claims {claimed:,} bytes, at most {self.max_bytes:,}")
         return zstandard.ZstdDecompressor().decompress(frame, max_output_size=self.max_bytes)
-
-    def put_json(self, obj: Any) -> str:
-        """Stores the canonical JSON of `obj`; equal values share one blob."""
-        return self.put(canonical_json(obj))
 
     def get_json(self, sha: str) -> Any:
         return json.loads(self.get(sha))

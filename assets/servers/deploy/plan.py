@@ -1,6 +1,7 @@
 """One run of deployments of one marketplace: what is due, and the rows that come of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
 from assets.servers.sandbox.backend import SandboxUnavailable
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from warehouse.fleet import Fleet, LocalFleet
+from warehouse.fleet import map_side_by_side
 from warehouse.item_failure import INTERNAL, try_item
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.ledger import Ledger
@@ -46,7 +47,6 @@ def deploy_listings(
     blobs: Blobs,
     run_date: str,
     now: float,
-    fleet: Fleet | None = None,
     concurrency: int = 3,
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
@@ -101,25 +101,22 @@ def deploy_listings(
 
         return try_item(partial(launch, job), fail, through=_OF_THE_RUN)
 
-    done = (fleet or LocalFleet()).map(
+    done = map_side_by_side(
         carry_out, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
     )
-    for outcome in done:
-        if outcome.error is not None:
-            raise outcome.error
-        row, kept = outcome.value or ({}, False)
+    for job, (row, kept) in zip(due, done, strict=True):
         result.rows.append(row)
-        (result.kept if kept else result.done).append(outcome.item.key)
+        (result.kept if kept else result.done).append(job.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
 
 
-def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:
+def _reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:
     done: list[str] = []
 
-    def report(outcome: Any) -> None:
-        row, _ = outcome.value or ({}, False)
-        done.append(row.get("status", "error"))
+    def report(job: Future[Any]) -> None:
+        failed = job.cancelled() or job.exception() is not None
+        done.append("error" if failed else job.result()[0]["status"])
         progress.update(
             "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")
         )

@@ -148,18 +148,6 @@ def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger: Ledger) 
         assert len(other.requests) == 1
 
 
-def test_what_stands_between_a_question_and_its_answer_can_be_split(ledger: Ledger) -> None:
-    with openai_endpoint([Say(GOOD)]) as endpoint:
-        llm = client(ledger, endpoint.url)
-        question = llm.prepare("generator", ASK, schema=Bird)
-        assert llm.find_known(question) is None
-        assert endpoint.requests == []
-        ask(llm)
-        known = llm.find_known(question)
-    assert known is not None
-    assert known.text == GOOD
-
-
 def test_a_rate_limit_and_a_server_error_pass(ledger: Ledger) -> None:
     limited = Say("slow down", status=429, headers={"retry-after": "0.05"})
     with openai_endpoint([limited, Say("oops", status=503), Say(GOOD)]) as endpoint:

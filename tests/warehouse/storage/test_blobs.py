@@ -23,11 +23,6 @@ def test_what_is_put_is_got_under_its_sha256(tmp_path_factory: pytest.TempPathFa
     assert blobs.put(data) == sha
 
 
-def test_equal_json_values_share_one_blob(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
-    assert blobs.put_json({"a": 1, "b": 2.0}) == blobs.put_json({"b": 2, "a": 1})
-
-
 def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="no blob abcd"):
         Blobs(tmp_path).get("abcd" * 16)

@@ -3,7 +3,6 @@
     <home>/ablations/measured/<digest>.json   rows and figures of one arm and seed, or of the base
     <home>/ablations/models/<name>            what it trained; a killed one goes on from its
                                               checkpoint
-    <home>/ablations/arms.json                which model is which arm
 
 An arm is named by what it learns from, with which settings, and what it is asked: arms that come to
 the same are trained once, and a kill loses no more than the steps since a checkpoint.
@@ -11,7 +10,7 @@ the same are trained once, and a kill loses no more than the steps since a check
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -107,17 +106,8 @@ def run_ablations(
         figures = {name: found[name] for name in ("pairs", "model", "minutes")}
         same = {**about, **figures, "training_set": sets.name}
         out += [{**row, **same} for row in found["rows"]]
-        _list_arms(asked.home, out)
     told.update("ablations", len(due), len(due))
     return out
-
-
-def _list_arms(home: Path, rows: Sequence[Row]) -> None:
-    """Which model is which arm, for checks on other data."""
-    names = ("role", "arm", "seed", "pairs", "minutes", "model")
-    arms = {tuple(row[name] for name in names) for row in rows}
-    body = [dict(zip(names, arm, strict=True)) for arm in sorted(arms)]
-    write_atomically(home / "arms.json", json.dumps(body, indent=1).encode())
 
 
 def _measure_arm(

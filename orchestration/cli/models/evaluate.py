@@ -126,13 +126,12 @@ def _evaluate_outside(
     import json
 
     from orchestration.factories import make_embedder
-    from training.evaluation.outside.bfcl import OutsidePlan, evaluate_outside_set
+    from training.evaluation.outside.bfcl import evaluate_outside_set
     from warehouse.storage.files import write_atomically
 
     progress = report_lines()
-    plan = OutsidePlan(per_category=limit)
     embed = make_embedder(settings).embed
-    told = evaluate_outside_set(warehouse, folder, asked, embed, plan, progress)
+    told = evaluate_outside_set(warehouse, folder, asked, embed, limit, progress)
     rows = told.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
 from warehouse.llm.dispatch import Sending
 from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.request_keys import prepare_request
 from warehouse.progress import Lines
 from warehouse.storage.blobs import Blobs
 
@@ -121,7 +122,8 @@ def test_what_may_have_been_billed_unseen_stays_in_the_budget(
     with openai_endpoint([say]) as endpoint:
         patience = 0.5 if say.delay_s else 30.0
         llm = client(ledger, endpoint.url, usd_in=1.0, usd_out=1.0, timeout_s=patience, attempts=2)
-        most = llm.prepare("generator", ASK, schema=Bird).most_usd
+        who = llm.role("generator")
+        most = prepare_request(Request(who, ASK, Bird, 0, {}, who.max_tokens), "").most_usd
         outcomes(llm, 1)
     assert ledger.spent() == pytest.approx(tries_held * most)
 

@@ -12,7 +12,7 @@ from training.evaluation.caller.markdown import as_markdown
 from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller.run import evaluate_predictors, with_examples
 from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.predictors.examples import Embed, ExamplePolicy
+from training.evaluation.predictors.examples import RULE, Embed
 from training.evaluation.predictors.interface import Predictor
 from warehouse.progress import Progress
 from warehouse.storage.files import write_atomically
@@ -62,7 +62,7 @@ def compare_callers(
         items += make_whole_pool_items(held.rows, held.pool, plan)
     if examples and embed is not None:
         items = with_examples(items, held.rows, embed, examples)
-        notes.append(f"{examples} examples before each request: {ExamplePolicy().describe_rule()}")
+        notes.append(f"{examples} examples before each request: {RULE}")
     rows = evaluate_predictors(predictors, items, held.training_set, progress)
     first = predictors[0].label
     summaries = [summarise_calls(rows, first, other.label) for other in predictors[1:]]

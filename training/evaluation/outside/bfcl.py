@@ -9,14 +9,13 @@ BFCL's leaderboard averages categories, so its figures are not these.
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
 from assets.contracts.match.bfcl.verdict import match_bfcl
 from training.evaluation.metrics import bootstrap_difference
-from training.evaluation.outside.contamination import Bounds, measure_all_and_clean
+from training.evaluation.outside.contamination import measure_all_and_clean
 from training.evaluation.outside.contamination_kept import Embed, check_against_training
 from training.evaluation.outside.items import match_by_our_rules, render_request, to_asked
 from training.evaluation.predictors.interface import Answered, Predictor
@@ -34,32 +33,24 @@ RULES = {
 }
 
 
-@dataclass(frozen=True)
-class OutsidePlan:
-    """per_category: items, the first of each; None: all. bounds: of contamination."""
-
-    per_category: int | None = None
-    categories: tuple[str, ...] | None = None
-    bounds: Bounds = field(default_factory=Bounds)
-
-
 def evaluate_outside_set(
     warehouse: Warehouse,
     folder: Path,
     predictors: Sequence[Predictor],
     embed: Embed | None = None,
-    plan: OutsidePlan | None = None,
+    per_category: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Every predictor on a BFCL-format folder: {"set", "contamination", "models": [summary],
-    "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. Kept under
-    `<home>/evaluations` by model. Raises UnusableInput, NothingToEvaluate."""
-    plan, told = plan or OutsidePlan(), progress or Silent()
+    "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. per_category:
+    items, the first of each; None: all. Kept under `<home>/evaluations` by model. Raises
+    UnusableInput, NothingToEvaluate."""
+    told = progress or Silent()
     skipped: list[str] = []
-    items = _choose_items(read_bfcl(folder, skipped), plan, folder)
+    items = _choose_items(read_bfcl(folder, skipped), per_category, folder)
     name = f"BFCL-format {folder.name}"
     texts = [render_request(item) for item in items]
-    held = check_against_training(warehouse, texts, name, plan.bounds, embed)
+    held = check_against_training(warehouse, texts, name, embed=embed)
     clean = dict(zip([item.id for item in items], held.found.clean, strict=True))
     rows: list[Row] = []
     asked = [to_asked(item) for item in items]
@@ -149,20 +140,14 @@ def _measure_rule(rows: Sequence[Row], name: str) -> dict[str, Any]:
     )
 
 
-def _choose_items(items: Sequence[BfclItem], plan: OutsidePlan, folder: Path) -> list[BfclItem]:
-    held: Counter[str] = Counter()
-    known = sorted({item.category for item in items})
-    unknown = sorted(set(plan.categories or ()) - set(known))
-    if unknown:
-        raise NothingToEvaluate(
-            f"{folder}: found no category {unknown[0]!r}; expected one of {', '.join(known)}"
-        )
+def _choose_items(items: Sequence[BfclItem], most: int | None, folder: Path) -> list[BfclItem]:
+    """The first so many of each category."""
+    seen: Counter[str] = Counter()
     out = []
     for item in items:
-        if plan.categories is None or item.category in plan.categories:
-            held[item.category] += 1
-            if plan.per_category is None or held[item.category] <= plan.per_category:
-                out.append(item)
+        seen[item.category] += 1
+        if most is None or seen[item.category] <= most:
+            out.append(item)
     if not out:
-        raise NothingToEvaluate(f"{folder}: found no question in {', '.join(known) or 'its files'}")
+        raise NothingToEvaluate(f"{folder}: found no question in its files")
     return out

@@ -15,9 +15,9 @@ import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
 from training.prompts.word_index import fold_words
+from training.sets.near import iterate_cosine_blocks
 
 KINDS = ("exact", "contained", "overlap", "near")
-_BLOCK = 2048  # 2,048 x 10,000 float32 products are 80 MB
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Flag:
-    """What was found of one item. nearest: place of the training text nearest by cosine."""
+    """What was found of one item: of KINDS. nearest: place of the training text nearest by
+    cosine."""
 
-    exact: bool = False
-    contained: bool = False
+    kinds: tuple[str, ...] = ()
     overlap: float = 0.0
-    overlaps: bool = False
     cosine: float | None = None
-    near: bool = False
     nearest: int | None = None
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        held = (self.exact, self.contained, self.overlaps, self.near)
-        return tuple(kind for kind, found in zip(KINDS, held, strict=True) if found)
 
     @property
     def contaminated(self) -> bool:
@@ -119,17 +112,16 @@ def find_contamination(
     for place, at in enumerate(theirs_at):
         found = _compute_overlap(at, grams, bounds)
         short = bounds.least <= len(at) < bounds.n
-        flag = {
+        cosine = None if near is None else round(float(near[0][place]), 4)
+        held = {
             "exact": at in whole,
             "contained": short and at in grams[len(at)],
-            "overlap": round(found, 4),
-            "overlaps": len(at) >= bounds.n and found >= bounds.share,
+            "overlap": len(at) >= bounds.n and found >= bounds.share,
+            "near": cosine is not None and cosine >= (bounds.cosine or 0.0),
         }
-        if near is not None and bounds.cosine:
-            score, which = near
-            told = round(float(score[place]), 4)
-            flag |= {"cosine": told, "near": told >= bounds.cosine, "nearest": int(which[place])}
-        flags.append(Flag(**flag))
+        kinds = tuple(kind for kind in KINDS if held[kind])
+        nearest = None if near is None else int(near[1][place])
+        flags.append(Flag(kinds, round(found, 4), cosine, nearest))
     few = sum(len(at) < bounds.least for at in theirs_at)
     return Contamination(flags, len(trained), bounds, few)
 
@@ -174,13 +166,8 @@ def _find_nearest_texts(
             f"contamination: {len(theirs)} and {len(ours)} vectors for {items} items and"
             f" {trained} training texts; expected one each"
         )
-    if not trained:
+    if not items or not trained:
         return None
-    best = np.empty(items, np.float32)
-    which = np.empty(items, np.int64)
-    for start in range(0, items, _BLOCK):
-        scores = theirs[start : start + _BLOCK] @ ours.T
-        at = scores.argmax(axis=1)
-        which[start : start + _BLOCK] = at
-        best[start : start + _BLOCK] = scores[np.arange(len(at)), at]
-    return best, which
+    cosines = (block for _, block in iterate_cosine_blocks(theirs, ours))
+    best = [(block.max(axis=1), block.argmax(axis=1)) for block in cosines]
+    return np.concatenate([of for of, _ in best]), np.concatenate([at for _, at in best])

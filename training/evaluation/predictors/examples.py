@@ -3,7 +3,7 @@
 The rule. A pair is shown only if it is of the train split and
 - is not the request's own pair, nor has the same words;
 - is of another server, where the request's split is an unseen one (server, tool or time);
-- is no near-duplicate of the request (cosine below `too_near`), so that no answer is copied from
+- is no near-duplicate of the request (cosine below TOO_NEAR), so that no answer is copied from
   the same question;
 - does not make the very call that is right here, where that call has arguments.
 The last two use what only the test knows; they can make the measured gain smaller, never larger.
@@ -11,7 +11,6 @@ The last two use what only the test knows; they can make the measured gain small
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,24 +21,15 @@ from training.prompts.word_index import fold_words
 Row = Mapping[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
 Example = tuple[str, list[dict[str, Any]]]
+TOO_NEAR = 0.95  # a cosine at which two requests are one
+_PER_TOOL = 2  # of one tool in a prompt
 RULE = (
     "similar accepted train pairs, the nearest by cosine of the base embedder; never the request's"
     " own pair or words, never its server where the split is unseen, never a pair at a cosine of"
-    " {too_near:g} or more, never one with the same call"
+    f" {TOO_NEAR:g} or more, never one with the same call"
 )
 _SEEN = ("train", "seen_tool")
 _BLOCK = 1024
-
-
-@dataclass(frozen=True)
-class ExamplePolicy:
-    """too_near: cosine at which two requests are one. per_tool: of one tool in a prompt."""
-
-    too_near: float = 0.95
-    per_tool: int = 2
-
-    def describe_rule(self) -> str:
-        return RULE.format(too_near=self.too_near)
 
 
 def select_similar_examples(
@@ -47,12 +37,11 @@ def select_similar_examples(
     train_rows: Sequence[Row],
     embed: Embed,
     n: int,
-    policy: ExamplePolicy | None = None,
+    too_near: float = TOO_NEAR,
 ) -> list[tuple[Example, ...]]:
     """For each row up to `n` (instruction, calls) of train pairs, the nearest last: next to the
     request it stands where models read it best. Rows are those of TRAINING_SET; `embed` returns
     unit vectors. Rows of `train_rows` that are of no train split are passed over."""
-    policy = policy or ExamplePolicy()
     known = [_Known(row) for row in train_rows if row["split"] == "train"]
     if n < 1 or not known or not rows:
         return [() for _ in rows]
@@ -62,7 +51,7 @@ def select_similar_examples(
         part = rows[start : start + _BLOCK]
         scores = embed([row["instruction"] for row in part]) @ ours.T
         for row, near in zip(part, scores, strict=True):
-            chosen = list(_choose_examples(_Known(row), known, near, n, policy))
+            chosen = list(_choose_examples(_Known(row), known, near, n, too_near))
             out.append(tuple((one.instruction, one.calls) for one in reversed(chosen)))
     return out
 
@@ -81,20 +70,16 @@ class _Known:
 
 
 def _choose_examples(
-    row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, policy: ExamplePolicy
+    row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, too_near: float
 ) -> Iterator[_Known]:
     """The nearest that may be shown, the nearest first; no text twice."""
     said, of_tool = {row.said}, {}
     for place in np.argsort(-near, kind="stable"):
         one = known[place]
         tool = (one.server_id, one.tool)
-        if (
-            float(near[place]) >= policy.too_near
-            or one.said in said
-            or not _is_example_allowed(row, one)
-        ):
+        if float(near[place]) >= too_near or one.said in said or not _is_example_allowed(row, one):
             continue
-        if of_tool.get(tool, 0) >= policy.per_tool:
+        if of_tool.get(tool, 0) >= _PER_TOOL:
             continue
         said.add(one.said)
         of_tool[tool] = of_tool.get(tool, 0) + 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.predictors.examples import ExamplePolicy, select_similar_examples
+from training.evaluation.predictors.examples import select_similar_examples
 
 
 def row(
@@ -30,9 +30,7 @@ NEAR = "read the old file of the harbour"
 
 
 def ids(of: dict[str, Any], train: list[dict[str, Any]] = TRAIN, n: int = 3) -> list[str]:
-    (found,) = select_similar_examples(
-        [of], train, WordEmbedder().embed, n, ExamplePolicy(too_near=0.999)
-    )
+    (found,) = select_similar_examples([of], train, WordEmbedder().embed, n, 0.999)
     names = {one["instruction"]: one["pair_id"] for one in reversed(train)}
     return [names[instruction] for instruction, _ in found]
 
@@ -59,12 +57,8 @@ def test_the_own_pair_and_its_words_are_never_shown() -> None:
 
 def test_a_near_duplicate_is_not_shown() -> None:
     asked = row("q", "the small small file of the harbour read", "seen_tool")
-    (far,) = select_similar_examples(
-        [asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.9)
-    )
-    (near,) = select_similar_examples(
-        [asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.99)
-    )
+    (far,) = select_similar_examples([asked], TRAIN, WordEmbedder().embed, 3, 0.9)
+    (near,) = select_similar_examples([asked], TRAIN, WordEmbedder().embed, 3, 0.99)
     assert len(near) == len(far) + 1
 
 

@@ -30,7 +30,7 @@ from orchestration.cli.data import (
     review,
     scan,
 )
-from orchestration.cli.data.crawl import change_demo, open_replicas
+from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import (
     active,
@@ -159,13 +159,10 @@ def run(
     scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
 ) -> None:
     """Everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
-    from assets.marketplaces.installed import list_installed
     from orchestration.runs.fork_server import warm_up
     from warehouse.home import check_home
 
-    unknown = sorted(set(marketplace or ()) - set(list_installed()))
-    if unknown:
-        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)
+    require_marketplaces(marketplace or ())
     chosen = change_demo(load_settings(), day, scale)
     check_home(chosen.home_path())
     warm_up()

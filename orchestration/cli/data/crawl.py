@@ -1,6 +1,7 @@
 """Commands about one marketplace: `crawl`, `parse` and the demo's replicas."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def crawl(
     from orchestration.factories import make_crawl_policy, open_warehouse
 
     chosen = load_settings()
-    _require_known(marketplace)
+    require_marketplaces([marketplace])
     caps = {"page_cap": page_cap, "detail_cap": detail_cap}
     policy = replace(
         make_crawl_policy(chosen, marketplace, at=base_url),
@@ -83,7 +84,7 @@ def parse(
     from assets.marketplaces.crawl.adhoc import parse_file
     from assets.marketplaces.policy import CrawlError
 
-    _require_known(marketplace)
+    require_marketplaces([marketplace])
     try:
         print_json(parse_file(marketplace, file))
     except CrawlError as error:
@@ -165,11 +166,13 @@ def open_replicas_for(chosen: Settings, base_url: str | None, marketplace: str) 
     return open_replicas(chosen)
 
 
-def _require_known(marketplace: str) -> None:
+def require_marketplaces(names: Iterable[str]) -> None:
+    """Ends the command on the first name that no adapter has."""
     from assets.marketplaces.installed import list_installed
 
-    if marketplace not in list_installed():
-        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(list_installed())}", 2)
+    unknown = sorted(set(names) - set(list_installed()))
+    if unknown:
+        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)
 
 
 def _print_table(told: dict[str, Any]) -> None:

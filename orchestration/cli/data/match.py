@@ -85,16 +85,16 @@ def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
         for one in told.calls:
             where = "called too much" if one.expected is None else f"expected {one.expected}"
             by = "nobody" if one.called is None else f"call {one.called}"
-            print_line(f"{_escape_line(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
+            print_line(f"{one.name[:80]} ({where}, by {by}): {one.error_kind or 'match'}")
             _print_parameters(one.per_parameter, "  ")
     word = "match" if told.match else f"no match: {told.error_kind}"
     print_line(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
 
 
 def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
-    width = min(40, max((len(_escape_line(name)) for name in verdicts), default=0))
+    width = min(40, max(map(len, verdicts), default=0))
     for name, verdict in verdicts.items():
-        print_line(f"{indent}{_escape_line(name):<{width}}  {verdict}")
+        print_line(f"{indent}{name[:80]:<{width}}  {verdict}")
 
 
 def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -> None:
@@ -104,12 +104,6 @@ def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -
         if as_json:
             print_json(row)
         else:
-            print_line(f"{_escape_line(row['id'])}  {row['error_kind'] or 'match'}")
+            print_line(f"{row['id'][:80]}  {row['error_kind'] or 'match'}")
     matching = sum(row["match"] for row in rows)
     print_line(f"{matching} of {len(rows)} rows match", err=True)
-
-
-def _escape_line(text: str) -> str:
-    """Untrusted text on one line of a terminal, without its control signs."""
-    plain = "".join(c if c.isprintable() else "?" for c in text[:80])
-    return plain.encode("utf-8", "replace").decode()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from orchestration.cli.data.crawl import require_marketplaces
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
@@ -31,14 +32,12 @@ def review(
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
     from assets.contracts.quarantine.clear import read_clear
-    from assets.marketplaces.installed import list_installed
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
     from assets.synthesis.review.review import Sampled, open_review, report_review
     from assets.synthesis.review.server import Site, serve_review
     from orchestration.factories import open_made_warehouse
 
-    if marketplace is not None and marketplace not in list_installed():
-        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(list_installed())}", 2)
+    require_marketplaces([marketplace] if marketplace else ())
     settings = load_settings()
     warehouse = open_made_warehouse(settings)
     tables = warehouse.tables

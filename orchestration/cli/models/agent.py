@@ -2,17 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from orchestration.cli.models.predictors import list_roles, load_caller
-from orchestration.cli.terminal import fail, print_json, report_lines
+from orchestration.cli.models.predictors import choose_role, load_caller
+from orchestration.cli.terminal import print_json, report_lines
 from orchestration.settings.load import load_settings
-from orchestration.settings.model import Settings
-
-if TYPE_CHECKING:
-    from warehouse.llm.roles import Role
 
 app = typer.Typer(add_completion=False)
 
@@ -22,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object (the defau
 @app.command("agent-eval")
 def agent_eval(
     small: Annotated[str, typer.Option(help="baseline, or a caller: its name or folder")],
-    role: Annotated[str, typer.Option(help="whose model goes on, as in `roles.<name>`")] = "actor",
+    role: Annotated[str, typer.Option(help="whose model goes on, or a model's name")] = "actor",
     limit: Annotated[int, typer.Option(min=1, help="tasks")] = 30,
     tools: Annotated[int, typer.Option(min=1, max=128, help="offered in a task")] = 10,
     turns: Annotated[int, typer.Option(min=1, help="of the larger model in a task")] = 6,
@@ -37,13 +33,12 @@ def agent_eval(
     from training.evaluation.agent.run import AgentPlan, evaluate_agents
 
     settings = load_settings()
-    who = _choose_larger(settings, role)
     plan = AgentPlan(limit, tools, tuple(split) if split else None, Limits(turns=turns))
     work = evaluate_agents(
         open_warehouse(settings),
         make_deploy_policy(settings),
         load_caller(settings, small),
-        who,
+        choose_role(settings, role),
         plan,
         report_lines(),
     )
@@ -76,19 +71,3 @@ def contamination(
         for told in found.flagged:
             print_json(told)
     print_json(found.summary)
-
-
-def _choose_larger(settings: Settings, name: str) -> "Role":
-    """The role's model; ends the command where it has none, for rules do not converse."""
-    from warehouse.llm.roles import OFFLINE
-
-    roles = list_roles(settings)
-    if name not in roles:
-        fail(f"unknown role {name!r}; known: {', '.join(sorted(roles))}", 2)
-    if roles[name].model == OFFLINE:
-        fail(
-            f"role {name!r}: no larger model is configured (model 'offline'), so nothing was"
-            f" measured; set roles.{name}.model and roles.{name}.base_url in toolmill.toml",
-            1,
-        )
-    return roles[name]

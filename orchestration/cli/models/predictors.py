@@ -83,16 +83,16 @@ def choose_role(settings: Settings, name: str) -> "Role":
     if name in roles:
         if roles[name].model == OFFLINE:
             fail(
-                f"role {name!r} has model 'offline', which calls no tools; set roles.{name}.model"
-                f" and roles.{name}.base_url in toolmill.toml, or name a model: endpoint:MODEL",
+                f"role {name!r} has no model (model 'offline'), and rules call no tools; set"
+                f" roles.{name}.model and roles.{name}.base_url in toolmill.toml, or name a model",
                 1,
             )
         return roles[name]
     key = settings.openai_api_key
     if not settings.openai_base_url and key is None:
         fail(
-            f"--model endpoint:{name[:60]}: no endpoint is set; set OPENAI_BASE_URL (and"
-            f" OPENAI_API_KEY), or name a role: {', '.join(sorted(roles))}",
+            f"{name[:60]!r} is no role (known: {', '.join(sorted(roles))}), and no endpoint is set"
+            " that could have such a model; set OPENAI_BASE_URL (and OPENAI_API_KEY)",
             2,
         )
     return Role(

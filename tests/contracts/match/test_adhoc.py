@@ -104,8 +104,8 @@ def test_without_json_a_table_is_printed(files: Files):
         "t (expected 0, by call 0): match",
         "  a     match",
         "  note  match",
-        "?[31m (called too much, by call 1): too_many_calls",
-        "  ?  extra",
+        "\\u{1b}[31m (called too much, by call 1): too_many_calls",
+        "  \\u{a}  extra",
         "no match: too_many_calls (names F1 0.80, values F1 0.80)",
     ]
 

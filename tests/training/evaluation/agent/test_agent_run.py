@@ -196,8 +196,8 @@ def test_the_command_says_that_no_larger_model_is_configured(
     asked = ["agent-eval", "--small", "baseline"]
     told = CliRunner().invoke(app, [*asked, "--role", "actor"])
     assert told.exit_code == 1
-    assert "no larger model is configured" in told.output
+    assert "role 'actor' has no model" in told.output
     assert "roles.actor.model" in told.output
     unknown = CliRunner().invoke(app, [*asked, "--role", "nobody"])
     assert unknown.exit_code == 2
-    assert "known: " in unknown.output
+    assert "'nobody' is no role (known: " in unknown.output

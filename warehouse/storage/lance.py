@@ -139,7 +139,9 @@ class LanceStore:
     def _read(self, part: str, keys: set[str], *columns: str) -> Iterator[list[Any]]:
         """These columns of the rows with the keys, a slice of the keys at a time."""
         opened, ordered = self._open(part), sorted(keys)
-        for start in range(0, len(ordered) if opened is not None else 0, _SLICE):
+        if opened is None:
+            return
+        for start in range(0, len(ordered), _SLICE):
             named = ", ".join(map(_quote_text, ordered[start : start + _SLICE]))
             hits = opened.search().where(f"key IN ({named})").select([*columns]).to_arrow()
             yield [hits[column] for column in columns]

@@ -19,8 +19,8 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
         shutil.copy(find_base_path() / name, folder / name)
     modules = [
-        {"type": f"sentence_transformers.models.{kind}"}
-        for kind in ("Transformer", "Pooling", "Normalize")
+        {"type": f"sentence_transformers.models.{kind}", "path": f"{at}_{kind}" if at else ""}
+        for at, kind in enumerate(("Transformer", "Pooling", "Normalize"))
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()

@@ -32,11 +32,26 @@ def make_qwen3(folder: Path) -> Path:
     return _save(folder, Qwen3Model(config), "lasttoken", prompts, padding_side="left")
 
 
-def make_bert(folder: Path, prompts: dict[str, str] | None = None) -> Path:
+def make_bert(folder: Path, prompts: dict[str, str] | None = None, pooling: str = "mean") -> Path:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(**_narrow())
-    return _save(folder, BertModel(config), "mean", prompts)
+    return _save(folder, BertModel(config), pooling, prompts)
+
+
+def add_dense(model: Path, activation: str = "torch.nn.modules.activation.Tanh") -> Path:
+    """Puts a Dense layer of 32 to 12 numbers before the norm; returns its folder."""
+    import torch
+    from safetensors.torch import save_file
+
+    modules = json.loads((model / "modules.json").read_text())
+    made = {"idx": 2, "name": "2", "path": "dense", "type": "sentence_transformers.models.Dense"}
+    write(model / "modules.json", [*modules[:2], made, {**modules[2], "idx": 3, "name": "3"}])
+    write(model / "dense" / "config.json", {"in_features": 32, "out_features": 12, "bias": True,
+                                            "activation_function": activation})  # fmt: skip
+    weights = {"linear.weight": torch.randn(12, 32), "linear.bias": torch.randn(12)}
+    save_file(weights, str(model / "dense" / "model.safetensors"))
+    return model / "dense"
 
 
 def _narrow() -> dict[str, int]:

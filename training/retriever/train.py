@@ -10,7 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import DEFAULT, digest_base, name_base
+from assets.vectors.encoders.bases import (
+    DEFAULT,
+    digest_base,
+    name_base,
+    require_plain_mean,
+)
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.encoders.weights import BadAdapter
@@ -35,7 +40,9 @@ def resolve_retriever_base(setting: str) -> str:
     Raises TrainingFailed where the encoder cannot be made of it.
     """
     try:
-        return name_base(setting)
+        named = name_base(setting)
+        require_plain_mean(named)
+        return named
     except BadEmbedder as error:
         raise TrainingFailed(f"retriever: {error}") from error
 

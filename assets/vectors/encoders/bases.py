@@ -1,25 +1,51 @@
 """Other bases than MiniLM: folders or pinned hub ids of sentence encoders that `graph.py` can make.
 
-The graph is BERT's: learnt absolute positions, exact GELU, the mean of all tokens, unit norm. A
-model that pools its first token, or turns its vectors in a last layer, would be served as another
-model than it is, without a word: so it is refused.
+The graph is BERT's: learnt absolute positions, exact GELU; then what modules.json names: one
+pooling, Dense layers, unit norm. A model that is anything else would be served as another model
+than it is, without a word: so it is refused.
 """
 
-import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.hub import NotFetched, UnpinnedModel, fetch_model
+from assets.vectors.encoders.layout.head import Head, read_head, require_order
+from assets.vectors.encoders.layout.modules import (
+    list_modules,
+    read_model_json,
+    read_model_prompts,
+)
+from assets.vectors.encoders.prompts import Prompts
 from assets.vectors.encoders.weights import BASE, find_base_path
 from warehouse.storage.digest import sha256
 
 DEFAULT = ("minilm", BASE)
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
-_MODULES = ("Transformer", "Pooling", "Normalize")
-_NEEDED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+_FILES = ("*.json", "*.txt", WEIGHTS, f"*/{WEIGHTS}")
+_NEEDED = {
+    "model_type": ("bert", None),
+    "hidden_act": ("gelu", None),
+    "position_embedding_type": ("absolute", "absolute"),
+    "is_decoder": (False, False),
+}
+_SIZES = (
+    *("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"),
+    *("vocab_size", "max_position_embeddings", "type_vocab_size"),
+)
 _HINT = "expected a BERT with mean pooling, such as all-MiniLM-L12-v2, or minilm for the default"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A checked base: the folder of its transformer, what stands behind it, its prompts."""
+
+    folder: Path
+    head: Head = field(default_factory=Head)
+    prompts: Prompts = field(default_factory=Prompts)
 
 
 def name_base(base: str) -> str:
@@ -39,63 +65,122 @@ def name_base(base: str) -> str:
     return f"{where}@{found}"
 
 
-def find_base_folder(base: str) -> Path:
-    """The folder of a base, its architecture checked. Raises BadEmbedder."""
+def find_base(base: str) -> Base:
+    """A base, checked against what can be served. Raises BadEmbedder."""
     where = BASE if base.strip() in ("", *DEFAULT) else _split_reference(base)[0]
     if where == BASE:
-        return find_base_path()
+        return Base(find_base_path())
     try:
-        folder = fetch_model(where, ("*.json", "*.txt", WEIGHTS))
+        folder = fetch_model(where, _FILES)
     except (UnpinnedModel, NotFetched) as error:
         raise BadEmbedder(f"base {error}; {_HINT}") from error
-    check_base(folder)
-    return folder
+    try:
+        return _check_base(folder)
+    except BadEmbedder as error:
+        raise BadEmbedder(f"base {where}: {error}; {_HINT}") from error
+
+
+def find_base_folder(base: str) -> Path:
+    """The folder of a base's transformer. Raises BadEmbedder."""
+    return find_base(base).folder
+
+
+def require_plain_mean(base: str) -> None:
+    """Raises BadEmbedder for a base that a training, which pools by the mean, would change."""
+    head = find_base(base).head
+    if head.digest:
+        layers = f" and has {len(head.layers)} Dense layers" if head.layers else ""
+        raise BadEmbedder(
+            f"base {base}: pools by {head.pooling}{layers}, and is not trained; {_HINT}"
+        )
 
 
 def digest_base(base: str) -> str:
     """SHA-256 over the files that make an encoder of it."""
-    folder = find_base_folder(base)
+    found = find_base(base)
+    folder = found.folder
     stamps = tuple((folder / name).stat().st_mtime_ns for name in (CONFIG, TOKENIZER, WEIGHTS))
-    return _digest_folder(folder, stamps)
+    return _digest_folder(folder, found.head.digest, stamps)
 
 
 @lru_cache(maxsize=8)
-def _digest_folder(folder: Path, _: tuple[int, ...]) -> str:
+def _digest_folder(folder: Path, head: str, _: tuple[int, ...]) -> str:
     each = [sha256((folder / name).read_bytes()) for name in (CONFIG, TOKENIZER, WEIGHTS)]
-    return sha256("".join(each).encode())
+    return sha256("".join([*each, head]).encode())
 
 
-def check_base(folder: Path) -> dict[str, Any]:
-    """The configuration of an encoder that the graph is right for. Raises BadEmbedder."""
+def _check_base(model: Path) -> Base:
+    """The base in a model's folder. Raises BadEmbedder for one that the graph is not right for."""
+    modules = list_modules(model)
+    require_order(modules)
+    folder = modules[0].folder
     lost = [name for name in (CONFIG, TOKENIZER, WEIGHTS) if not (folder / name).is_file()]
     if lost:
-        raise BadEmbedder(f"base {folder}: has no {', '.join(lost)}; {_HINT}")
-    config = _read_json(folder / CONFIG)
-    for name, needed in _NEEDED.items():
-        found = config.get(name, "absolute" if name == "position_embedding_type" else None)
-        if found != needed:
-            raise BadEmbedder(f"base {folder}: {name} is {found!r}, not {needed!r}; {_HINT}")
-    modules = folder / "modules.json"
-    kinds = [str(one.get("type")).rpartition(".")[2] for one in _read_json(modules)]
-    strange = [kind for kind in kinds if kind not in _MODULES]
-    if strange:
-        raise BadEmbedder(f"base {folder}: ends in a {strange[0]} layer; {_HINT}")
-    for path in sorted(folder.glob("*_Pooling/config.json")):
-        pooling = _read_json(path)
-        others = [k for k, v in pooling.items() if k.startswith("pooling_mode_") and v is True]
-        if others != ["pooling_mode_mean_tokens"] and pooling.get("pooling_mode") != "mean":
-            raise BadEmbedder(f"base {folder}: pools by {others or 'nothing'}; {_HINT}")
+        raise BadEmbedder(f"{folder}: has no {', '.join(lost)}")
+    config = _check_config(folder / CONFIG)
+    head = read_head(modules, config["hidden_size"])
+    _check_weights(folder / WEIGHTS, config)
+    prompts = read_model_prompts(model)
+    if prompts.given and not head.reads_prompt:
+        raise BadEmbedder("its prompts are left out of the pooling (include_prompt)")
+    return Base(folder, head, prompts)
+
+
+def _check_config(path: Path) -> dict[str, Any]:
+    config = read_model_json(path)
+    if not isinstance(config, dict):
+        raise BadEmbedder(f"{path}: no object")
+    for name, (needed, usual) in _NEEDED.items():
+        if (found := config.get(name, usual)) != needed:
+            raise BadEmbedder(f"{name} is {found!r:.60}, not {needed!r}")
+    for name in _SIZES:
+        if not isinstance(config.get(name), int) or not 0 < config[name] < 2**31:
+            raise BadEmbedder(f"{path}: {name} is {str(config.get(name))[:60]!r}, no size")
+    if config["hidden_size"] % config["num_attention_heads"]:
+        raise BadEmbedder(f"{path}: hidden_size is no multiple of num_attention_heads")
+    near_zero = config.get("layer_norm_eps")
+    if not isinstance(near_zero, float) or not 0 < near_zero < 1:
+        raise BadEmbedder(f"{path}: layer_norm_eps is {str(near_zero)[:60]!r}, no small number")
     return config
+
+
+def _check_weights(file: Path, config: Mapping[str, Any]) -> None:
+    """Raises BadEmbedder for the first matrix that is missing or has another shape."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(str(file), "np") as held:
+            shapes = {n.removeprefix("bert."): held.get_slice(n).get_shape() for n in held.keys()}  # noqa: SIM118
+    except Exception as error:  # of safetensors, of no common kind
+        raise BadEmbedder(f"{file}: not readable as safetensors ({str(error)[:120]})") from error
+    for name, shape in _iterate_shapes(config):
+        if shapes.get(name) != shape:
+            raise BadEmbedder(f"{file}: {name} is {shapes.get(name, 'missing')}, expected {shape}")
+
+
+def _iterate_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
+    """Name and shape of each matrix of a BERT, as its configuration has it."""
+    dim, inner = config["hidden_size"], config["intermediate_size"]
+    norm = (("LayerNorm.weight", [dim]), ("LayerNorm.bias", [dim]))
+    for kind, count in (("word", "vocab_size"), ("position", "max_position_embeddings"),
+                        ("token_type", "type_vocab_size")):  # fmt: skip
+        yield f"embeddings.{kind}_embeddings.weight", [config[count], dim]
+    yield from ((f"embeddings.{end}", shape) for end, shape in norm)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"encoder.layer.{layer}"
+        for name, out, into in (
+            *((f"attention.self.{which}", dim, dim) for which in ("query", "key", "value")),
+            ("attention.output.dense", dim, dim),
+            ("intermediate.dense", inner, dim),
+            ("output.dense", dim, inner),
+        ):
+            yield f"{at}.{name}.weight", [out, into]
+            yield f"{at}.{name}.bias", [out]
+        for place in ("attention.output", "output"):
+            yield from ((f"{at}.{place}.{end}", shape) for end, shape in norm)
 
 
 def _split_reference(base: str) -> tuple[str, str, str]:
     head, at, tail = base.rpartition("@")
     known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
     return (head, at, tail) if known else (base, "", "")
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadEmbedder(f"{path}: not readable as JSON ({error}); {_HINT}") from error

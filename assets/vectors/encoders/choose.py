@@ -28,7 +28,8 @@ def open_embedder(
 ) -> Embedder:
     """The embedder that `spec` names (SPECS), its texts read after `prompts`.
 
-    `onnx`: a BERT with mean pooling other than MiniLM, run without torch (`bases.py`). The last
+    `onnx`: another BERT than MiniLM, run without torch (`bases.py`), after its own prompts where
+    none are given. The last
     three are of `openai:`. Without `base_url` the one in the spec counts, then OPENAI_BASE_URL,
     then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other host. Raises
     BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
@@ -49,9 +50,11 @@ def open_embedder(
 
         made = MiniLM(threads=threads, precision=name or FP32)
     elif kind == "onnx" and name:
+        from assets.vectors.encoders.bases import find_base
         from assets.vectors.encoders.minilm import MiniLM
 
         made = MiniLM(threads=threads, base=name)
+        prompts = prompts.fill(find_base(name).prompts)
     elif kind == "openai" and name:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 

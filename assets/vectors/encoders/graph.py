@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.vectors.encoders.layout.head import FIRST, MEAN, Head
 from assets.vectors.encoders.weights import Weights
 
 IDS, MASK, VECTORS = "ids", "mask", "vectors"
@@ -21,8 +22,11 @@ _OPSET, _IR = 20, 10  # Gelu and LayerNormalization; ONNX Runtime 1.18 and later
 _FAR = np.float32(1e9)  # taken off the score of a padded place: its weight is 0.0 after the softmax
 
 
-def build_onnx_graph(weights: Weights) -> bytes:
-    """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`."""
+def build_onnx_graph(weights: Weights, head: Head | None = None) -> bytes:
+    """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`. head: how
+    tokens are pooled; by default their mean. The last token is the last place: no text is padded.
+    """
+    head = head or Head()
     graph = _Graph()
     mask = graph.add_operation("Cast", MASK, to=1)
     hidden = _add_embeddings(graph, weights)
@@ -34,14 +38,17 @@ def build_onnx_graph(weights: Weights) -> bytes:
     unseen = graph.add_operation("Unsqueeze", unseen, graph.add_constant(np.array([1, 2])))
     for layer in range(weights.config["num_hidden_layers"]):
         hidden = _add_layer(graph, weights, hidden, unseen, f"encoder.layer.{layer}")
-    seen = graph.add_operation(
-        "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
-    )
-    # The mean's divisor would be taken out again by the norm.
-    total = graph.add_operation("ReduceSum", seen, graph.add_constant(np.array([1])), keepdims=0)
-    norm = graph.add_operation("ReduceL2", total, graph.add_constant(np.array([1])), keepdims=1)
-    graph.add_operation("Div", total, norm, name=VECTORS)
-    return graph.serialise(weights.config["hidden_size"])
+    made = _add_pooling(graph, head, hidden, mask)
+    dim = weights.config["hidden_size"]
+    for layer in head.layers:
+        made = graph.add_operation("MatMul", made, graph.add_constant(layer.weight.T))
+        if layer.bias is not None:
+            made = graph.add_operation("Add", made, graph.add_constant(layer.bias))
+        made = graph.add_operation(layer.activation, made) if layer.activation else made
+        dim = len(layer.weight)
+    norm = graph.add_operation("ReduceL2", made, graph.add_constant(np.array([1])), keepdims=1)
+    graph.add_operation("Div", made, norm, name=VECTORS)
+    return graph.serialise(dim)
 
 
 def quantise_graph(model: bytes) -> bytes:
@@ -114,6 +121,23 @@ class _Graph:
         # Says that the model needs no preparation before it is quantised, which else warns.
         helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
         return model.SerializeToString()
+
+
+def _add_pooling(graph: _Graph, head: Head, hidden: str, mask: str) -> str:
+    """One vector of each text's tokens."""
+    if head.pooling != MEAN:
+        place = 0 if head.pooling == FIRST else -1
+        return graph.add_operation("Gather", hidden, graph.add_constant(np.array(place)), axis=1)
+    seen = graph.add_operation(
+        "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
+    )
+    first = graph.add_constant(np.array([1]))
+    total = graph.add_operation("ReduceSum", seen, first, keepdims=0)
+    if not head.layers:
+        return total  # the mean's divisor would be taken out again by the norm
+    return graph.add_operation(
+        "Div", total, graph.add_operation("ReduceSum", mask, first, keepdims=1)
+    )
 
 
 def _add_embeddings(graph: _Graph, weights: Weights) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assets.vectors.encoders.bases import find_base_folder, name_base
+from assets.vectors.encoders.bases import find_base, find_base_folder, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
 from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
@@ -15,7 +15,7 @@ class MiniLM(OnnxEncoder):
     A text longer than `max_tokens` word pieces is cut there. `precision` "int8" takes half the time
     and a quarter of the space, and loses: it keeps 8.7 of the ten tools nearest to a request, and
     Recall@1 differed by -0.003 [-0.013, 0.007] on 1,219 requests. So it is another encoder, with
-    an id of its own, and not the default. `base`: another BERT with mean pooling (`bases.py`).
+    an id of its own, and not the default. `base`: another BERT (`bases.py`).
     Raises BadAdapter, BadEmbedder.
     """
 
@@ -61,12 +61,13 @@ def _build_session(
             f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
             f" on {base}; take that base, or train it again"
         )
-    weights = read_weights(adapter, find_base_folder(base))
+    found = find_base(base)
+    weights = read_weights(adapter, found.folder)
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:
         raise BadEmbedder(f"max_tokens {max_tokens}: {base} takes 3 to {most}")
     name = f"{base.rpartition('/')[2]}/{max_tokens}"  # a folder's place is not its identity
     if weights.adapter:
         name += f"+{weights.adapter[:16]}"
-    model = build_onnx_graph(weights)
+    model = build_onnx_graph(weights, found.head)
     return (f"{name}/{INT8}", quantise_graph(model)) if precision == INT8 else (name, model)

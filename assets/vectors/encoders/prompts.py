@@ -43,6 +43,11 @@ class Prompts:
     def given(self) -> bool:
         return self.query is not None or self.document is not None
 
+    def fill(self, own: "Prompts") -> "Prompts":
+        """These, and where one is not given that of the model."""
+        query = own.query if self.query is None else self.query
+        return Prompts(query, own.document if self.document is None else self.document)
+
     def mark(self) -> str:
         """What names them in an embedder's id, with another text another one; empty without any."""
         body = json.dumps([self.query, self.document]).encode()

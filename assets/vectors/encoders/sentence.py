@@ -5,7 +5,6 @@ model's own files to say: nothing of it is guessed.
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -25,12 +24,18 @@ from assets.vectors.encoders.hub import (
     fetch_model,
     find_trusted_model,
 )
+from assets.vectors.encoders.layout.modules import (
+    list_modules,
+    read_model_prompts,
+    require_safetensors,
+)
 from assets.vectors.encoders.prompts import Prompts, read_prompts
 from warehouse.sanitize.escape import drop_surrogates
 
 _CHUNK = 512  # texts between two reports of progress
 _CUT = 50_000  # characters: no model reads more, and a tokenizer's time grows with them
 _FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+_UNUSED = "pooler."  # of BERT's own: vectors come of the last layer's tokens
 _HINT = "expected a folder, or a hub id at a commit (name@commit), of a sentence-transformers model"
 
 
@@ -45,7 +50,7 @@ class SentenceEncoder:
     def __init__(
         self, model: str, *, threads: int | None = None, prompts: Prompts | None = None
     ) -> None:
-        folder = _find_folder(model)
+        folder, own = _find_model(model)
         try:
             import torch
             from sentence_transformers import SentenceTransformer
@@ -57,21 +62,24 @@ class SentenceEncoder:
         if threads:
             torch.set_num_threads(threads)
         try:
-            self._model = SentenceTransformer(
-                str(folder),
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs={"use_safetensors": True},
-            )
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)  # a pooler that no file holds is random, and in the id
+                self._model = SentenceTransformer(
+                    str(folder),
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    model_kwargs={"use_safetensors": True},
+                )
         except Exception as error:  # of torch, transformers, safetensors and the hub, all unlike
             said = " ".join(str(error).split())[:200]
             raise BadEmbedder(
                 f"sentence-transformers:{model}: cannot be opened ({type(error).__name__}: {said});"
                 f" {_HINT}"
             ) from error
+        _require_weights(model, folder, self._model)
         self._prompts = prompts or Prompts()
-        given = {name: text for name, text in self._prompts.as_dict().items() if text is not None}
-        self._model.prompts.update(given)
+        filled = self._prompts.fill(own).as_dict()
+        self._model.prompts.update({name: text or "" for name, text in filled.items()})
         local = Path(model).expanduser().is_dir()
         self.source = str(folder.resolve()) if local else model
         self.dim = int(self._model.get_embedding_dimension() or 0)
@@ -131,25 +139,55 @@ def reopen_sentence(card: dict[str, Any], threads: int | None) -> SentenceEncode
     return SentenceEncoder(own, threads=threads, prompts=read_prompts(card))
 
 
-def _find_folder(model: str) -> Path:
-    """Where the model's files are. Raises BadEmbedder for one that does not say how it pools."""
+def _find_model(model: str) -> tuple[Path, Prompts]:
+    """Where the model's files are, and its prompts. Raises BadEmbedder for one that does not say
+    how it pools, or whose weights are pickles."""
     try:
         folder = fetch_model(model, _FILES)
+        require_safetensors(folder, list_modules(folder))
+        return folder, read_model_prompts(folder)
     except (UnpinnedModel, NotFetched) as error:
         raise BadEmbedder(f"sentence-transformers:{error}; {_HINT}") from error
-    modules = folder / "modules.json"
-    try:
-        listed = json.loads(modules.read_bytes())
-    except FileNotFoundError:
-        raise BadEmbedder(
-            f"sentence-transformers:{model}: has no modules.json, which says how tokens become one"
-            f" vector: guessing that would make another model of it; {_HINT}"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadEmbedder(f"{modules}: not readable as JSON ({error}); {_HINT}") from error
-    if not isinstance(listed, list) or not listed:
-        raise BadEmbedder(f"{modules}: no list of modules; {_HINT}")
-    return folder
+    except BadEmbedder as error:
+        raise BadEmbedder(f"sentence-transformers:{model}: {error}; {_HINT}") from error
+
+
+def _require_weights(model: str, folder: Path, modules: Any) -> None:
+    """Raises BadEmbedder where a transformer's file lacks weights that vectors need: the library
+    leaves them random."""
+    for listed, module in zip(list_modules(folder), modules, strict=False):
+        inner = getattr(module, "auto_model", None)
+        if inner is None or _hold_all_weights(listed.folder, inner):
+            continue
+        _, told = type(inner).from_pretrained(
+            str(listed.folder),
+            config=inner.config,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        lost = sorted(name for name in told["missing_keys"] if not name.startswith(_UNUSED))
+        if lost:
+            raise BadEmbedder(
+                f"sentence-transformers:{model}: its weights have no {', '.join(lost[:3])}"
+                f" ({len(lost)} missing), which would be random; {_HINT}"
+            )
+
+
+def _hold_all_weights(folder: Path, inner: Any) -> bool:
+    """Whether the files hold each weight under its own name: then nothing is read twice."""
+    from safetensors import safe_open
+
+    held: set[str] = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(str(file), "pt") as tensors:
+            held |= set(tensors.keys())
+    before = f"{inner.base_model_prefix}."
+    return all(
+        name in held or f"{before}{name}" in held or name.startswith(_UNUSED)
+        for name in inner.state_dict()
+    )
 
 
 def _digest_model(model: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.layout.head import read_tensors
 from warehouse.storage.digest import sha256
 
 BASE = "minilm-l6-v2"
@@ -109,12 +110,10 @@ def read_adapter_base(adapter: Path) -> str | None:
 
 def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:
     """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
-    into them. Raises BadAdapter."""
-    from safetensors.numpy import load_file
-
+    into them. Raises BadAdapter, BadEmbedder."""
     folder = base or find_base_path()
     config = json.loads((folder / "config.json").read_text())
-    found = load_file(str(folder / "model.safetensors"))
+    found = read_tensors(folder / "model.safetensors")
     matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
     return Weights(matrices, config, _merge_adapter(matrices, adapter) if adapter else None)
 

@@ -286,9 +286,12 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
         with pytest.raises(TrainingFailed, match=f"{told}.*expected a BERT with mean pooling"):
             resolve_retriever_base(str(folder))
         path.write_text(before)
-    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
-    with pytest.raises(TrainingFailed, match="ends in a Dense layer"):
+    modules, before = folder / "modules.json", (folder / "modules.json").read_text()
+    odd = [*json.loads(before), {"type": "sentence_transformers.models.LSTM", "path": "3"}]
+    modules.write_text(json.dumps(odd))
+    with pytest.raises(TrainingFailed, match=r"its modules are .*LSTM, expected Transformer"):
         resolve_retriever_base(str(folder))
+    modules.write_text(before)
     (folder / "model.safetensors").unlink()
     with pytest.raises(TrainingFailed, match=r"has no model\.safetensors"):
         resolve_retriever_base(str(folder))

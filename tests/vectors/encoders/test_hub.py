@@ -49,7 +49,7 @@ def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path: 
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(BadEmbedder, match=r"has no config\.json"):
+    with pytest.raises(BadEmbedder, match=r"has no modules\.json"):
         name_base(f"owner/bert@{COMMIT}")
     assert asked == [("owner/bert", COMMIT)]
 

@@ -21,7 +21,15 @@ from assets.vectors.embed import (
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.hub import fetch_model
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
-from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
+from tests.vectors.encoders.test_bases import drop_tensor
+from tests.vectors.small_models import (
+    INSTRUCTION,
+    add_dense,
+    make_bert,
+    make_modern_bert,
+    make_qwen3,
+    write,
+)
 
 TEXTS = ["send an email to the whole team", "the weather", "half \ud800", "a " * 200]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -125,6 +133,36 @@ def test_a_model_that_does_not_say_how_it_pools_is_refused(tmp_path: Path) -> No
     (folder / "modules.json").unlink()
     with pytest.raises(BadEmbedder, match=r"has no modules\.json"):
         open_sentence(folder)
+
+
+def test_a_layer_whose_weights_are_a_pickle_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    dense = add_dense(make_bert(tmp_path / "model"))
+    assert open_sentence(dense.parent).dim == 12
+    (dense / "model.safetensors").rename(dense / "pytorch_model.bin")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was read"))
+    with pytest.raises(BadEmbedder, match=r"dense/pytorch_model\.bin: a pickle.*as safetensors"):
+        open_sentence(dense.parent)
+
+
+@pytest.mark.parametrize(
+    "lost", ["encoder.layer.1.output.dense.weight", "embeddings.word_embeddings.weight"]
+)
+def test_weights_that_a_file_lacks_are_not_made_up(lost: str, tmp_path: Path) -> None:
+    folder = make_bert(tmp_path / "model")
+    drop_tensor(folder / "model.safetensors", lost)
+    with pytest.raises(BadEmbedder, match=rf"weights have no {lost} \(1 missing\)"):
+        open_sentence(folder)
+
+
+def test_a_model_without_the_pooler_that_it_does_not_use_keeps_its_id(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path / "model")
+    for end in ("weight", "bias"):
+        drop_tensor(folder / "model.safetensors", f"pooler.dense.{end}")
+    assert open_sentence(folder).id == open_sentence(folder).id
 
 
 @pytest.mark.parametrize("named", ["intfloat/e5", "intfloat/e5@main", "/no/such/model"])

@@ -1,0 +1,177 @@
+"""Other bases than MiniLM are served as their files say, or refused by name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.vectors.embed import (
+    BadEmbedder,
+    Prompts,
+    embed_queries,
+    open_embedder,
+    open_encoder,
+    save_encoder,
+)
+from tests.vectors.small_models import add_dense, make_bert, write
+
+TEXTS = ["send an email to the whole team", "the weather", "a " * 20]
+
+
+def change(path: Path, **facts: Any) -> None:
+    write(path, {**json.loads(path.read_text()), **facts})
+
+
+def assert_like_torch(folder: Path) -> None:
+    """Vectors without torch are those that sentence-transformers makes, of texts and questions."""
+    ours = open_embedder(f"onnx:{folder}", threads=1)
+    theirs = open_embedder(f"sentence-transformers:{folder}", threads=1)
+    assert ours.dim == theirs.dim
+    assert np.abs(ours.embed(TEXTS) - theirs.embed(TEXTS)).max() < 1e-4
+    assert np.abs(embed_queries(ours, TEXTS) - embed_queries(theirs, TEXTS)).max() < 1e-4
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken"])
+@pytest.mark.parametrize("dense", [None, "activation.Tanh", "linear.Identity", "activation.ReLU"])
+def test_pooling_and_layers_are_those_of_the_model(
+    pooling: str, dense: str | None, tmp_path: Path
+) -> None:
+    folder = make_bert(tmp_path / "model", pooling=pooling)
+    if dense:
+        add_dense(folder, f"torch.nn.modules.{dense}")
+    assert_like_torch(folder)
+
+
+def test_modules_may_lie_anywhere_in_the_model(tmp_path: Path) -> None:
+    folder = make_bert(tmp_path / "model", pooling="cls")
+    (folder / "own" / "bert").mkdir(parents=True)
+    for file in [one for one in folder.iterdir() if one.is_file() and one.name != "modules.json"]:
+        file.rename(folder / "own" / "bert" / file.name)
+    (folder / "1_Pooling").rename(folder / "pool")
+    modules = json.loads((folder / "modules.json").read_text())
+    for module, path in zip(modules, ("own/bert", "pool", "2_Normalize"), strict=True):
+        module["path"] = path
+    write(folder / "modules.json", modules)
+    write(folder / "pool" / "config.json", {"embedding_dimension": 32, "pooling_mode": "cls"})
+    assert_like_torch(folder)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "query", "document"),
+    [({"query": "ask: ", "document": "tool: "}, "ask: ", "tool: "),
+     ({"query": "ask: ", "passage": "tool: "}, "ask: ", "tool: ")],
+)  # fmt: skip
+def test_prompts_of_the_model_stand_before_its_texts(
+    prompts: dict[str, str], query: str, document: str, tmp_path: Path
+) -> None:
+    folder = make_bert(tmp_path / "model", prompts)
+    assert_like_torch(folder)
+    made = open_embedder(f"onnx:{folder}", threads=1)
+    other = open_embedder(f"onnx:{make_bert(tmp_path / 'plain')}", threads=1)
+    assert np.abs(made.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6
+    assert np.abs(embed_queries(made, ["a"]) - other.embed([f"{query}a"])).max() < 1e-6
+    save_encoder(made, tmp_path)
+    again = open_encoder(tmp_path, made.id, threads=1)
+    assert np.abs(embed_queries(again, ["a"]) - embed_queries(made, ["a"])).max() < 1e-6
+    own = open_embedder(f"onnx:{folder}", threads=1, prompts=Prompts(query="find: "))
+    assert np.abs(embed_queries(own, ["a"]) - other.embed(["find: a"])).max() < 1e-6
+    assert np.abs(own.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6
+
+
+def test_another_head_is_another_encoder(tmp_path: Path) -> None:
+    ids = set()
+    for name, pooling in (("a", "mean"), ("b", "cls"), ("c", "lasttoken")):
+        folder = make_bert(tmp_path / name / "model", pooling=pooling)
+        ids.add(open_embedder(f"onnx:{folder}", threads=1).id)
+    dense = add_dense(folder)
+    ids.add(open_embedder(f"onnx:{folder}", threads=1).id)
+    change(dense / "config.json", activation_function="torch.nn.modules.linear.Identity")
+    ids.add(open_embedder(f"onnx:{folder}", threads=1).id)
+    assert len(ids) == 5
+
+
+def drop_tensor(file: Path, name: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(str(file))
+    del held[name]
+    save_file(held, str(file), {"format": "pt"})
+
+
+def add_module(folder: Path, at: int, kind: str) -> None:
+    modules = json.loads((folder / "modules.json").read_text())
+    write(folder / "modules.json", [*modules[:at], {"type": kind, "path": "x"}, *modules[at:]])
+
+
+def turn_around(folder: Path) -> None:
+    modules = json.loads((folder / "modules.json").read_text())
+    write(folder / "modules.json", [modules[1], modules[0], modules[2]])
+
+
+ODD: list[tuple[Callable[[Path], Any], str]] = [
+    (lambda at: change(at / "1_Pooling/config.json", pooling_mode="max"), "pools by max"),
+    (lambda at: change(at / "1_Pooling/config.json", pooling_mode=["cls", "mean"]),
+     "pools by cls and mean"),
+    (lambda at: change(at / "1_Pooling/config.json", pooling_mode_mean_tokens=False),
+     "pools by nothing"),
+    (lambda at: change(at / "1_Pooling/config.json", pooling_mode={"a": 1}), "pools by {'a': 1}"),
+    (lambda at: (at / "1_Pooling/config.json").write_text("[]"), "list, expected an object"),
+    (lambda at: (at / "1_Pooling/config.json").write_text("[" * 99_999), "not readable as JSON"),
+    (lambda at: (at / "1_Pooling/config.json").unlink(), "not readable as JSON"),
+    (turn_around, "modules are Pooling, Transformer, Normalize"),
+    (lambda at: add_module(at, 2, "sentence_transformers.models.Normalize"),
+     "Normalize, Normalize, expected"),
+    (lambda at: add_module(at, 2, "sentence_transformers.models.LayerNorm"), "LayerNorm, Norm"),
+    (lambda at: add_module(at, 2, "own_code.Layer"), "'own_code.Layer' is code of its own"),
+    (lambda at: write(at / "modules.json", [{"type": "sentence_transformers.models.Transformer",
+                                             "path": "../x"}]), "no folder inside"),
+    (lambda at: write(at / "modules.json", [[]]), "a module without its type and path"),
+    (lambda at: change(at / "config.json", is_decoder=True), "is_decoder is True"),
+    (lambda at: change(at / "config.json", num_hidden_layers=3),
+     "encoder.layer.2.attention.self.query.weight is missing"),
+    (lambda at: change(at / "config.json", num_hidden_layers="many"), "no size"),
+    (lambda at: change(at / "config.json", num_attention_heads=5), "no multiple"),
+    (lambda at: change(at / "config.json", layer_norm_eps=None), "layer_norm_eps is 'None'"),
+    (lambda at: change(at / "config.json", intermediate_size=65), r"expected \[65, 32\]"),
+    (lambda at: drop_tensor(at / "model.safetensors", "embeddings.LayerNorm.bias"),
+     "embeddings.LayerNorm.bias is missing"),
+    (lambda at: (at / "model.safetensors").write_bytes(b"\0" * 99), "not readable as safetensors"),
+    (lambda at: write(at / "config_sentence_transformers.json", {"prompts": {"query": 7}}),
+     "expected texts by name"),
+    (lambda at: write(at / "config_sentence_transformers.json", [7]), "expected texts by name"),
+    (lambda at: (change(at / "1_Pooling/config.json", include_prompt=False),
+                 write(at / "config_sentence_transformers.json", {"prompts": {"query": "a"}})),
+     "left out of the pooling"),
+    (lambda at: change(add_dense(at) / "config.json", use_residual=True), "use_residual"),
+    (lambda at: change(add_dense(at) / "config.json", module_input_name="token_embeddings"),
+     "module_input_name"),
+    (lambda at: add_dense(at, "own_code.Activation"), "activation 'own_code.Activation'"),
+    (lambda at: add_dense(at, "torch.nn.modules.activation.Softmax"), "Softmax'"),
+    (lambda at: change(add_dense(at) / "config.json", out_features=13), r"expected \[13, 32\]"),
+    (lambda at: change(add_dense(at) / "config.json", bias=False), "unlike its config"),
+    (lambda at: drop_tensor(add_dense(at) / "model.safetensors", "linear.weight"),
+     "holds nothing as linear.weight"),
+    (lambda at: (add_dense(at) / "model.safetensors").rename(at / "dense/pytorch_model.bin"),
+     "its Dense layer has no model.safetensors"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bert(tmp_path_factory.mktemp("bert") / "model")
+
+
+@pytest.mark.parametrize(("spoil", "why"), ODD, ids=[why for _, why in ODD])
+def test_what_cannot_be_served_is_one_error_that_names_the_model(
+    model: Path, tmp_path: Path, spoil: Callable[[Path], Any], why: str
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "odd-model")
+    spoil(folder)
+    with pytest.raises(BadEmbedder, match=why) as found:
+        open_embedder(f"onnx:{folder}")
+    assert str(folder) in str(found.value)
+    assert "\n" not in str(found.value)

@@ -49,7 +49,8 @@ class AgentLimits:
 @dataclass(frozen=True)
 class AgentCall:
     """One call that the model made. status: planned, or what came of it (`call_tool`'s own);
-    tool_id is None for a name that was never shown. shown: what the model was told."""
+    tool_id is None for a name that was never shown. shown: what the model was told; of a planned
+    call, how it does not fit its contract."""
 
     name: str
     tool_id: str | None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from serving.agent.episode import AgentRun
+from serving.agent.episode import PLANNED, AgentRun
 from serving.discovery.session import Round
 
 
@@ -26,7 +26,11 @@ def write_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"shown  {name}" for name in one["shown"])
     for call in told["calls"]:
         yield f"{call['status']}  {call['tool_id'] or call['name']}  {call['arguments']}"
-    yield f"ended: {told['ended']} after {told['turns']} turns ({told['provider']})"
+        if call["status"] != "ok" and call["shown"]:
+            yield f"  {call['shown'][:300]}"
+    failed = sum(call["status"] not in ("ok", PLANNED) for call in told["calls"])
+    but = f"; {failed} of {len(told['calls'])} calls failed" if failed else ""
+    yield f"ended: {told['ended']} after {told['turns']} turns ({told['provider']}){but}"
     if told["answer"]:
         yield from told["answer"].splitlines()
 

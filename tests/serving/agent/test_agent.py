@@ -57,6 +57,14 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None
     assert made.tool_tokens > made.rounds[0].tokens > 0
 
 
+async def test_a_planned_call_says_how_it_does_not_fit_its_contract(router: Any) -> None:
+    wrong = (TIME[0], '{"city": 7}')
+    made = await run_agent("What time is it?", Script(says(CLOCK), calls(wrong, TIME)), router)
+    first, second = made.calls
+    assert (first.status, second.status, second.shown) == ("planned", "planned", "")
+    assert first.shown.endswith("contract: city: 7 is not one of ['Paris', 'Oslo']")
+
+
 async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router: Any) -> None:
     model = Script(says(CLOCK), says(MAIL), says("No."))
     made = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2))

@@ -72,6 +72,7 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
     (line,) = (own / "outcomes").glob("*.jsonl")
     assert json.loads(line.read_text())["error_kind"] == "no_recipe"
     assert not (tmp_path / "home").exists(), "only an index was named"
+    assert "(offline); 1 of 1 calls failed" in run(*told[:-1])[1]
 
 
 @pytest.mark.parametrize(

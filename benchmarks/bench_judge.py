@@ -11,6 +11,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def _summarise_arm(
     return {
         "seconds": round(seconds, 1),
         "kinds": halves,
-        "agreement": measure_agreement(decided).as_json(),
+        "agreement": asdict(measure_agreement(decided)),
         "undecided": len(labelled) - len(decided),
         "rank_correlation": None if rho is None else round(rho, 3),
         "scored": len(scored),

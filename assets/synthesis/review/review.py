@@ -130,7 +130,7 @@ def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
 
 
 def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
-    return measure_agreement((one["label"] == "good", said) for _, one, said in decided).as_json()
+    return asdict(measure_agreement((one["label"] == "good", said) for _, one, said in decided))
 
 
 def _find_verdict(row: Row, judged: Row | None) -> bool | None:

@@ -17,19 +17,12 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Made:
-    """One call as the conversation holds it."""
-
-    tool: str
-    arguments: Json
-
-
-@dataclass(frozen=True)
 class Conversation:
-    """What a row says. `messages`: (role, text) of all that is spoken; `results`: tool messages."""
+    """What a row says. `messages`: (role, text) of all that is spoken; `made`: (tool, arguments) of
+    each call in them; `results`: tool messages."""
 
     messages: list[tuple[str, str]]
-    made: list[Made]
+    made: list[tuple[str, Json]]
     results: list[str]
     calls: list[Golden]
     offered: list[str]
@@ -43,7 +36,7 @@ class Conversation:
 def read_conversation(row: Row) -> Conversation:
     """Reads a row. Raises Unreadable naming the column."""
     messages: list[tuple[str, str]] = []
-    made: list[Made] = []
+    made: list[tuple[str, Json]] = []
     results: list[str] = []
     for message in _read_list(row, "messages"):
         if not isinstance(message, Mapping):
@@ -84,7 +77,7 @@ def _read_calls(row: Row) -> list[Golden]:
     return calls
 
 
-def _read_made_call(call: Json) -> Made:
+def _read_made_call(call: Json) -> tuple[str, Json]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         raise Unreadable("messages", "a tool call without a function")
@@ -93,4 +86,4 @@ def _read_made_call(call: Json) -> Made:
         arguments = json.loads(written) if isinstance(written, str) else written
     except (ValueError, RecursionError) as error:
         raise Unreadable("messages", "a call's arguments are not JSON") from error
-    return Made(str(function.get("name")), arguments)
+    return str(function.get("name")), arguments

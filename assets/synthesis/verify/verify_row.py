@@ -98,9 +98,8 @@ def _check_at_least(least: int, said: Conversation, own: str, contracts: Contrac
 
 def _check_agreement(said: Conversation) -> Findings:
     """The conversation must hold the calls of `calls`, these last and in this order."""
-    made = [(call.tool, call.arguments) for call in said.made]
     right = [(golden.tool, golden.arguments) for golden in said.calls]
-    if made and made[-len(right) :] != right:
+    if said.made and said.made[-len(right) :] != right:
         yield Finding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
@@ -170,7 +169,7 @@ def _check_recovery(said: Conversation, own: str, contracts: Contracts) -> Findi
         yield Finding("missing_call", "messages", "expected a wrong call and a repaired one")
     elif said.calls:
         contract = contracts[said.calls[-1].contract_digest]
-        flaws = validate_call(contract, said.made[0].arguments)
+        flaws = validate_call(contract, said.made[0][1])
         error = said.results[0] if said.results else ""
         told = Text(error).squeezed
         if not flaws:

@@ -71,7 +71,8 @@ class Writing:
         """Another row of the unit, for a request whose receipt this one takes over."""
         return Writing(self.unit, self.columns["plan_digest"], 0, self.llm, self.policy)
 
-    def draw_world(self) -> World:
+    @cached_property
+    def world(self) -> World:
         """What exists where this row's person lives."""
         rng = make_rng(self.unit.own, self.unit.task, self.index, self.policy, "world")
         return make_environment(self.read_contract(self.unit.own), self.language, rng)
@@ -121,6 +122,7 @@ class Writing:
         """Takes over one of `shares` equal parts of a request that several rows came of."""
         self.prompts |= made.prompts
         self.shown |= made.shown
+        self.world = made.world
         self.steps += [share_receipt(step, shares, place) for step in made.steps]
         self.set_writer(reply)
 

@@ -3,8 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from warehouse.statistics import wilson_interval
 
@@ -39,9 +38,6 @@ class Agreement:
     kappa_high: float | None
     catch: Share  # of those labelled flawed, how many were refused
     false_alarms: Share  # of those labelled good, how many were refused
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:

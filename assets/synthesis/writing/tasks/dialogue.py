@@ -66,7 +66,7 @@ async def _ask_vague(writing: Writing) -> Reply[Vague]:
     meta = {
         "parameter": rng.choice(sorted(names)),
         "profile": writing.profile,
-        "environment": writing.draw_world(),
+        "environment": writing.world,
     }
     reply = await writing.ask("missing", Vague, unit.own, meta, order=format_order(writing))
     writing.set_writer(reply)
@@ -77,11 +77,11 @@ async def write_recovery(writing: Writing) -> None:
     """A request, a call that the contract refuses, the refusal, and the repaired call."""
     own, asked = writing.unit.own, writing.start_aside()
     try:
-        drafts, world = await ask_requests(asked, [writing])
+        drafts = await ask_requests(asked, [writing])
     except StepFailed:
         writing.prompts, writing.shown = asked.prompts, asked.shown
         raise
-    text, values = await state_request(writing, take_draft(writing, asked, drafts, 1), world)
+    text, values = await state_request(writing, take_draft(writing, asked, drafts, 1))
     right = await ask_call_of(writing, own, text, values)
     rng = make_rng(own, writing.unit.task, writing.index, writing.policy, "wrong")
     wrong = make_wrong_call(writing.read_contract(own), right, rng)

@@ -17,7 +17,6 @@ from assets.synthesis.verify.grounding.grounding import Text
 from assets.synthesis.verify.verify import find_worst_grade
 from assets.synthesis.writing.failures import StepFailed
 from assets.synthesis.writing.row_builder import Writing
-from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.single import ask_call_of, format_order
 from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
 from assets.synthesis.writing.text_checks import check_values
@@ -34,9 +33,8 @@ async def write_several(writing: Writing) -> None:
     """The one row of a unit `parallel` or `sequential`."""
     unit = writing.unit
     rows = _order_rows(writing)
-    world = writing.draw_world()
-    text, steps = await _write_request(writing, rows, world)
-    text, steps = await _state_values(writing, rows, text, steps, world)
+    text, steps = await _write_request(writing, rows)
+    text, steps = await _state_values(writing, rows, text, steps)
     if unit.task == PARALLEL:
         made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
         messages = [make_user_message(text), make_call_message(1, made)]
@@ -55,11 +53,9 @@ def _order_rows(writing: Writing) -> list[Row]:
     return rows if chain_links(first, second)[0] else rows[::-1]
 
 
-async def _write_request(
-    writing: Writing, rows: Sequence[Row], world: World
-) -> tuple[str, list[Step]]:
+async def _write_request(writing: Writing, rows: Sequence[Row]) -> tuple[str, list[Step]]:
     shape = writing.unit.task
-    meta = {"shape": shape, "profile": writing.profile, "environment": world}
+    meta = {"shape": shape, "profile": writing.profile, "environment": writing.world}
     reply = await writing.ask(_STEP, Several, rows, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request(_STEP, reply.value.instruction)
@@ -94,7 +90,7 @@ def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, 
 
 
 async def _state_values(
-    writing: Writing, rows: Sequence[Row], text: str, steps: list[Step], world: World
+    writing: Writing, rows: Sequence[Row], text: str, steps: list[Step]
 ) -> tuple[str, list[Step]]:
     """The request with every required value in its words but for those that results supply."""
     lacking = [(at, names) for at, step in enumerate(steps)
@@ -102,7 +98,7 @@ async def _state_values(
     for at, names in lacking:
         step = steps[at]
         row = rows[step.tool - 1]
-        text, values = await ask_revision(writing, row, text, step.arguments, names, world)
+        text, values = await ask_revision(writing, row, text, step.arguments, names)
         steps[at] = step.model_copy(update={"arguments": values})
     for step in steps if lacking else ():
         if names := [n for n in _find_absent(writing, rows, text, step) if n in step.arguments]:

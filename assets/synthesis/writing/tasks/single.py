@@ -15,7 +15,6 @@ from assets.synthesis.verify.verify import Verification, decide
 from assets.synthesis.writing.failures import StepFailed, make_step_failure
 from assets.synthesis.writing.profiles import KINDS, make_rng
 from assets.synthesis.writing.row_builder import Writing
-from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from assets.synthesis.writing.tasks.invocation_check import check_invocation
 from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
@@ -35,30 +34,27 @@ async def write_single(
     rows = [Writing(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
     asked = Writing(unit, plan, 0, llm, policy)
     try:
-        drafts, world = await ask_requests(asked, rows)
+        drafts = await ask_requests(asked, rows)
     except StepFailed as failure:
         for row in rows:
             row.prompts, row.shown = dict(asked.prompts), dict(asked.shown)
         return [row.make_row(failure) for row in rows]
-    return list(
-        await asyncio.gather(*(_write_row(row, asked, drafts, len(rows), world) for row in rows))
-    )
+    return list(await asyncio.gather(*(_write_row(row, asked, drafts, len(rows)) for row in rows)))
 
 
-async def ask_requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Requests], World]:
-    """One request of the generator for the drafts of all `rows`, and the world they share."""
-    unit, world = writing.unit, writing.draw_world()
+async def ask_requests(writing: Writing, rows: list[Writing]) -> Reply[Requests]:
+    """One request of the generator for the drafts of all `rows`, which share its world."""
+    unit = writing.unit
     beside = unit.rivals if unit.task == LOOKALIKE else ()
     meta = {
         "count": len(rows),
         "kinds": [row.columns["kind"] for row in rows],
         "profiles": [row.profile for row in rows],
-        "environment": world,
+        "environment": writing.world,
         "rivals": [writing.read_contract(row) for row in beside],
     }
     orders = "\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1))
-    reply = await writing.ask("generate", Requests, unit.own, meta, beside, orders=orders)
-    return reply, world
+    return await writing.ask("generate", Requests, unit.own, meta, beside, orders=orders)
 
 
 def format_order(row: Writing) -> str:
@@ -68,12 +64,12 @@ def format_order(row: Writing) -> str:
 
 
 async def _write_row(
-    writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int, world: World
+    writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int
 ) -> dict[str, Json]:
     try:
         draft = take_draft(writing, asked, drafts, rows)
-        text, values = await state_request(writing, draft, world)
-        text, values = await evolve_request(writing, text, values, world)
+        text, values = await state_request(writing, draft)
+        text, values = await evolve_request(writing, text, values)
         unit = writing.unit
         arguments = await ask_call_of(writing, unit.own, text, values)
         offered = shuffle_tools(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]

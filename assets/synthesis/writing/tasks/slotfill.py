@@ -7,7 +7,6 @@ from assets.synthesis.writing.failures import StepFailed
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import DIRECTIONS, draw_directions, is_evolved
 from assets.synthesis.writing.row_builder import Writing
-from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row
 from warehouse.json_types import Contract, Json, JsonObject
@@ -16,21 +15,21 @@ Values = dict[str, Json]
 MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
 
 
-async def state_request(writing: Writing, draft: Draft, world: World) -> tuple[str, Values]:
+async def state_request(writing: Writing, draft: Draft) -> tuple[str, Values]:
     """The request with every required value in its words."""
     text = writing.set_request("generate", draft.instruction)
-    return await _state_values(writing, text, check_values("generate", draft.values), world)
+    return await _state_values(writing, text, check_values("generate", draft.values))
 
 
 async def _state_values(
-    writing: Writing, text: str, values: Values, world: World, lost: tuple[str, ...] = ()
+    writing: Writing, text: str, values: Values, lost: tuple[str, ...] = ()
 ) -> tuple[str, Values]:
     """Asks the reviser for the values that the rules do not find, and holds it to that."""
     contract = writing.read_contract(writing.unit.own)
     names = [*find_absent(contract, text, values), *lost]
     if not names:
         return text, values
-    text, values = await ask_revision(writing, writing.unit.own, text, values, names, world)
+    text, values = await ask_revision(writing, writing.unit.own, text, values, names)
     known = {name: values[name] for name in names if name in values}
     if still := find_unsaid(contract, text, known):
         # A value it did not tell may stand in the text all the same: the caller will see.
@@ -40,17 +39,11 @@ async def _state_values(
 
 
 async def ask_revision(
-    writing: Writing, row: Row, text: str, values: Values, names: list[str], world: World
+    writing: Writing, row: Row, text: str, values: Values, names: list[str]
 ) -> tuple[str, Values]:
     """The reviser's text, and the values with those that it told for `names`."""
     names = list(dict.fromkeys(names))
-    meta = {
-        "instruction": text,
-        "values": values,
-        "absent": names,
-        "environment": world,
-        "language": writing.language,
-    }
+    meta = {**_describe_request(writing, text, values), "absent": names}
     reply = await writing.ask("revise", Worded, row, meta)
     said = check_values("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
@@ -58,9 +51,13 @@ async def ask_revision(
     return text, {**values, **told}
 
 
-async def evolve_request(
-    writing: Writing, text: str, values: Values, world: World
-) -> tuple[str, Values]:
+def _describe_request(writing: Writing, text: str, values: Values) -> dict[str, Json]:
+    """What the reviser and the evolver are told."""
+    about = {"environment": writing.world, "language": writing.language}
+    return {"instruction": text, "values": values, **about}
+
+
+async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[str, Values]:
     """The request made harder, a step for each direction; what a step lost is stated again."""
     own = writing.unit.own
     draw = own, writing.unit.task, writing.index, writing.policy
@@ -68,24 +65,18 @@ async def evolve_request(
         return text, values
     for direction in draw_directions(*draw):
         before = text
-        text, values = await _evolve_step(writing, direction, before, values, world)
+        text, values = await _evolve_step(writing, direction, before, values)
         contract = writing.read_contract(own)
         missed = set(find_unsaid(contract, before, values))
         lost = tuple(name for name in find_unsaid(contract, text, values) if name not in missed)
-        text, values = await _state_values(writing, text, values, world, lost)
+        text, values = await _state_values(writing, text, values, lost)
     return text, values
 
 
 async def _evolve_step(
-    writing: Writing, direction: str, text: str, values: Values, world: World
+    writing: Writing, direction: str, text: str, values: Values
 ) -> tuple[str, Values]:
-    meta = {
-        "instruction": text,
-        "values": values,
-        "direction": direction,
-        "environment": world,
-        "language": writing.language,
-    }
+    meta = {**_describe_request(writing, text, values), "direction": direction}
     own, more = writing.unit.own, DIRECTIONS[direction]
     reply = await writing.ask("evolve", Worded, own, meta, direction=more)
     before, text = text, writing.set_request("evolve", reply.value.instruction)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,16 @@ def split_list(text: str) -> list[str]:
 def collect_words(text: str) -> frozenset[str]:
     """The words of a list written as text."""
     return frozenset(text.split())
+
+
+def stem_plural(word: str) -> str:
+    """Singular and plural as one."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def join_words(words: Sequence[str]) -> str:
+    """`a, b and c`; of one or more."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 @cache

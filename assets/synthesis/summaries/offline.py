@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assets.contracts.canonical import iterate_parameters
 from assets.synthesis.common.purpose import read_purpose
-from assets.vectors.lexicon import find_family, split_identifier
+from assets.vectors.lexicon import find_family, join_words, split_identifier, stem_plural
 from warehouse.json_types import Contract, JsonObject
 from warehouse.storage.digest import digest_sources
 
@@ -64,7 +64,7 @@ def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
     sentences = [f"{server} can {'; '.join(clauses)}."]
     words = _find_domain_words(contracts, sentences[0])
     if words:
-        sentences.append(f"Its tools speak of {_join_list(words)}.")
+        sentences.append(f"Its tools speak of {join_words(words)}.")
     sentences.append(_describe_effects(groups))
     return " ".join(sentence for sentence in sentences if sentence)[:_MOST]
 
@@ -122,15 +122,15 @@ def _make_clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
         sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS
     )
     more = " and more" if len(objects) > len(things) else ""
-    return f"{' or '.join(named)} {_join_list(things)}{more}"
+    return f"{' or '.join(named)} {join_words(things)}{more}"
 
 
 def _choose_spread(things: Sequence[str], most: int) -> list[str]:
     """Some of many, none of which only repeats the words of another."""
     kept: list[str] = []
     for thing in things:
-        words = {_stem_plural(word) for word in split_identifier(thing)}
-        if not any({_stem_plural(word) for word in split_identifier(one)} >= words for one in kept):
+        words = {stem_plural(word) for word in split_identifier(thing)}
+        if not any({stem_plural(word) for word in split_identifier(one)} >= words for one in kept):
             kept.append(thing)
     if len(kept) <= most:
         return kept
@@ -139,13 +139,13 @@ def _choose_spread(things: Sequence[str], most: int) -> list[str]:
 
 def _find_domain_words(contracts: Sequence[JsonObject], said: str) -> list[str]:
     """Words that several tools use and that were not said yet."""
-    known = {_stem_plural(word) for word in split_identifier(said)}
+    known = {stem_plural(word) for word in split_identifier(said)}
     counted: Counter[str] = Counter()
     for contract in contracts:
-        counted.update({_stem_plural(word): word for word in _walk_words(contract)}.values())
+        counted.update({stem_plural(word): word for word in _walk_words(contract)}.values())
     ranked = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
     least = 2 if len(contracts) > 2 else 1
-    fits = [word for word, count in ranked if count >= least and _stem_plural(word) not in known]
+    fits = [word for word, count in ranked if count >= least and stem_plural(word) not in known]
     return fits[:_WORDS]
 
 
@@ -161,11 +161,3 @@ def _walk_words(contract: Contract) -> Iterator[str]:
 
 def _describe_effects(groups: JsonObject) -> str:
     return "It only reads." if groups.keys() <= {"read", "search"} else ""
-
-
-def _stem_plural(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
-
-
-def _join_list(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -16,8 +16,8 @@ from assets.vectors.confusables.sides import (
     flatten_name,
     join_lines,
     split_words,
-    stem_word,
 )
+from assets.vectors.lexicon import join_words, stem_plural
 from warehouse.json_types import Json
 
 SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (
@@ -43,14 +43,14 @@ def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
         return _tell_nothing(a, b), []
     lead = "Nothing but their servers tells them apart: " if kinds == [SERVER] else ""
     sides = [
-        f"{side.label} {_join_facts(own) if own else 'has nothing of its own'}"
+        f"{side.label} {join_words(own) if own else 'has nothing of its own'}"
         for side, own in zip((a, b), facts, strict=True)
     ]
     return f"{lead}{'; '.join(sides)}.", kinds
 
 
 def _find_only(words: Iterable[str], other: Side) -> list[str]:
-    return [word for word in dict.fromkeys(words) if stem_word(word) not in other.all_words]
+    return [word for word in dict.fromkeys(words) if stem_plural(word) not in other.all_words]
 
 
 def _tell_by_servers(side: Side, other: Side, _: Rarity) -> str:
@@ -109,7 +109,7 @@ def _tell_by_clauses(side: Side, other: Side, _: Rarity) -> str:
     clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
     for clause in clauses:
         held = [word for word in split_words(clause) if word not in STOP]
-        new = [word for word in held if stem_word(word) not in other.all_words]
+        new = [word for word in held if stem_plural(word) not in other.all_words]
         if len(held) >= 3 and 2 * len(new) >= len(held):
             return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
     return ""
@@ -131,7 +131,7 @@ _FINDERS = (
 def _tell_nothing(a: Side, b: Side) -> str:
     one, other = (flatten_name(side.contract["name"]) for side in (a, b))
     shared = ["same name"] if one == other else []
-    words, others = ({stem_word(word) for word in side.words} for side in (a, b))
+    words, others = ({stem_plural(word) for word in side.words} for side in (a, b))
     shared += ["same words"] if words == others else ["nearly the same words"]
     same = a.taken.keys() == b.taken.keys()
     shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
@@ -143,9 +143,4 @@ def _list_values(enum: Json) -> list[str]:
 
 
 def _format_list(names: Sequence[str]) -> str:
-    names = [join_lines(name, 40) for name in names]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _join_facts(facts: Sequence[str]) -> str:
-    return facts[0] if len(facts) == 1 else f"{', '.join(facts[:-1])} and {facts[-1]}"
+    return join_words([join_lines(name, 40) for name in names])

@@ -3,7 +3,6 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
 from warehouse.json_types import Row
@@ -41,27 +40,8 @@ def compute_figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, floa
     }
 
 
-def compute_shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, Any]]:
-    """Per marketplace: its tools, and how many have a twin, or else a confusable, on any server of
-    any marketplace."""
-    twins, look = _select_kind(rows, TWINS), _select_kind(rows, CONFUSABLE)
-    held: dict[str, set[Tool]] = defaultdict(set)
-    for row in tools:
-        held[row["marketplace"]].add((row["server_id"], row["tool"]))
-    made = [
-        {
-            "marketplace": name,
-            "tools": len(own),
-            "twin": len(own & twins),
-            "confusable": len((own & look) - twins),
-        }
-        for name, own in held.items()
-    ]
-    return sorted(made, key=lambda one: (-one["tools"], one["marketplace"]))
-
-
 def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
-    """The report: what was found, per marketplace, by which differences, and the worst clusters."""
+    """The report: what was found, by which differences, and the worst clusters."""
     told = compute_figures(rows, tools)
     total = told["tools"] or 1
     lead = fill_markdown(
@@ -78,11 +58,6 @@ def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
         return fill_markdown(
             "No tool of one server looks like a tool of another, of {:,}.", told["tools"]
         )
-    by_market = make_markdown_table(
-        ["marketplace", "tools", "with a twin", "else with a confusable"],
-        ([one["marketplace"], f"{one['tools']:,}", _compute_share(one["twin"], one["tools"]),
-          _compute_share(one["confusable"], one["tools"])] for one in compute_shares(rows, tools)),
-    )  # fmt: skip
     kinds = Counter(
         kind for row in rows if row["kind"] == CONFUSABLE
         for kind in json.loads(row["apart_by"]) or ["nothing"]
@@ -93,7 +68,7 @@ def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
         ([kind, _compute_share(count, pairs)] for kind, count in kinds.most_common()),
     )
     worst = make_markdown_table(_HEAD, map(_describe_worst, _list_largest(rows)), cap=_SENTENCE)
-    parts = [lead, by_market, by_kind, Markdown("### Largest clusters"), worst]
+    parts = [lead, by_kind, Markdown("### Largest clusters"), worst]
     return join_markdown("\n\n", parts)
 
 

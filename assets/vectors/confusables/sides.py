@@ -8,7 +8,7 @@ from functools import cached_property
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
-from assets.vectors.lexicon import find_base_form, find_family
+from assets.vectors.lexicon import find_base_form, find_family, stem_plural
 from warehouse.json_types import Contract, JsonObject
 
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
@@ -72,7 +72,7 @@ class Side:
         """All that it may be said to have; of the whole text, so that nothing is denied it."""
         texts = (tool_text(self.contract), self.server_id)
         held = [word for text in texts for word in (*split_words(text), *find_names(text))]
-        return frozenset(map(stem_word, [*held, *self.server_words, *split_words(self.about)]))
+        return frozenset(map(stem_plural, [*held, *self.server_words, *split_words(self.about)]))
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, JsonObject]]:
@@ -109,12 +109,12 @@ class Rarity:
     def __init__(self, texts: Iterable[str]) -> None:
         listed = list(texts)
         self._held = Counter(
-            word for text in listed for word in {*map(stem_word, split_words(text))}
+            word for text in listed for word in {*map(stem_plural, split_words(text))}
         )
         self._total = max(len(listed), 1)
 
     def compute_share(self, word: str) -> float:
-        return self._held[stem_word(word)] / self._total
+        return self._held[stem_plural(word)] / self._total
 
     def pick_telling(self, words: Iterable[str], most: int, field: Collection[str]) -> list[str]:
         """The words that say most of a tool, in their own order: rare enough, words of its `field`
@@ -136,11 +136,6 @@ def split_words(text: str) -> list[str]:
 def find_names(text: str) -> list[str]:
     """Lower-case words of identifiers, parted at their joints."""
     return split_words(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text))
-
-
-def stem_word(word: str) -> str:
-    """Singular and plural as one."""
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def flatten_name(name: str) -> str:

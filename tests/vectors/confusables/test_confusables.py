@@ -14,7 +14,6 @@ from assets.vectors.confusables.clusters import ALIKE, CAP, TWIN, build_clusters
 from assets.vectors.confusables.distinguish import tell_apart
 from assets.vectors.confusables.report import (
     compute_figures,
-    compute_shares,
     render_markdown,
 )
 from assets.vectors.confusables.sides import Rarity, Side
@@ -261,7 +260,6 @@ def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
     assert told["tools"] == 6
     assert told["names_shared_across_servers"] == 5
     assert told["clusters"] == len({one["cluster"] for one in made})
-    assert {one["marketplace"] for one in compute_shares(made, rows)} == {"glama", "registry"}
     text = render_markdown(made, rows)
     assert "<b>" not in text
     assert "](http" not in text

@@ -10,7 +10,7 @@ from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.grounding import append_lost_values, find_absent
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
-from assets.synthesis.verify.checks.parroting import find_parroting
+from assets.synthesis.verify.checks.description_echo import find_parroting
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest

@@ -7,7 +7,6 @@ part of the plan (`assets/synthesis/common/code_version.py`).
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
-from functools import cache
 from typing import Any
 
 from assets.synthesis.common.contract_reading import (
@@ -15,6 +14,7 @@ from assets.synthesis.common.contract_reading import (
     get_properties,
     resolve_schema,
 )
+from assets.synthesis.offline.values.invent import get_faker
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, Schema
 
@@ -57,9 +57,9 @@ def make_environment(contract: Contract, language: str, rng: random.Random) -> W
 
 
 def _draw_world(language: str, rng: random.Random) -> World:
-    faker = _get_faker(_LOCALES.get(language.lower()[:2], "en_US"))
+    faker = get_faker(_LOCALES.get(language.lower()[:2], "en_US"))
     faker.seed_instance(rng.getrandbits(64))
-    plain = _get_faker("en_US")
+    plain = get_faker("en_US")
     plain.seed_instance(rng.getrandbits(64))
     people = [f"{faker.name()} <{plain.ascii_safe_email()}>" for _ in range(2)]
     return {
@@ -91,14 +91,6 @@ def _draw_file(faker: Any, rng: random.Random) -> str:
     mark = "\\" if folder.startswith("C:") else "/"
     told = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
     return f"{folder}{mark}{name}".format(**told)
-
-
-@cache
-def _get_faker(locale: str) -> Any:
-    """One generator a locale: making one costs 30 ms, seeding it nothing."""
-    from faker import Faker
-
-    return Faker(locale)
 
 
 def _read_examples(contract: Contract) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, W
 from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.language.grounding import find_absent
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.verify.checks.parroting import find_parroting
+from assets.synthesis.verify.checks.description_echo import find_parroting
 from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, WORLD, ask, grounded

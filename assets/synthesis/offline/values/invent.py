@@ -19,7 +19,7 @@ _LOCALES = split_list("en_US en_GB de_DE es_ES fr_FR it_IT nl_NL pl_PL sv_SE pt_
 
 
 @cache
-def _get_faker(locale: str) -> Any:
+def get_faker(locale: str) -> Any:
     """One generator a locale: making one costs 30 ms, seeding it nothing."""
     from faker import Faker
 
@@ -28,7 +28,7 @@ def _get_faker(locale: str) -> Any:
 
 def draw_fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
     """One value of Faker's, the same for the same state of `rng`."""
-    faker = _get_faker(locale or rng.choice(_LOCALES))
+    faker = get_faker(locale or rng.choice(_LOCALES))
     faker.seed_instance(rng.getrandbits(64))
     if sort == "town":  # Faker's `city` makes names up in English; these places exist
         return faker.location_on_land()[2]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from assets.synthesis.common.purpose import LONGEST
 from assets.vectors.lexicon import split_identifier
@@ -52,15 +52,10 @@ def read_slots(contract: Contract) -> list[Slot]:
     description = str(contract.get("description") or "")[:LONGEST]
     told, theme = _read_documented_parameters(description), f"{about} {description[:300]}".lower()
     found = [
-        replace(
-            _make_slot(
-                name, resolve_schema(schema_of, schema), name in required, told.get(name, "")
-            ),
-            about=about,
-            theme=theme,
-        )
-        for name, schema_of in properties.items()
-    ]
+        _make_slot(name, resolve_schema(of, schema), name in required, told.get(name, ""),
+                   about=about, theme=theme)
+        for name, of in properties.items()
+    ]  # fmt: skip
     return sorted(found, key=lambda slot: not slot.required)
 
 
@@ -86,9 +81,9 @@ def _read_documented_parameters(description: str) -> dict[str, str]:
     return {match.group(1): match.group(2) for match in matches if match}
 
 
-def _make_slot(name: str, schema: Schema, required: bool, told: str = "") -> Slot:
+def _make_slot(name: str, schema: Schema, required: bool, told: str = "", **beside: str) -> Slot:
     hint = " ".join(f"{schema.get('description') or told}"[:1000].split())
-    return Slot(name, schema, required, split_identifier(name), hint)
+    return Slot(name, schema, required, split_identifier(name), hint, **beside)
 
 
 def resolve_schema(schema: Json, root: Schema, depth: int = 0) -> dict[str, Json]:

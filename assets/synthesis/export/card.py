@@ -3,7 +3,6 @@
 Nothing in it depends on when it was written: the same export is the same card.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from warehouse.sanitize.markdown import (
     mark_markdown,
     quote_text,
 )
-from warehouse.storage.tables import Tables, TableSpec
+from warehouse.storage.tables import Tables
 
 OFFLINE = "offline"
 _UNKNOWN = "unknown"
@@ -84,7 +83,7 @@ def read_sources(tables: Tables, as_of: float) -> dict[str, Any]:
             for market in tables.partitions(spec.name)
             if (head := tables.head(spec.name, market, as_of))
         ],
-        "trials": _read_sorted_rows(tables, JUDGE_TRIALS, as_of),
+        "trials": tables.read(JUDGE_TRIALS, as_of=as_of).sort(JUDGE_TRIALS.key).to_dicts(),
     }
 
 
@@ -172,14 +171,11 @@ def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
     if not trials:
         return Markdown("No trial of the judge was published as of then.")
     columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
-    rows = [[*(t[name] for name in columns), _format_ends(t)] for t in trials]
+    ends = (fill_markdown("{:.2f} to {:.2f}", t["low"], t["high"]) for t in trials)
+    rows = [[*(t[name] for name in columns), told] for t, told in zip(trials, ends, strict=True)]
     table = make_markdown_table([*columns, "95% interval"], rows)
     said = "Known-good pairs and mutants with one flaw each, refused by:\n\n{}"
     return fill_markdown(said, table)
-
-
-def _format_ends(trial: dict[str, Any]) -> Markdown:
-    return fill_markdown("{:.2f} to {:.2f}", trial["low"], trial["high"])
 
 
 def _list_counts(figures: Figures) -> Iterator[Markdown]:
@@ -187,8 +183,3 @@ def _list_counts(figures: Figures) -> Iterator[Markdown]:
         told = counts.items() if name == "left out" else sorted(counts.items())
         listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in told))
         yield fill_markdown("- {}: {}", name, listed or "none")
-
-
-def _read_sorted_rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:
-    rows = tables.read(spec, as_of=as_of).to_dicts()
-    return sorted(rows, key=lambda row: json.dumps([row[name] for name in spec.key]))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from assets.synthesis.common.tables import SINGLE, Golden, read_goldens
+from assets.synthesis.common.tables import SINGLE, read_goldens
 from assets.synthesis.prompts import make_marker
 from warehouse.json_types import Contract, Json, JsonObject, Row
 
@@ -28,7 +28,7 @@ class View:
 def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
     own = _get_contract(row["contract_digest"], contracts)
-    calls = read_expected_calls(row)
+    calls = read_goldens(row)
     named = {call.contract_digest for call in calls} - {row["contract_digest"]}
     needed = {one: _get_contract(one, contracts) for one in sorted(named)}
     offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
@@ -47,16 +47,6 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
         "server": row.get("server_id") or "",
     }
     return View(_make_words(meta, set(needed), beside), meta)
-
-
-def read_expected_calls(row: Row) -> list[Golden]:
-    """The right calls; of a row that only has `arguments`, the one call it means."""
-    if row.get("calls") is not None:
-        return read_goldens(row)
-    if row.get("arguments") is None:
-        return []
-    of = row.get("server_id") or "", row.get("tool") or "", row["contract_digest"]
-    return [Golden(*of, json.loads(row["arguments"]))]
 
 
 def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:

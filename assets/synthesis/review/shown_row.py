@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 
 from assets.synthesis.common.contract_reading import get_properties, get_required
-from assets.synthesis.judging.judge_prompt import read_expected_calls
+from assets.synthesis.common.tables import read_goldens
 from warehouse.json_types import Json, Row
 
 
 def show_row(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
     """What the reviewer sees of a row: never a verdict, a flaw or a score."""
-    calls = read_expected_calls(row)
+    calls = read_goldens(row)
     own = contracts.get(row["contract_digest"])
     offered = json.loads(row.get("offered") or "[]")
     beside = [contracts[one] for one in offered if one in contracts]

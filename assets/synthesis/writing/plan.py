@@ -37,6 +37,8 @@ from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
+_KNOWN = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest", "task",
+          "index")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,32 +94,16 @@ def write_pairs(
 def _fit_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows with all columns, as the table takes them; one that it does not take is failed."""
 
-    def frame(row: Row) -> Row:
-        return PAIRS.frame([row]).to_dicts()[0]
+    def fit(row: Row) -> Row:
+        known = {name: row.get(name) for name in _KNOWN}
+        return try_item(
+            lambda: PAIRS.frame([row]).to_dicts()[0], lambda hint: fail_row(known, "table", hint)
+        )
 
     try:
         return PAIRS.frame(rows).to_dicts()
     except Exception:  # one row's fault: the others are found one by one
-        lost = (
-            "pair_id",
-            "marketplace",
-            "server_id",
-            "tool",
-            "contract_digest",
-            "plan_digest",
-            "task",
-            "index",
-        )
-        taken = [
-            try_item(
-                partial(frame, row),
-                lambda hint, row=row: fail_row(
-                    {name: row.get(name) for name in lost}, "table", hint
-                ),
-            )
-            for row in rows
-        ]
-        return PAIRS.frame(taken).to_dicts()
+        return PAIRS.frame(map(fit, rows)).to_dicts()
 
 
 def _plan_units(

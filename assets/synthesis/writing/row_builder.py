@@ -19,11 +19,15 @@ from assets.synthesis.verify.checks.injected_orders import collect_runs
 from assets.synthesis.verify.verify import Verification
 from assets.synthesis.verify.verify_row import verify_row
 from assets.synthesis.writing.contract_prompt import format_value
-from assets.synthesis.writing.failures import StepFailed, make_step_failure
+from assets.synthesis.writing.failures import (
+    StepFailed,
+    make_step_failure,
+    refuse_order,
+    refuse_unasked_words,
+)
 from assets.synthesis.writing.profiles import choose_kind, draw_profile, make_rng, make_seed
 from assets.synthesis.writing.receipts import join_licences, make_receipt, share_receipt
 from assets.synthesis.writing.scenario import World, make_environment
-from assets.synthesis.writing.text_checks import refuse_order, refuse_unasked_words
 from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
 from warehouse.json_types import Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded

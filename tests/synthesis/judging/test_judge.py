@@ -15,7 +15,7 @@ from assets.synthesis.judging.judge_prompt import make_view
 from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.judging.trial.mutants import read_known_good
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.verify.checks.parroting import find_parroting
+from assets.synthesis.verify.checks.description_echo import find_parroting
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from assets.synthesis.common.tables import ONE_CALL, SINGLE, dump_text
-from assets.synthesis.verify.checks.parroting import find_parroting
+from assets.synthesis.verify.checks.description_echo import find_parroting
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import LIKELY, fold_text, walk_leaves
 from assets.synthesis.verify.verify import verify

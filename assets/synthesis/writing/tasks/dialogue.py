@@ -10,7 +10,7 @@ from assets.synthesis.common.messages import (
 from assets.synthesis.common.role_schemas import Aside, Call, Vague
 from assets.synthesis.common.tables import MISSING
 from assets.synthesis.common.wrong_calls import make_wrong_call
-from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.failures import StepFailed, check_values
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import make_rng
 from assets.synthesis.writing.row_builder import Writing
@@ -22,7 +22,6 @@ from assets.synthesis.writing.tasks.single import (
     take_draft,
 )
 from assets.synthesis.writing.tasks.slotfill import state_request
-from assets.synthesis.writing.text_checks import check_values
 from warehouse.llm.client import Reply
 
 

@@ -15,11 +15,10 @@ from assets.synthesis.common.role_schemas import Acted, Several, Step
 from assets.synthesis.common.tables import PARALLEL, dump_text
 from assets.synthesis.verify.grounding.grounding import Text
 from assets.synthesis.verify.verify import find_worst_grade
-from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.failures import StepFailed, check_values
 from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.tasks.single import ask_call_of, format_order
 from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
-from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.tool_chains import chain_links, make_link
 from assets.synthesis.writing.units import Row
 from warehouse.json_types import Json, JsonObject

@@ -12,13 +12,12 @@ from assets.synthesis.common.role_schemas import Call, Draft, Requests
 from assets.synthesis.common.tables import LOOKALIKE, dump_text
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.verify.verify import Verification, decide
-from assets.synthesis.writing.failures import StepFailed, make_step_failure
+from assets.synthesis.writing.failures import StepFailed, check_values, make_step_failure
 from assets.synthesis.writing.profiles import KINDS, make_rng
 from assets.synthesis.writing.row_builder import Writing
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from assets.synthesis.writing.tasks.invocation_check import check_invocation
 from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
-from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row, Unit, count_rows
 from warehouse.json_types import Json
 from warehouse.ledger.attempts import BudgetExceeded

@@ -3,11 +3,10 @@
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
 from assets.synthesis.verify.verify import find_ungrounded, find_worst_grade
-from assets.synthesis.writing.failures import StepFailed
+from assets.synthesis.writing.failures import StepFailed, check_values
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import DIRECTIONS, draw_directions, is_evolved
 from assets.synthesis.writing.row_builder import Writing
-from assets.synthesis.writing.text_checks import check_values
 from assets.synthesis.writing.units import Row
 from warehouse.json_types import Contract, Json, JsonObject
 

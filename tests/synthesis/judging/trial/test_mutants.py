@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_goldens
-from assets.synthesis.judging.rejections import audit_rejections
+from assets.synthesis.judging.plan import audit_rejections
 from assets.synthesis.judging.trial.flaws import FLAWS, make_mutants
 from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, make_cases, read_known_good
 from assets.synthesis.judging.trial.trials import (

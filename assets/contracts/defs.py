@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets.contracts import report
 from assets.contracts.canonical import CANON_VERSION, index_contracts
-from assets.contracts.history.changes import CHANGES, add_changes
+from assets.contracts.history.history import CHANGES, add_changes
 from assets.contracts.history.origins import fold_origins
 from assets.contracts.history.snapshot import (
     SNAPSHOTS,

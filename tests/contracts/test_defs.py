@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import contract_changes, snapshots
-from assets.contracts.history.changes import CHANGES
+from assets.contracts.history.history import CHANGES
 from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call

@@ -10,7 +10,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.contracts.history.changes import CHANGES
+from assets.contracts.history.history import CHANGES
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.offline.language.grounding import find_absent
+from assets.synthesis.offline.language.clauses import find_absent
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role

@@ -8,9 +8,8 @@ from typing import Any
 from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import TASKS
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.offline.irrelevant import answer_aside
 from assets.synthesis.offline.language.rewrites import evolve_request, revise_request
-from assets.synthesis.offline.missing_value import answer_vague
+from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.several import answer_several
 from assets.synthesis.prompts import read_prompt

@@ -21,6 +21,7 @@ from assets.contracts.quarantine.behaviour import (
     find_behaviour,
     find_misshapen,
 )
+from assets.contracts.scan.documents import scan_extras
 from assets.contracts.scan.engine import (
     digest_rules,
     find_mentioned,
@@ -28,7 +29,6 @@ from assets.contracts.scan.engine import (
     scan_names,
     scan_tool,
 )
-from assets.contracts.scan.extras import scan_extras
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
 from assets.contracts.scan.rug_pull import find_alarms
 from warehouse.item_failure import try_item

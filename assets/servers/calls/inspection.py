@@ -57,8 +57,8 @@ def check_result(
     the arguments is an echo of the caller's and laid to nobody. Bounded: `assets/contracts/scan/
     results.py` has the limits.
     """
+    from assets.contracts.scan.documents import scan_result
     from assets.contracts.scan.finding import HIGH, MEDIUM, build_finding, build_hit
-    from assets.contracts.scan.results import scan_result
     from warehouse.sanitize.redact import redact_issued_keys
 
     parts = {name: part for name, part in _list_parts(result).items() if part}

@@ -10,9 +10,8 @@ from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 from assets.synthesis.common.code_version import get_offline_version
 from assets.synthesis.offline.calls import answer_call
 from assets.synthesis.offline.choice import answer_choice
-from assets.synthesis.offline.irrelevant import answer_aside
 from assets.synthesis.offline.language.rewrites import answer_worded
-from assets.synthesis.offline.missing_value import answer_vague
+from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.requests import answer_requests
 from assets.synthesis.offline.several import answer_several
 from assets.synthesis.offline.tool_results import answer_acted

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.choice import choose_tool
+from assets.synthesis.offline.language.clauses import append_lost_values, find_absent
 from assets.synthesis.offline.language.frames import make_sentence
-from assets.synthesis.offline.language.grounding import append_lost_values, find_absent
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from assets.synthesis.verify.checks.description_echo import find_parroting

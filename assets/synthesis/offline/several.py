@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 
 from assets.synthesis.common.contract_reading import Slot, read_slots
 from assets.synthesis.common.purpose import read_purpose
-from assets.synthesis.offline.language.clauses import make_clause
-from assets.synthesis.offline.language.frames import make_sentence
-from assets.synthesis.offline.language.grounding import (
+from assets.synthesis.offline.language.clauses import (
     append_lost_values,
     end_sentence,
     find_absent,
+    make_clause,
 )
+from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.requests import LANGUAGE, fill_parameters, make_request
 from assets.synthesis.offline.tool_results import make_result

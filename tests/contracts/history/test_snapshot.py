@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from assets.contracts.history.changes import CHANGES, add_changes
+from assets.contracts.history.history import CHANGES, add_changes
 from assets.contracts.history.snapshot import (
     SNAPSHOTS,
     build_snapshot,

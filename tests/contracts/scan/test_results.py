@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.contracts.scan.results import MOST, scan_result
+from assets.contracts.scan.documents import MOST, scan_result
 from assets.contracts.scan.text.fields import TEXT_CAP
 from tests.contracts.scan.test_scan_work import steps_of
 

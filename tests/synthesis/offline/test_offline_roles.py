@@ -9,7 +9,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
 from assets.synthesis.offline.choice import choose_tool
-from assets.synthesis.offline.language.grounding import find_absent
+from assets.synthesis.offline.language.clauses import find_absent
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.verify.checks.description_echo import find_parroting
 from assets.synthesis.verify.verify import verify

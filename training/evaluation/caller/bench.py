@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.changes import CHANGES
+from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import read_contracts
 from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.plan import TestPlan

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.common.contract_reading import get_input_schema, read_slots
-from assets.synthesis.offline.language.clauses import make_clause
-from assets.synthesis.offline.language.grounding import (
+from assets.synthesis.offline.language.clauses import (
     append_lost_values,
     end_sentence,
     fill_slots,
     find_absent,
+    make_clause,
 )
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario

@@ -120,10 +120,15 @@ def scan_snapshot(
     for server in sorted(servers.keys() | launches.keys()):
         rows, launch = servers.get(server, []), launches.get(server)
         launch = launch or Launch(rows[0]["marketplace"])
-        scanned, fresh = _scan_server(rows, known, origins, held)
-        besides = _scan_besides(server, launch, rows, held)
+        own = frozenset(row["tool"] for row in rows)
+        scanned = [
+            try_item(partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row))
+            for row in rows
+        ]
+        besides = _scan_besides(server, launch, own, held)
         kept += scanned + besides
-        read += fresh
+        last = ((one, held.get((server, one["tool"]))) for one in scanned)
+        read += sum(not (was and was["scan_key"] == now["scan_key"] != "") for now, was in last)
         owner = {"marketplace": launch.marketplace, "server_id": server}
         out += _build_rows(owner, rows, scanned, launch, before[server])
         out += _assign_findings(owner, rows, besides)
@@ -139,22 +144,8 @@ def read_findings(row: Row) -> list[Finding]:
     return [Finding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
 
 
-def _scan_server(
-    rows: Sequence[Row], known: frozenset[str], origins: State, held: Mapping[Key, Row]
-) -> tuple[list[dict[str, Any]], int]:
-    """Rows of SCANS of one server, and how many of its tools had to be read."""
-    own, read, out = frozenset(row["tool"] for row in rows), 0, []
-    for row in rows:
-        scan, fresh = try_item(
-            partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row)
-        )
-        read += fresh
-        out.append(scan)
-    return out, read
-
-
 def _scan_besides(
-    server: str, launch: Launch, tools: Sequence[Row], held: Mapping[Key, Row]
+    server: str, launch: Launch, own: frozenset[str], held: Mapping[Key, Row]
 ) -> list[dict[str, Any]]:
     """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
     says nothing. A server that did not run has said what it said when it last did."""
@@ -164,7 +155,6 @@ def _scan_besides(
     if not any(launch.extras.values()):
         return []
     row = {"server_id": server, "tool": "", "contract_digest": ""}
-    own = frozenset(one["tool"] for one in tools)
 
     def scan(extras: JsonObject = launch.extras) -> dict[str, Any]:
         facts = digest([digest_rules(), sorted(own), json.dumps(extras)])
@@ -172,7 +162,7 @@ def _scan_besides(
             return dict(last)
         return _build_scan(row, facts, _dump_findings(limit_findings(scan_extras(extras, own))))
 
-    return [try_item(scan, lambda hint: _make_unread(row, hint)[0])]
+    return [try_item(scan, partial(_make_unread, row))]
 
 
 def _assign_findings(
@@ -189,22 +179,22 @@ def _assign_findings(
 
 def _scan_row(
     row: Row, own: frozenset[str], known: frozenset[str], origins: State, held: Mapping[Key, Row]
-) -> tuple[dict[str, Any], int]:
-    """The row of SCANS of one tool, and 1 where it had to be read."""
+) -> dict[str, Any]:
+    """The row of SCANS of one tool."""
     key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
     past = origins.get(key, {})
     facts = _digest_facts(row, find_mentioned(tool), own, known, past)
     last = held.get(key)
     if last is not None and last["scan_key"] == facts:
-        return _build_scan(row, facts, last["found"]), 0
+        return _build_scan(row, facts, last["found"])
     found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
-    return _build_scan(row, facts, _dump_findings(limit_findings(found))), 1
+    return _build_scan(row, facts, _dump_findings(limit_findings(found)))
 
 
-def _make_unread(row: Row, hint: str) -> tuple[dict[str, Any], int]:
+def _make_unread(row: Row, hint: str) -> dict[str, Any]:
     """The row of SCANS of a tool whose scan nobody foresaw to fail: it is held, and read again."""
     found = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
-    return _build_scan(row, "", _dump_findings([found])), 1
+    return _build_scan(row, "", _dump_findings([found]))
 
 
 def _dump_findings(found: Sequence[Finding]) -> str:

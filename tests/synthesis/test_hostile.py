@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.common.tables import PAIRS, reaches_judge
+from assets.synthesis.common.tables import PAIRS, Golden, make_single_row, reaches_judge
 from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.judging.judge_prompt import make_view
 from assets.synthesis.judging.offline.rubric import judge_by_rules
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.values.invent import make_from_pattern
@@ -92,9 +93,8 @@ def test_no_description_stops_reading_it(description: str) -> None:
     of = canonicalize_contract({"name": "t", "description": description, "inputSchema": schema})
     for made in answer_requests({"contract": of, "count": 3}, 0)["requests"]:
         assert 0 < len(made["instruction"]) < 5000
-        calls = [{"tool": "t", "arguments": made["values"]}]
-        told = {"contract": of, "contracts": [of], "task": "single", "calls": calls, "server": ""}
-        judge_by_rules({**told, "messages": [], "instruction": made["instruction"]}, 0)
+        row = make_single_row(Golden("s", "t", "c", made["values"]), made["instruction"], [])
+        judge_by_rules(make_view(row, {"c": of}).meta, 0)
 
 
 @pytest.mark.parametrize("text", ["is " * 100_000, "\n" * 100_000, "(" * 99_999, "1," * 50_000, ""])

@@ -12,10 +12,11 @@
 | caller | repair | Call | contract, instruction, values, wrong, error |
 | checker_a, checker_b | choose | Choice | contracts, instruction |
 | actor | act | Acted | contract, arguments |
-| judge | judge | Opinion | contract, contracts, task, instruction, messages, calls, server |
+| judge | judge | Opinion | row, contracts (by digest) |
 
 `values` are arguments as the writer meant them; `profile` is {persona, tone, language,
-difficulty}; `calls` of the judge are [{tool, arguments}]. `contracts` are in the order shown.
+difficulty}; the judge's `row` is one of PAIRS, as far as rules read it. `contracts` are in the
+order shown.
 `environment` is {files, ids, places, people, dates}: lists of strings that exist in that world.
 """
 

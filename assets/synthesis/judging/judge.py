@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Opinion
 from assets.synthesis.common.tables import dump_text, reaches_judge
-from assets.synthesis.judging.judge_prompt import NoContract, View, make_view
+from assets.synthesis.judging.judge_prompt import NoContract, make_view
 from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
 from assets.synthesis.prompts import read_prompt
@@ -97,7 +97,12 @@ async def _judge_row(
 ) -> dict[str, Json]:
     blank = _make_blank(row, llm, policy)
     try:
-        replies = await ask_votes(make_view(row, contracts), llm, policy)
+        shown = make_view(row, contracts)
+        messages = read_prompt("judge").make_messages(**shown.words)
+        replies = [
+            await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
+            for seed in range(policy.seed, policy.seed + count_votes(llm, policy))
+        ]
     except NoContract as error:
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
     except (LLMError, BudgetExceeded, ValueError) as error:
@@ -119,16 +124,6 @@ def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
         "usd": 0.0,
         "status": "failed",
     }
-
-
-async def ask_votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:
-    """The judge's opinions of one row, one a vote. Raises what `LLM.complete` raises."""
-    seeds = [policy.seed + vote for vote in range(count_votes(llm, policy))]
-    messages = read_prompt("judge").make_messages(**shown.words)
-    return [
-        await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
-        for seed in seeds
-    ]
 
 
 def cap_overall(said: Opinion) -> float:

@@ -1,10 +1,10 @@
 """What the judge is shown of a row: its words for the prompt, and the facts they come from."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assets.synthesis.common.tables import SINGLE, read_goldens
+from assets.synthesis.common.tables import SINGLE, Golden, dump_text, read_goldens
 from assets.synthesis.prompts import make_marker
 from warehouse.json_types import Contract, Json, JsonObject, Row
 
@@ -27,26 +27,14 @@ class View:
 
 def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
-    own = _get_contract(row["contract_digest"], contracts)
-    calls = read_goldens(row)
-    named = {call.contract_digest for call in calls} - {row["contract_digest"]}
-    needed = {one: _get_contract(one, contracts) for one in sorted(named)}
+    own, calls = row["contract_digest"], read_goldens(row)
+    needed = {call.contract_digest for call in calls} - {own}
     offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
-    beside = {**needed, **{one: contracts[one] for one in offered}}
-    beside.pop(row["contract_digest"], None)
-    messages = json.loads(row.get("messages") or "[]")
-    meta = {
-        "contract": own,
-        "contracts": [own, *beside.values()],
-        "task": row.get("task") or SINGLE,
-        "instruction": row["instruction"],
-        "messages": messages,
-        "calls": [
-            {"tool": c.tool, "arguments": c.arguments, "borrowed": list(c.borrowed)} for c in calls
-        ],
-        "server": row.get("server_id") or "",
-    }
-    return View(_make_words(meta, set(needed), beside), meta)
+    known = {one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)}
+    said = {name: row.get(name) for name in ("instruction", "messages", "calls")}
+    said |= {"contract_digest": own, "task": row.get("task") or SINGLE}
+    meta = {"row": {**said, "offered": dump_text(list(known))}, "contracts": known}
+    return View(_make_words(meta["row"], calls, needed, known), meta)
 
 
 def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
@@ -57,22 +45,23 @@ def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
 
 
 def _make_words(
-    meta: JsonObject, needed: set[str], beside: Mapping[str, JsonObject]
+    row: Row, calls: Sequence[Golden], needed: set[str], known: Mapping[str, Contract]
 ) -> dict[str, str]:
+    own = known[row["contract_digest"]]
+    beside = [one for one in known if one != row["contract_digest"]][: len(needed) + _OTHERS]
     others = [
-        _dump(one)[:_CONTRACT_CAP] if name in needed else _shorten(one)
-        for name, one in list(beside.items())[: len(needed) + _OTHERS]
+        _dump(known[one])[:_CONTRACT_CAP] if one in needed else _shorten(known[one])
+        for one in beside
     ]
-    calls = [{k: call[k] for k in ("tool", "arguments")} for call in meta["calls"]]
-    talk = [_dump(message) for message in meta["messages"]]
+    talk = [_dump(message) for message in json.loads(row["messages"] or "[]")]
     parts = {
-        "contract": _dump(meta["contract"])[:_CONTRACT_CAP],
+        "contract": _dump(own)[:_CONTRACT_CAP],
         "others": "\n".join(others) or "(none)",
-        "instruction": str(meta["instruction"]),
-        "calls": _dump(calls),
+        "instruction": str(row["instruction"]),
+        "calls": _dump([{"tool": call.tool, "arguments": call.arguments} for call in calls]),
         "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
     }
-    return {**parts, "task": str(meta["task"]), "marker": make_marker(*parts.values())}
+    return {**parts, "task": str(row["task"]), "marker": make_marker(*parts.values())}
 
 
 def _shorten(contract: Contract) -> str:

@@ -23,7 +23,8 @@ def answer_aside(meta: JsonObject, seed: int) -> Json:
     told = _collect_terms(contracts)
     # The fewest words in common first; a set of tools may well speak of everything.
     kinds = sorted(
-        read_phrases()["asides"], key=lambda k: (len(told & _stem_words(k["about"])), rng.random())
+        read_phrases()["asides"],
+        key=lambda k: (len(told & set(map(stem_word, k["about"]))), rng.random()),
     )
     made = {"instruction": "", "reply": ""}
     for kind in kinds:
@@ -43,10 +44,6 @@ def _collect_terms(contracts: Sequence[JsonObject]) -> set[str]:
     names = [word for c in contracts for word in split_identifier(str(c.get("name") or ""))]
     about = [str(c.get("description") or "")[:600] for c in contracts]
     return set(extract_terms(" ".join([*names, *about])))
-
-
-def _stem_words(words: Sequence[str]) -> set[str]:
-    return {stem_word(word) for word in words}
 
 
 def _fill_phrase(kind: JsonObject, ask: str, rng: random.Random) -> dict[str, str]:

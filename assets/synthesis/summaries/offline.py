@@ -65,8 +65,9 @@ def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
     words = _find_domain_words(contracts, sentences[0])
     if words:
         sentences.append(f"Its tools speak of {join_words(words)}.")
-    sentences.append(_describe_effects(groups))
-    return " ".join(sentence for sentence in sentences if sentence)[:_MOST]
+    if groups.keys() <= {"read", "search"}:
+        sentences.append("It only reads.")
+    return " ".join(sentences)[:_MOST]
 
 
 def make_readable(server_id: str) -> str:
@@ -157,7 +158,3 @@ def _walk_words(contract: Contract) -> Iterator[str]:
         for word in split_identifier(text):
             if len(word) > 2 and word not in _STOP and not word.isdigit() and not find_family(word):
                 yield word
-
-
-def _describe_effects(groups: JsonObject) -> str:
-    return "It only reads." if groups.keys() <= {"read", "search"} else ""

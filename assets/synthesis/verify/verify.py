@@ -148,7 +148,7 @@ def _grade_leaves(
     name: str, value: Json, schema: Schema, text: Text
 ) -> list[tuple[str, str, Json]]:
     found: list[tuple[str, str, Json]] = []
-    for path, leaf in walk_leaves(value, schema, name):
+    for path, leaf in walk_leaves(value, name):
         of = schema if path == name else _get_member_schema(schema, path)
         last = re.split(r"[.\[]", path)
         own = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)

@@ -12,7 +12,7 @@ from assets.synthesis.common.contract_reading import get_properties, get_require
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.tool_chains import JOINED, Link, chain_links, make_link
 from warehouse.item_failure import try_item
-from warehouse.json_types import Contract, JsonObject, Row, Schema
+from warehouse.json_types import Contract, JsonObject, Row
 from warehouse.storage.digest import sha256
 
 Key = tuple[str, str]  # server_id, tool
@@ -94,13 +94,17 @@ class Partners:
 
     def choose_chain(self, row: Row) -> Row | None:
         """The tool that goes best before or after this one: of its server, else of another."""
+        own = _make_key(row)
         make_link(self.get_contract(row))  # what nobody foresaw about its own is raised here
         for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
             apart = [one for one in tools if one["tool"] != row["tool"]]
             scored = [(self._score_joint(row, one), one) for one in apart]
             fits = [fit for fit in scored if fit[0] >= JOINED]
             if fits:
-                return min(fits, key=lambda fit: (-fit[0], _break_tie(row, fit[1])))[1]
+                return min(
+                    fits,
+                    key=lambda fit: (-fit[0], hash_fraction("chain", *own, *_make_key(fit[1]))),
+                )[1]
         return None
 
     def _score_joint(self, row: Row, other: Row) -> float:
@@ -113,10 +117,6 @@ class Partners:
             make = partial(make_link, self.get_contract(row))
             self._links[key] = try_item(make, lambda _: Link("", (), frozenset(), False))
         return self._links[key]
-
-
-def _break_tie(row: Row, other: Row) -> float:
-    return hash_fraction("chain", *_make_key(row), *_make_key(other))
 
 
 def _make_key(row: Row) -> Key:
@@ -133,9 +133,6 @@ def _read_contract(row: Row) -> JsonObject | None:
 def list_required(contract: Contract) -> list[str]:
     """The required parameters that neither a default nor a constant fills in."""
     properties = get_properties(contract)
-    filled = {name for name, of in properties.items() if isinstance(of, Mapping) and _is_filled(of)}
+    filled = {name for name, of in properties.items()
+              if isinstance(of, Mapping) and ("default" in of or "const" in of)}  # fmt: skip
     return [name for name in get_required(contract) if name in properties and name not in filled]
-
-
-def _is_filled(schema: Schema) -> bool:
-    return "default" in schema or "const" in schema

@@ -163,8 +163,8 @@ def test_the_prompt_shows_the_whole_row_between_markers() -> None:
     assert "extend_loan" in text
     for beside in ("list_loans", "reserve_title"):
         assert beside in text
-    assert shown.meta["contracts"][0]["name"] == "extend_loan"
-    assert shown.meta["calls"][0]["tool"] == "extend_loan"
+    assert next(iter(shown.meta["contracts"].values()))["name"] == "extend_loan"
+    assert json.loads(shown.meta["row"]["calls"])[0]["tool"] == "extend_loan"
 
 
 def test_a_text_that_forges_markers_stays_inside_them() -> None:

@@ -28,7 +28,10 @@ def verify_rows(
     """
     found = [_find_flaws(row, tools) for row in rows]
     open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
-    texts = [(rows[at].instruction, _get_description(rows[at], tools)) for at in open_to_copying]
+    texts = [
+        (rows[at].instruction, str(tools.by_id[rows[at].tool_id].get("description") or ""))
+        for at in open_to_copying
+    ]
     for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
         if echo := make_echo_finding(cosine, policy.copies_above):
             found[at].append(echo)
@@ -67,10 +70,6 @@ def _find_flaws(row: Given, tools: Tools) -> list[Finding]:
         reason = tools.unusable.get(row.tool_id) or f"{row.tool_id[:200]} is not among the tools"
         return [Finding(kind, "tool_id", reason)]
     return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
-
-
-def _get_description(row: Given, tools: Tools) -> str:
-    return str(tools.by_id[row.tool_id].get("description") or "")
 
 
 def _make_verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:

@@ -16,9 +16,7 @@ def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> It
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
     held = {
-        word
-        for _, leaf in walk_leaves(arguments, {})
-        for word in extract_content(show_scalar(leaf))
+        word for _, leaf in walk_leaves(arguments) for word in extract_content(show_scalar(leaf))
     }
     said = [word for word in extract_content(instruction[:6000]) if word not in held][:300]
     described = extract_content(str(contract.get("description") or "")[:6000])
@@ -74,7 +72,7 @@ _SHARE, _RUN, _FEWEST = 0.6, 3, 3
 
 def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
-    held = {word for _, leaf in walk_leaves(arguments, {}) for word in extract_content(str(leaf))}
+    held = {word for _, leaf in walk_leaves(arguments) for word in extract_content(str(leaf))}
     said = [word for word in extract_content(instruction) if word not in held][:300]
     if len(said) < _FEWEST:
         return None

@@ -31,7 +31,7 @@ __all__ = [
 MOST_LEAVES = 2_000  # of one argument; what is longer repeats itself
 
 
-def walk_leaves(value: Json, schema: Schema, path: str = "") -> Iterator[tuple[str, Json]]:
+def walk_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     """(path, scalar) of the scalars inside a value, in order; of very many the first thousands."""
     stack, told = [(path, value)], 0
     while stack and told < MOST_LEAVES:

@@ -16,7 +16,7 @@ Neither API has been asked from here.
 from collections.abc import Sequence
 from typing import Any
 
-from serving.meta.functions import Offered, keep_callable, write_functions
+from serving.meta.functions import Offered, keep_callable, list_refused, write_functions
 from serving.ranking.query import Hit
 from serving.ranking.router import Router
 
@@ -49,23 +49,24 @@ def write_native_answer(
     api: str, router: Router, hits: Sequence[Hit], call_id: str
 ) -> dict[str, Any]:
     """What a client sends back for a search. call_id: of the model's call (`id` of Anthropic's
-    `tool_use`). {"item": …, "tools": …, "tool_ids": …}: the item for the conversation, the
-    definitions that the next request must declare ([] where the item holds them), and name ->
-    tool id for `call_tool`."""
+    `tool_use`). {"item": …, "tools": …, "tool_ids": …, "left_out": …}: the item for the
+    conversation, the definitions that the next request must declare ([] where the item holds them),
+    name -> tool id for `call_tool`, and tool id -> why the API would refuse the whole request."""
     index = router.index
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
-    offered = write_functions((name, index.contract(at)) for name, at in places if at is not None)
-    found = list(offered.values())
-    ids = {one.wire: one.tool_id for one in found}
+    contracts = [(name, index.contract(at)) for name, at in places if at is not None]
+    found = list(write_functions(contracts).values())
+    told = {"tool_ids": {one.wire: one.tool_id for one in found}}
+    told["left_out"] = list_refused(contracts)
     if api == OPENAI:
         item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
         item |= {"status": "completed", "tools": [_write_openai_tool(one) for one in found]}
-        return {"item": item, "tools": [], "tool_ids": ids}
+        return {"item": item, "tools": [], **told}
     blocks = [{"type": "tool_reference", "tool_name": one.wire} for one in found]
     # A result without a block is refused: then words say that nothing was found.
     nothing = [{"type": "text", "text": "No tool was found."}]
     item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
-    return {"item": item, "tools": [_write_anthropic_tool(one) for one in found], "tool_ids": ids}
+    return {"item": item, "tools": [_write_anthropic_tool(one) for one in found], **told}
 
 
 def _write_openai_tool(one: Offered) -> dict[str, Any]:

@@ -1,18 +1,26 @@
 """Found tools as functions that an endpoint takes, in its names and within bounds."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assets.contracts.schema.reading import collect_properties
+from assets.contracts.validate import find_schema_problem
 from serving.index.model import UNVERIFIED
 from serving.meta.untrusted_text import Bounded, show_line
 from serving.ranking.query import Hit
 from warehouse.llm.chat import write_wire_name
-from warehouse.sanitize.quote import escape_exact
+from warehouse.sanitize.quote import escape_exact, quote_name
 
 _ABOUT = 1_000  # characters of a description
 _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
+# At the top of a schema, by the error messages of the two APIs. Anthropic's: "input_schema does not
+# support oneOf, allOf, or anyOf at the top level", "Property keys should match pattern"; OpenAI's:
+# "must … not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level".
+_REFUSED = frozenset(("allOf", "anyOf", "oneOf", "not", "enum"))
+_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -30,11 +38,34 @@ def keep_callable(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Offered]:
-    """Name on the wire -> tool, of (tool id, contract) in order. The texts are third-party: what
-    shows nothing is taken out, what is long is cut."""
-    held = dict(contracts)
-    offered = (_write_offered(*one) for one in held.items())
-    return {one.wire: one for one in offered}
+    """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
+    The texts are third-party: what shows nothing is taken out, what is long is cut."""
+    offered = (_write_offered(*one) for one in dict(contracts).items())
+    return {one.wire: one for one in offered if _find_refusal(_read_parameters(one)) is None}
+
+
+def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Tool id -> why no model's API takes its parameters: one such tool costs the whole request."""
+    found = ((name, find_refusal(contract)) for name, contract in contracts)
+    return {name: why for name, why in found if why is not None}
+
+
+def find_refusal(contract: Mapping[str, Any]) -> str | None:
+    """Why APIs refuse a tool's parameters as they would be sent, None where they take them."""
+    return _find_refusal(bound_parameters(contract))
+
+
+def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
+    properties = parameters["properties"]
+    odd = next((name for name in properties if not _PARAMETER.fullmatch(name)), None)
+    if odd is not None:
+        return f"a parameter is called {quote_name(odd, 60)}, APIs take [a-zA-Z0-9_.-]{{1,64}}"
+    problem = find_schema_problem(parameters)
+    return None if problem is None else f"its parameters are no JSON Schema: {problem}"[:280]
+
+
+def _read_parameters(one: Offered) -> dict[str, Any]:
+    return one.function["function"]["parameters"]
 
 
 def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> Offered:
@@ -52,13 +83,12 @@ def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[
     """The input schema, its prose between marks if `quoted`; of one too large, the names of its
     parameters alone."""
     schema = contract.get("inputSchema")
-    schema = dict(schema) if isinstance(schema, Mapping) else {}
+    schema = _flatten_top(dict(schema) if isinstance(schema, Mapping) else {})
     copy = Bounded(_SCHEMA, longest=_ABOUT, quoted=quoted)
     made = copy({**schema, "type": "object"})
     if not copy.cut:
-        return {"properties": {}, **made}
-    properties = schema.get("properties")
-    names = list(properties)[:100] if isinstance(properties, Mapping) else []
+        return made
+    names = list(schema["properties"])[:100]
     required = schema.get("required")
     needed = [name for name in required if name in names] if isinstance(required, list) else []
     return {
@@ -66,6 +96,16 @@ def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[
         "properties": {escape_exact(str(name), 200): {} for name in names},
         "required": [escape_exact(str(name), 200) for name in needed],
     }
+
+
+def _flatten_top(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without what APIs refuse at its top; properties of branches there are offered. A
+    call is held against the whole contract all the same."""
+    properties = schema.get("properties")
+    if _REFUSED.isdisjoint(schema):
+        return {**schema, "properties": properties if isinstance(properties, Mapping) else {}}
+    kept = {key: value for key, value in schema.items() if key not in _REFUSED}
+    return {**kept, "properties": collect_properties(schema, schema)}
 
 
 def read_arguments(given: Any) -> Any:

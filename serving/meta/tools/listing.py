@@ -1,5 +1,6 @@
 """What `tools/list` shows: our four tools, described by the index in use, and pinned tools flat."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,6 +11,7 @@ from serving.meta.index_summary import summarise_index, write_summary
 from serving.meta.tools.consent import why_ask
 from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
 from serving.meta.untrusted_text import show_line
+from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.quote import quote_name, quote_text
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from serving.meta.context import Seen
     from serving.router import Router
 
+logger = logging.getLogger(__name__)
 MOST_PINNED = 32  # tools that are listed beside ours; the first by id
 _ABOUT = {
     FIND: (
@@ -91,8 +94,21 @@ def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> 
         found |= {
             at for at in seen.places if any(fnmatchcase(tools[at].tool_id, one) for one in globs)
         }
-    found = {at for at in found if not tools[at].unverified}
-    return sorted(found, key=lambda at: tools[at].tool_id)[:MOST_PINNED]
+    order = sorted(found, key=lambda at: tools[at].tool_id)
+    return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
+
+
+def _drop_refused(router: "Router", places: list[int]) -> list[int]:
+    """Without tools whose parameters no model's API takes: a client that hands the list on would
+    have no tool at all."""
+    from serving.meta.functions import list_refused
+
+    named = {router.index.tools[at].tool_id: at for at in places}
+    refused = list_refused((name, router.index.contract(at)) for name, at in named.items())
+    if refused:
+        some = "; ".join(f"{escape_text(one)}: {why}" for one, why in list(refused.items())[:3])
+        logger.warning("pinned tools that are not listed: %d (%s)", len(refused), some)
+    return [at for name, at in named.items() if name not in refused]
 
 
 def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:

@@ -176,6 +176,20 @@ async def test_rules_end_with_the_result_where_calls_run(router: Any) -> None:
     assert (made.ended, made.answer) == ("answered", "pypi:clock::get_time ran")
 
 
+async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path: Path) -> None:
+    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
+    publish(tmp_path, [*WORLD, odd])
+    model = Script(says(write_block("odd", "plan a day")), says("x"))
+    await run_agent("Plan my day.", model, served(tmp_path), limits=AgentLimits(k=2))
+    messages, offered = model.heard[1]
+    assert (
+        "Note: npm:odd::plan cannot be called here: a parameter is called «due date»"
+        in (messages[-1]["content"])
+    )
+    assert len(offered) == 1
+    assert write_wire_name("npm:odd::plan") not in names(offered)
+
+
 async def test_a_task_without_words_is_refused(router: Any) -> None:
     with pytest.raises(BadQuery, match="empty"):
         await run_agent("  ", OfflineSpeaker(), router)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from serving.agent.native_search import APIS, write_native_answer, write_search_tool
 from serving.router import Ask, Router
-from tests.serving.meta_world import opened, publish
+from tests.serving.meta_world import WORLD, opened, publish, row
 from warehouse.llm.chat import write_wire_name
 
 GET_TIME = write_wire_name("pypi:clock::get_time")
@@ -57,6 +57,20 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
         True,
     )
     assert made["tools"] == []
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path, api: str) -> None:
+    odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
+    publish(tmp_path, [*WORLD, odd])
+    router = opened(tmp_path, None)
+    hits = router.find(Ask(tool="plan a day", k=3)).hits
+    made = write_native_answer(api, router, hits, "c")
+    assert hits[0].tool_id == "npm:odd::plan"
+    assert list(made["left_out"]) == ["npm:odd::plan"]
+    assert "«due date»" in made["left_out"]["npm:odd::plan"]
+    assert len(made["tool_ids"]) == 2
+    assert "due date" not in json.dumps([made["item"], made["tools"]])
 
 
 def test_nothing_found_is_said_in_words_or_as_an_empty_list(router: Router) -> None:

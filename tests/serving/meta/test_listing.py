@@ -199,6 +199,19 @@ async def test_what_a_pinned_tool_says_is_quoted_in_its_schema_too(tmp_path: Pat
     assert flat.input_schema["properties"]["to"]["anyOf"][0]["properties"]["path"] == path
 
 
+async def test_a_pinned_tool_that_no_api_takes_is_not_listed_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = row("npm:a", "plan", "Plan", {"properties": {"due date": {"type": "string"}}})
+    either = row("npm:a", "read", "Read", {"anyOf": [{"required": ["path"]}]})
+    publish(tmp_path, [odd, either])
+    async with World(tmp_path, MetaPolicy(pinned=("npm:a::*",))).client() as client:
+        *_, flat = (await client.list_tools()).tools
+    assert flat.name == write_wire_name("npm:a::read")
+    assert "anyOf" not in flat.input_schema
+    assert "not listed: 1 (npm:a::plan: a parameter is called «due date»" in caplog.text
+
+
 async def test_clients_are_told_how_long_a_list_may_be_kept(tmp_path: Path) -> None:
     publish(tmp_path)
     async with World(tmp_path).client() as client:

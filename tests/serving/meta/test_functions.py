@@ -1,0 +1,84 @@
+"""Tools as functions: what a model's API would refuse a whole request for is not among them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.meta.functions import bound_parameters, list_refused, write_functions
+from tests.support.examples import examples
+
+ID = {"type": "string"}
+ONE_OF = [{"properties": {"url": ID}, "required": ["url"]}, {"$ref": "#/$defs/b"}, 7]
+
+
+def contract(schema: Any) -> dict[str, Any]:
+    return {"name": "x", "inputSchema": schema}
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str) -> None:
+    schema = {
+        "type": "object", "required": ["id"], "properties": {"id": ID}, keyword: ONE_OF,
+        "not": {"required": ["a"]}, "enum": [{}], "$defs": {"b": {"properties": {"path": ID}}},
+    }  # fmt: skip
+    made = bound_parameters(contract(schema))
+    assert set(made["properties"]) == {"id", "url", "path"}
+    assert made["required"] == ["id"]
+    assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & made.keys()
+    deep = {"type": "object", "properties": {"id": {"anyOf": [ID, {"type": "null"}]}}}
+    assert bound_parameters(contract(deep)) == deep
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"properties": {"due date": ID}}, "«due date»"),
+        ({"properties": {"": ID}}, "«»"),
+        ({"properties": {"x" * 65: ID}}, "x" * 60),
+        ({"properties": {"天気": ID}}, "«天気»"),
+        ({"properties": {"a\u200b»": ID}}, "«a"),
+        ({"properties": {"a": "text"}}, "no JSON Schema"),
+        ({"properties": {"a": {"type": "word"}}}, "no JSON Schema"),
+        ({"required": "a"}, "no JSON Schema"),
+        ({"properties": {f"{'a b' * 30}{n}": {"description": "x" * 900} for n in range(30)}}, "«"),
+    ],
+)
+def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) -> None:
+    good = contract({"type": "object", "properties": {"a.b-c_1": ID}})
+    held = {"npm:a::good": good, "npm:a::odd": contract({"type": "object", **schema})}
+    assert [one.tool_id for one in write_functions(held.items()).values()] == ["npm:a::good"]
+    refused = list_refused(held.items())
+    assert list(refused) == ["npm:a::odd"]
+    assert why in refused["npm:a::odd"]
+    assert len(refused["npm:a::odd"]) < 300
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["properties", "type", "anyOf", "$ref", "required", "not", "a b"])
+            | st.text(max_size=3),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["properties", "allOf", "oneOf", "required"]), JSON) | JSON)
+@examples(60)
+def test_whatever_a_server_says_is_a_function_or_a_reason(schema: Any) -> None:
+    held = {"npm:a::x": contract(schema)}
+    offered, refused = write_functions(held.items()), list_refused(held.items())
+    assert len(offered) + len(refused) == 1
+    for one in offered.values():
+        made = json.loads(json.dumps(one.function["function"]["parameters"]))
+        assert made["type"] == "object"
+        assert isinstance(made["properties"], dict)
+        assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & made.keys()

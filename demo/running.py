@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +84,7 @@ class Replicas(Mapping[str, str]):
         if faults is not None:
             self._fault_sets = self._make_fault_sets(faults)
         self._size |= size
-        self._world = self._make_world(
-            day or self._world.day, scale or self._world.scale, bool(size)
-        )
+        self._world = self._make_world(day or self._world.day, scale or self._world.scale)
         self._wait_for(self._apply())
 
     @property
@@ -103,15 +100,10 @@ class Replicas(Mapping[str, str]):
         checked = check_faults(faults)
         return {site: FaultSet(site, checked.get(site)) for site in self._sites}
 
-    def _make_world(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
-        """The world of a day and scale; a full one keeps its records from day to day."""
-        files_url = self["files"] if "files" in self._sites else ""
-        if scale != "full":
-            return make_world(day, scale, files_url)
-        held = getattr(self, "_world", None)
-        if isinstance(held, FullWorld) and not fresh:
-            return replace(held, day=day)
-        return make_full_world(day, files_url=files_url, **self._size)
+    def _make_world(self, day: int, scale: str) -> World | FullWorld:
+        if scale == "full":
+            return make_full_world(day, **self._size)
+        return make_world(day, scale, self["files"] if "files" in self._sites else "")
 
     def _make_app(self, site: str) -> Any:
         replica = REPLICAS[site](lambda: self._world, lambda: self._fault_sets[site])

@@ -1,6 +1,7 @@
 """Reply: what a handler of a replica answers, before it becomes an HTTP response."""
 
 import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,6 +52,20 @@ def reply_json(value: Any, status: int = 200, **facts: Any) -> Reply:
 
 def reply_html(text: str, status: int = 200, **facts: Any) -> Reply:
     return Reply(text.encode(), HTML, status, **facts)
+
+
+def make_cursor(kind: str, position: int) -> str:
+    """A cursor that says nothing to whoever reads it."""
+    return urlsafe_b64encode(f"{kind}:{position}".encode()).decode()
+
+
+def read_cursor(kind: str, cursor: str) -> int | None:
+    """The position of a cursor of this kind, None for one that nobody gave."""
+    try:
+        found, _, position = urlsafe_b64decode(cursor.encode()).decode().partition(":")
+    except ValueError:
+        return None
+    return int(position) if found == kind and position.isdecimal() else None
 
 
 def _is_held(request: Request, headers: Mapping[str, str]) -> bool:

@@ -1,6 +1,5 @@
 """Glama: the replica of its API: servers without commands, connectors that can be run."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
+from demo.replicas.reply import Reply, make_cursor, read_cursor, reply_json
 from demo.replicas.site import Site
 from demo.world.keys import KEYS
-from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 _KEY = "This endpoint requires an API key. Create one at https://glama.ai/settings/api-keys."
@@ -50,45 +48,31 @@ class Glama(Site):
         first = query.get("first", "10")
         if not first.isdecimal() or not 1 <= int(first) <= 100:
             return reply_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
-        position = self._start(records, query.get("after"))
+        after = query.get("after")
+        position = read_cursor("position", after) if after is not None else len(records)
         if position is None:
             return reply_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
         # From the last record to the first; one more than asked for says whether there is more.
         size = self.limit_page_size(int(first))
-        below = ((n, records[n]) for n in reversed(range(position)))
+        below = ((n, records[n]) for n in reversed(range(min(position, len(records)))))
         found = list(islice((one for one in below if is_hosted(one[1]) == hosted), size + 1))
         page, more = found[:size], len(found) > size
         info = {
-            "endCursor": _make_cursor(page[-1][0]) if page else None,
+            "endCursor": make_cursor("position", page[-1][0]) if page else None,
             "hasNextPage": more,
-            "hasPreviousPage": query.get("after") is not None,
-            "startCursor": _make_cursor(page[0][0]) if page else None,
+            "hasPreviousPage": after is not None,
+            "startCursor": make_cursor("position", page[0][0]) if page else None,
         }
         if self.fault_set().is_on("cursor_loop") and page:
-            info |= {"hasNextPage": True, "endCursor": query.get("after") or info["endCursor"]}
+            info |= {"hasNextPage": True, "endCursor": after or info["endCursor"]}
         name, make_one = ("connectors", _make_connector) if hosted else ("servers", _make_server)
         body = {self.name_member(name): [make_one(record) for _, record in page], "pageInfo": info}
         return reply_json(body, last=not more)
-
-    def _start(self, records: RecordList, after: str | None) -> int | None:
-        """The position above the next record, None for a cursor that nobody gave."""
-        if after is None:
-            return len(records)
-        try:
-            kind, _, position = urlsafe_b64decode(after.encode()).decode().partition(":")
-        except ValueError:
-            return None
-        known = kind == "position" and position.isdecimal()
-        return min(int(position), len(records)) if known else None
 
 
 def is_hosted(record: Record) -> bool:
     """Whether it is a connector: somebody else runs it."""
     return record.remote is not None and record.package is None
-
-
-def _make_cursor(position: int) -> str:
-    return urlsafe_b64encode(f"position:{position}".encode()).decode()
 
 
 def _make_base(record: Record, folder: str) -> dict[str, Any]:

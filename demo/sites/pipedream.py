@@ -1,7 +1,6 @@
 """Pipedream: the replica of its Connect API: a token for client credentials, then apps."""
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl
@@ -9,7 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
+from demo.replicas.reply import Reply, make_cursor, read_cursor, reply_json
 from demo.replicas.site import Site
 from demo.world.keys import KEYS
 from demo.world.record import Record
@@ -48,17 +47,17 @@ class Pipedream(Site):
         limit, after = query.get("limit", "10"), query.get("after")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
             return reply_json({"error": "limit: 1 to 100"}, 400)
-        start = _read(after) if after else 0
+        start = read_cursor("app", after) if after else 0
         if start is None:
             return reply_json({"error": "after: unknown cursor"}, 400)
         here = records[start : start + int(limit)]
-        end = _make_cursor(start + len(here)) if here else None
+        end = make_cursor("app", start + len(here)) if here else None
         if self.fault_set().is_on("cursor_loop"):
             end = after or end
         info = {
             "count": len(here),
             "total_count": len(records),
-            "start_cursor": _make_cursor(start) if here else None,
+            "start_cursor": make_cursor("app", start) if here else None,
             "end_cursor": end,
         }
         body = {self.name_member("data"): [_make_app(one) for one in here], "page_info": info}
@@ -82,15 +81,3 @@ def _make_app(record: Record) -> dict[str, Any]:
         "custom_fields_json": json.dumps(fields),
         "featured_weight": int(record.make_digits(3), 16),
     }
-
-
-def _make_cursor(position: int) -> str:
-    return urlsafe_b64encode(f"app:{position}".encode()).decode()
-
-
-def _read(cursor: str) -> int | None:
-    try:
-        kind, _, position = urlsafe_b64decode(cursor.encode()).decode().partition(":")
-    except ValueError:
-        return None
-    return int(position) if kind == "app" and position.isdecimal() else None

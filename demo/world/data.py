@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -12,6 +13,7 @@ _KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
 _SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
 
 
+@cache
 def load_records(folder: Path) -> list[Record]:
     """The records of a folder, each under a slug of its own. Raises ValueError where it does not
     hold the data."""

@@ -40,7 +40,6 @@ class FullWorld:
     count: int
     records: Sequence[Record] = field(repr=False)
     shares: Shares = field(default_factory=Shares)
-    files_url: str = ""
     scale: str = "full"
     page: int | None = None
     servers: tuple[Server, ...] = ()  # none of the demo's own
@@ -84,7 +83,6 @@ def make_full_world(
     servers: int | None = None,
     data: Path | None = None,
     shares: Shares | None = None,
-    files_url: str = "",
 ) -> FullWorld:
     """A world of `servers` invented servers, or of the first `servers` records under `data`.
     Raises ValueError for a number below 1 and a folder without the data."""
@@ -99,7 +97,7 @@ def make_full_world(
         count = min(servers or len(known), int(len(known) / (1 + shares.new)))
     whole = count + round(count * shares.new)
     records = known[:whole] if known is not None else [make_record(n) for n in range(whole)]
-    return FullWorld(day, count, records, shares, files_url)
+    return FullWorld(day, count, records, shares)
 
 
 def _rewrite_record(record: Record, marketplace: str) -> Record:

@@ -36,14 +36,19 @@ _INSIDE = f"{FETCH}/{TREE}"
 _MAX_JSON = 1 << 26
 _UNPACK_MB = 256  # of memory: names of 20,000 entries take a tenth of it
 _NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")
-_NPM_ABSENT = r"\bE404\b|\bETARGET\b|No matching version|404 Not Found"
-# A dependency from git is refused: by its own code where npm knows the setting.
-_NPM_BUILD = r"EALLOWGIT|/bin/false|EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
-_UV_BUILD = (
-    r"No solution found|no wheels|building .{0,40}disabled|requires-python|only-binary"
-    r"|Failed to build|no (usable|compatible) wheel"
-)
-_UV_ABSENT = r"not found in the package registry|no version of"
+# What an installer says, by the kind of failure that it is.
+_NPM_WORDS = {
+    "not_found": r"\bE404\b|\bETARGET\b|No matching version|404 Not Found",
+    # A dependency from git is refused: by its own code where npm knows the setting.
+    "build_failed": r"EALLOWGIT|/bin/false|EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)"
+    r"|ERESOLVE",
+}
+_UV_WORDS = {
+    "integrity": r"Hash mismatch",
+    "build_failed": r"No solution found|no wheels|building .{0,40}disabled|requires-python"
+    r"|only-binary|Failed to build|no (usable|compatible) wheel",
+    "not_found": r"not found in the package registry|no version of",
+}
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,8 @@ def _install_npm(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[s
         *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
         *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
     )
-    finished = _run_installer(argv, staging, workshop, _find_node_headers(node))
-    if finished.code != 0:
-        said = finished.said
-        kind = _classify_words(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
-        raise PackageError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
+    what = f"npm install {recipe.name}@{recipe.version}"
+    _run_installer(what, argv, staging, workshop, _NPM_WORDS, _find_node_headers(node))
     lock = _read_json(staging, "node_modules/.package-lock.json").get("packages", {})
     found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
     if recipe.integrity and found != recipe.integrity:
@@ -125,12 +127,8 @@ def _install_pypi(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[
         *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
     )
     for argv in (venv, install):
-        finished = _run_installer(argv, staging, workshop)
-        if finished.code != 0:
-            said = finished.said
-            kind = _classify_words(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
-            kind = "integrity" if "Hash mismatch" in said else kind
-            raise PackageError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
+        what = f"uv {argv[1]} {recipe.name}=={recipe.version}"
+        _run_installer(what, argv, staging, workshop, _UV_WORDS)
     packages = _find_site_packages(staging.tree)
     program = _find_console_script(recipe, packages)
     bin_folder = f"{SERVER}/venv/bin"
@@ -227,11 +225,14 @@ def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
 
 
 def _run_installer(
+    what: str,
     argv: tuple[str, ...],
     staging: Staging,
     workshop: Workshop,
+    kinds: Mapping[str, str],
     env: Mapping[str, str] | None = None,
-) -> Finished:
+) -> None:
+    """Raises PackageError, of the first kind whose words the installer said, where it fails."""
     finished = run_tool(
         argv,
         staging=staging,
@@ -241,17 +242,16 @@ def _run_installer(
         env=env,
     )
     _check_limits(finished)
-    return finished
+    if finished.code != 0:
+        said = finished.said
+        kind = next((kind for kind, words in kinds.items() if re.search(words, said)), None)
+        raise PackageError(kind or "fetch_failed", f"{what}: {said[-240:]}")
 
 
 def _check_limits(finished: Finished) -> None:
     if finished.breach:
         limit = finished.breach
         raise PackageError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
-
-
-def _classify_words(said: str, kinds: dict[str, str]) -> str:
-    return next((kind for kind, words in kinds.items() if re.search(words, said)), "fetch_failed")
 
 
 def _read_json(staging: Staging, path: str) -> dict[str, Any]:

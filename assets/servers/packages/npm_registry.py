@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from assets.marketplaces.server_json.inputs import as_object
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Resolved
 from assets.servers.sandbox.toolchain import Toolchain
@@ -36,11 +37,11 @@ class NpmRegistry:
         found = self._get(f"{quoted}/{quote(version, safe='')}")
         if found is None:  # some registries answer 404 for the tags of a package that they have
             whole = self._get(quoted) or {}
-            tags, versions = _as_object(whole.get("dist-tags")), _as_object(whole.get("versions"))
+            tags, versions = as_object(whole.get("dist-tags")), as_object(whole.get("versions"))
             found = versions.get(tags.get(version, version))
         if found is None:
             return None
-        exact, integrity = _as_object(found).get("version"), _as_object(found.get("dist"))
+        exact, integrity = as_object(found).get("version"), as_object(found.get("dist"))
         if not isinstance(exact, str):
             raise PackageError("fetch_failed", f"the npm registry names no version of {name}")
         hashed = integrity.get("integrity")
@@ -60,10 +61,6 @@ class NpmRegistry:
             detail = f"the npm registry answers {answer.status_code} on {path}"
             raise PackageError("fetch_failed", detail)
         return body
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def npm_registry(toolchain: Toolchain) -> NpmRegistry | None:

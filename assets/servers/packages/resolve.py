@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Resolver:
         ask = asks.get(package.type)
         if ask is None:
             raise PackageError("policy_denied", f"{package.type} packages are not launched here")
-        data = self._ledger.once("resolve", digest(key), _make_effect(ask, package))
+        data = self._ledger.once("resolve", digest(key), partial(_resolve_once, ask, package))
         return Resolved(**json.loads(data))
 
     def _resolve_npm(self, package: Package) -> Resolved:
@@ -187,14 +188,11 @@ class Resolver:
         return run_tool(argv, staging=staging, toolchain=self._toolchain, policy=self._policy)
 
 
-def _make_effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:
-    def effect() -> Outcome:
-        try:
-            return Outcome(json.dumps(asdict(ask(package))).encode())
-        except ToolMissing as error:
-            raise PackageError("needs_software", str(error)) from error
-
-    return effect
+def _resolve_once(ask: Callable[[Package], Resolved], package: Package) -> Outcome:
+    try:
+        return Outcome(json.dumps(asdict(ask(package))).encode())
+    except ToolMissing as error:
+        raise PackageError("needs_software", str(error)) from error
 
 
 def _order_nearest(pythons: Iterable[str]) -> list[str]:

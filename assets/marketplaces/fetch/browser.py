@@ -6,15 +6,11 @@ One browser starts with the first page that needs it (1.2-2 s) and uses a throwa
 import asyncio
 from contextlib import ExitStack, suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpcore2
 
-from assets.marketplaces.fetch.errors import (
-    make_forbidden,
-    make_too_large,
-    make_unreachable,
-)
+from assets.marketplaces.fetch.errors import make_forbidden, make_too_large, make_unreachable
 from assets.marketplaces.fetch.page_requests import PageRequests
 from assets.marketplaces.policy import Contained, CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
@@ -41,7 +37,7 @@ class Browser:
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
-        self.hosts = {urlsplit(site).netloc for site in self._list_sites()}
+        self.hosts = {site.netloc for site in policy.sites}
         self.requests = 0
         self.refused: set[str] = set()  # hosts that a page asked and nobody reached
         self.contained: Contained | None = None
@@ -176,16 +172,13 @@ class Browser:
         """The browser's sandbox, held until the browser ends; None where the user chose none."""
         if self.policy.contain is None:
             return None
-        hosts = frozenset(_read_host(site) for site in self._list_sites())
+        hosts = frozenset(map(_read_host, self.policy.sites))
         opened = self.policy.contain(chromium, hosts, allow_loopback=self.policy.allow_loopback)
         try:
             return self._held.enter_context(opened)
         except (RuntimeError, ValueError) as error:  # no sandbox here, or not for a Chromium there
             expected = "a browser in the sandbox"
             raise CrawlError("no_browser", url, str(error), expected, "see above") from error
-
-    def _list_sites(self) -> list[str]:
-        return [self.policy.base_url, *([self.policy.site_url] if self.policy.site_url else [])]
 
     async def _make_resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
@@ -203,6 +196,5 @@ class Browser:
         return ", ".join([*rules, "MAP * ~NOTFOUND"])
 
 
-def _read_host(site: str) -> tuple[str, int]:
-    parts = urlsplit(site)
-    return (parts.hostname or "").lower(), parts.port or (80 if parts.scheme == "http" else 443)
+def _read_host(site: SplitResult) -> tuple[str, int]:
+    return (site.hostname or "").lower(), site.port or (80 if site.scheme == "http" else 443)

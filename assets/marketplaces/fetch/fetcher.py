@@ -57,8 +57,7 @@ class Fetcher:
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
         self.home = urlsplit(policy.base_url)
-        sites = [self.home, *([urlsplit(policy.site_url)] if policy.site_url else [])]
-        self.hosts = {site.netloc for site in sites}
+        self.hosts = {site.netloc for site in policy.sites}
         self.headers: Mapping[str, str] = {}  # sent to the base URL's host only
         self.requests = 0
         self._refusals = 0

@@ -132,20 +132,12 @@ def read_source(server_id: str, source: str) -> str:
     found = _SOURCE.fullmatch(source)
     if not found:
         # It may be the secret itself, put where its source belongs: it is not shown.
-        raise SecretError(
-            server_id, "a source", "it has another form", "write env:NAME or file:PATH"
-        )
+        fix = "write env:NAME or file:PATH"
+        raise SecretError(server_id, "a source", "it has another form", fix)
     read = _from_environment if found["kind"] == "env" else _from_file
     shown = f"{found['kind']}:{found['place']}"
     value = read(server_id, found["place"], shown)
-    if len(value) < SHORTEST:
-        raise SecretError(
-            server_id,
-            shown,
-            f"shorter than {SHORTEST} characters",
-            "such a value stands in texts by chance and cannot be kept out of them; use a longer"
-            " secret, or set what is no secret as a plain variable",
-        )
+    _check_length(server_id, shown, value)
     return f"{found['scheme']} {value}" if found["scheme"] else value
 
 
@@ -201,20 +193,22 @@ def _ask_provider(server_id: str, provider: str) -> tuple[dict[str, str], dict[s
     env: dict[str, str] = {}
     headers: dict[str, str] = {}
     for key, value in found.items():
-        if len(value) < SHORTEST:
-            fix = "leave out what is no secret; such a value cannot be kept out of texts"
-            raise SecretError(
-                server_id, f"{shown}, {key}", f"shorter than {SHORTEST} characters", fix
-            )
+        _check_length(server_id, f"{shown}, {key}", value)
         (headers if key.startswith("header:") else env)[key.removeprefix("header:")] = value
     return env, headers
 
 
+def _check_length(server_id: str, source: str, value: str) -> None:
+    if len(value) < SHORTEST:
+        fix = "such a value stands in texts by chance and cannot be kept out of them; use a longer"
+        fix += " secret, or set what is no secret as a plain variable"
+        raise SecretError(server_id, source, f"shorter than {SHORTEST} characters", fix)
+
+
 def _check_variable(server_id: str, name: str, value: str) -> None:
     if not _ENV_NAME.fullmatch(name) or "\0" in value:
-        raise SecretError(
-            server_id, f"variable {name!r}", "no name or value of a variable", "rename or fix it"
-        )
+        found, fix = "no name or value of a variable", "rename or fix it"
+        raise SecretError(server_id, f"variable {name!r}", found, fix)
 
 
 def _check_header(server_id: str, name: str, value: str) -> None:

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
-from urllib.parse import SplitResult, urlsplit
 
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -50,11 +49,6 @@ class CrawlPolicy(CrawlSettings):
     chromium: str | None = "/usr/bin/chromium"
     contain: Callable[..., AbstractContextManager[Any]] | None = field(default=None, repr=False)
     timeout_s: float = 30.0
-
-    @property
-    def sites(self) -> list[SplitResult]:
-        """The addresses whose hosts may be asked."""
-        return [urlsplit(site) for site in (self.base_url, self.site_url or self.base_url)]
 
 
 class CrawlError(RuntimeError):

@@ -1,6 +1,7 @@
 """What a user can set of how one marketplace is read; the crawl adds what it works out."""
 
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -36,6 +37,11 @@ class CrawlSettings:
     paths: tuple[Path, ...] = Field(
         default=(), description="private: files and folders with mcpServers"
     )
+
+    @property
+    def sites(self) -> list[SplitResult]:
+        """The addresses whose hosts may be asked."""
+        return [urlsplit(site) for site in (self.base_url, self.site_url or self.base_url)]
 
     @property
     def max_body_bytes(self) -> int:

@@ -15,15 +15,12 @@ _HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
 
 
 class PulseMcp(Envelope):
-    """`/v0.1` wants both headers; `/v0beta` is gone."""
+    """`/v0.1` wants both headers."""
 
     name = "pulsemcp"
 
     def list_routes(self) -> Sequence[Route]:
-        return [
-            self.make_route("/v0.1/servers", self.list_servers),
-            self.make_route("/v0beta/{rest:path}", self.serve_retired, keyed=False),
-        ]
+        return [self.make_route("/v0.1/servers", self.list_servers)]
 
     def refuse_request(self, request: Request) -> Reply | None:
         for header, key in _HEADERS.items():
@@ -33,11 +30,6 @@ class PulseMcp(Envelope):
                 details = {"header": header}
                 return reply_json({"error": error, "code": "unauthorized", "details": details}, 401)
         return None
-
-    def serve_retired(self, request: Request) -> Reply:
-        return reply_json(
-            {"error": "v0beta was fully sunset in September 2026", "code": "gone"}, 410
-        )
 
     def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
         visits = int(record.make_digits(4), 16)

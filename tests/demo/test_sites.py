@@ -91,11 +91,10 @@ def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
     assert expected[site] in answer.text
 
 
-def test_pulsemcp_wants_both_headers_and_has_retired_v0beta(full: Replicas) -> None:
+def test_pulsemcp_wants_both_headers(full: Replicas) -> None:
     only_key = {"X-API-Key": KEYS["pulsemcp"]["api_key"]}
     answer = httpx2.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
     assert (answer.status_code, answer.json()["details"]) == (401, {"header": "X-Tenant-ID"})
-    assert httpx2.get(f"{full['pulsemcp']}/v0beta/servers").status_code == 410
     with client("pulsemcp", full["pulsemcp"]) as http:
         meta = http.get(FIRST["pulsemcp"]).json()["servers"][0]["_meta"]
     assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}

@@ -88,18 +88,9 @@ def read_bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
 
 
 def read_container(launch: Launch, rest: list[str]) -> Launch:
-    env: list[tuple[str, str]] = []
-    at = 0
-    while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
-        option, equals, value = rest[at].partition("=")
-        if option in CONTAINER_VALUED and not equals:
-            at += 1
-            value = rest[at] if at < len(rest) else ""
-        if option in ("-e", "--env") and value:
-            name, _, text = value.partition("=")
-            env.append((name, text))
-        at += 1
-    words = rest[at:]
+    options, words = _split_options(rest, CONTAINER_VALUED)
+    given = [value for option, value in options if option in ("-e", "--env") and value]
+    env = [(name, text) for name, _, text in (one.partition("=") for one in given)]
     if not words:
         return change_launch(launch, reason="the container command names no image")
     package = parse_image(words[0])
@@ -117,18 +108,26 @@ def _read_runner_words(
     `naming` options name the package, after which the first word is the program to start; `valued`
     options take a value that is not looked at.
     """
-    spec: str | None = None
-    position = 0
-    while position < len(rest) and rest[position].startswith("-") and rest[position] != "--":
-        option, equals, value = rest[position].partition("=")
-        if option in naming:
-            spec = value if equals else next(iter(rest[position + 1 : position + 2]), None)
-        position += 1 if equals or option not in naming | valued else 2
-    words = [word for word in rest[position : position + 1] if word == "--"]
-    tail = rest[position + len(words) :]
-    if spec is not None:
-        return spec, tail[0] if tail else None, tuple(tail[1:])
+    options, tail = _split_options(rest, naming | valued)
+    tail = tail[1:] if tail[:1] == ["--"] else tail
+    specs = [value for option, value in options if option in naming and value]
+    if specs:
+        return specs[-1], tail[0] if tail else None, tuple(tail[1:])
     return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
+
+
+def _split_options(rest: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """((option, its value or "") of a runner, the words after them)."""
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
+        option, equals, value = rest[at].partition("=")
+        if option in valued and not equals:
+            at += 1
+            value = next(iter(rest[at : at + 1]), "")
+        found.append((option, value))
+        at += 1
+    return found, rest[at:]
 
 
 def _make_packaged(

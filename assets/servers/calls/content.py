@@ -74,7 +74,7 @@ class _Reader:
             made = _make_text_block(
                 f"a content block of type {shown!r} that is none of MCP's is left out here"
             )
-        self.room -= _measure_block(made)
+        self.room -= sum(len(text.encode()) for text in _iter_texts(made))
         return made
 
     def read_text(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -194,10 +194,6 @@ def _redact_base64(data: str, scrub: Scrubber) -> str:
         if scrub.scrub_text(piece) != piece:
             return base64.b64encode(b"[secret]").decode()
     return data
-
-
-def _measure_block(block: Mapping[str, Any]) -> int:
-    return sum(len(text.encode()) for text in _iter_texts(block))
 
 
 def _iter_texts(value: Any) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """A server elsewhere, reached over HTTP by the guarded client."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -40,7 +39,7 @@ def make_remote_dial(
             raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
         async with Wire(remote) as wire:
             attempt = Attempt(kind, url, wire, listener, headers=headers, auth=auth)
-            line = _RemoteLine(headers, wanted, wire, attempt)
+            line = _RemoteLine(wanted, headers=headers, wire=wire, attempt=attempt)
             try:
                 async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
                     yield line
@@ -51,24 +50,16 @@ def make_remote_dial(
 
 
 @dataclass(repr=False)
-class _RemoteLine:
-    headers: dict[str, str]
-    wanted: Wanted
-    wire: Wire
-    attempt: Attempt
-    read: Any = None
-    write: Any = None
-    answered: bool = False
+class _RemoteLine(Line):
+    """Silence on it is no idleness: a server elsewhere may be starting."""
+
+    headers: dict[str, str] = field(kw_only=True)
+    wire: Wire = field(kw_only=True)
+    attempt: Attempt = field(kw_only=True)
 
     async def over(self) -> None:
         """Ends with the scope of the attempt, which the watch cancels."""
         await anyio.sleep_forever()
-
-    def idle_s(self) -> float:
-        return 0.0  # silence on the line is no idleness: a server elsewhere may be starting
-
-    def busy(self, busy: bool) -> None:
-        return
 
     @property
     def dead(self) -> bool:
@@ -81,10 +72,9 @@ class _RemoteLine:
         heavy = max(meter.wire, meter.decoded) > self.wire.policy.max_mb * MIB // 2
         return heavy or self.attempt.client.requests > MAX_REQUESTS // 2
 
-    def secrets(self) -> Mapping[str, str]:
-        ours = {**self.wanted.given.env, **self.wanted.given.headers}
+    def secrets(self) -> dict[str, str]:
         url, tokens = self.attempt.watch.url, self.attempt.client.tokens
-        return {**list_secrets(url, self.headers, tokens), **ours}
+        return {**list_secrets(url, self.headers, tokens), **super().secrets()}
 
     def refused(self) -> CallFailed | None:
         refusal = self.attempt.watch.refusal

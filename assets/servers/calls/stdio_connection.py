@@ -1,10 +1,10 @@
 """A server in the sandbox of this host, reached by its standard streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -93,7 +93,8 @@ async def _hold_running(
             async with anyio.create_task_group() as tasks:
                 relay.start(tasks)
                 try:
-                    yield _LocalLine(jailed, relay, watchdog, sandbox, wanted)
+                    facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
+                    yield _LocalLine(wanted, sandbox=sandbox, **facts)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -102,14 +103,12 @@ async def _hold_running(
         jailed.__exit__()
 
 
-@dataclass
-class _LocalLine:
-    jailed: Jailed
-    relay: Relay
-    watchdog: Watchdog
-    sandbox: SandboxPolicy
-    wanted: Wanted
-    answered: bool = False
+@dataclass(repr=False)
+class _LocalLine(Line):
+    jailed: Jailed = field(kw_only=True)
+    relay: Relay = field(kw_only=True)
+    watchdog: Watchdog = field(kw_only=True)
+    sandbox: SandboxPolicy = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.read, self.write = self.relay.read, self.relay.write
@@ -133,12 +132,6 @@ class _LocalLine:
         heard = self.relay.heard
         unasked = heard.initiated + heard.strays + heard.noise
         return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
-
-    def secrets(self) -> Mapping[str, str]:
-        return {**self.wanted.given.env, **self.wanted.given.headers}
-
-    def refused(self) -> CallFailed | None:
-        return None
 
     async def why(self, found: Failure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""

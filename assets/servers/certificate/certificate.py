@@ -166,7 +166,8 @@ def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
             stdin=subprocess.PIPE,
             env={"PATH": os.defpath, "VALUE": f"=CANARY {token}"},
         )
-        held.callback(_end_process, process)
+        held.callback(process.communicate)
+        held.callback(process.kill)  # the last goes first
         told = {
             "token": [token[:20], token[20:]],
             "folder": str(folder),
@@ -189,11 +190,6 @@ def _place_neighbours(binds: Iterable[Path], held: ExitStack) -> Iterator[str]:
             path.open("x").close()
             held.callback(path.unlink, missing_ok=True)
             yield str(path)
-
-
-def _end_process(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.communicate()
 
 
 def _digest_of(path: str) -> str | None:

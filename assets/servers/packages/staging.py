@@ -63,8 +63,6 @@ def open_staging(home: Path) -> Iterator[Staging]:
     """A fresh folder with an empty tree, removed in the end."""
     parent = home / "cache" / "staging"
     _sweep_folder(parent)
-    for shared in ("npm", "uv"):  # of a version whose fetches shared their caches
-        shutil.rmtree(home / "cache" / shared, ignore_errors=True)
     staging = Staging(parent / uuid.uuid4().hex)
     try:
         staging.tree.mkdir(parents=True)

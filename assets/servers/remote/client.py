@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
@@ -168,7 +169,7 @@ class Client(httpx2.AsyncClient):
         endpoint_of = self._watch.url if self._kind == "sse" else None
         read = self._messages.of_events(response, endpoint_of) if events else None
         body = read or self._messages.of_json(response)
-        stream = _Filtered(body, response, self._watch, only=self._kind == "sse")
+        stream = _Filtered(body, response, self._watch, self._kind == "sse")
         headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
         headers.append((_TYPE, "text/event-stream; charset=utf-8"))
         return httpx2.Response(
@@ -179,18 +180,14 @@ class Client(httpx2.AsyncClient):
 _TYPE = "content-type"
 
 
+@dataclass
 class _Filtered(httpx2.AsyncByteStream):
     """only: it is the one stream of an SSE server, without which the SDK waits for ever."""
 
-    def __init__(
-        self,
-        read: AsyncIterator[bytes],
-        response: httpx2.Response,
-        watch: Watch,
-        *,
-        only: bool,
-    ) -> None:
-        self._read, self._response, self._watch, self._only = read, response, watch, only
+    _read: AsyncIterator[bytes]
+    _response: httpx2.Response
+    _watch: Watch
+    _only: bool
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:

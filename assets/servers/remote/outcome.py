@@ -128,18 +128,14 @@ def _classify_closed(refusal: Refusal, said: str, url: str) -> RemoteFailure:
     return RemoteFailure(
         "remote_auth",
         said + named,
-        "it offers no OAuth by itself; give it its key as a header (`secrets`), or try"
-        f" {_describe_login(url)}",
+        "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
+        f" {login_advice(url)}",
     )
 
 
 def login_advice(url: str) -> str:
     """What to do where only a person's consent helps."""
-    return f"run {_describe_login(url)}"
-
-
-def _describe_login(url: str) -> str:
-    return f"`toolmill login {shlex.quote(show_url(url))}`"
+    return f"run `toolmill login {shlex.quote(show_url(url))}`"
 
 
 def _not_mcp(refusal: Refusal, said: str) -> RemoteFailure:

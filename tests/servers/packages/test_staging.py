@@ -45,13 +45,3 @@ def test_what_another_run_published_first_stays(tmp_path):
             (staging.tree / "a").write_text(text)
             staging.publish({}, tmp_path / "artifacts" / "x")
     assert (tmp_path / "artifacts/x" / TREE / "a").read_text() == "first"
-
-
-def test_caches_that_fetches_once_shared_are_removed(tmp_path):
-    (tmp_path / "cache" / "npm" / "_cacache").mkdir(parents=True)
-    (tmp_path / "cache" / "bundles").mkdir()
-    with open_staging(tmp_path):
-        assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [
-            "bundles",
-            "staging",
-        ]

@@ -6,19 +6,21 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes `data` to `path` so that a reader, a kill or a power cut never sees half of it.
+def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Writes `data` to `path` so that a reader, a kill or a power cut never sees half of it. mode:
+    of the file, less the umask.
 
     Raises OSError naming the path (disk full, read-only file system), with nothing left behind.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
-        with _open_for_writing(beside) as file:
+        with _open_for_writing(beside, mode) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -37,14 +39,15 @@ def _settle_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _open_for_writing(path: Path) -> BinaryIO:
+def _open_for_writing(path: Path, mode: int) -> BinaryIO:
     """`path` open for writing; its folder is made only when it is missing (a tenth of the cost of
     a small file, when thousands are written)."""
+    opener = partial(os.open, mode=mode)
     try:
-        return path.open("wb")
+        return open(path, "wb", opener=opener)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
+        return open(path, "wb", opener=opener)
 
 
 def append_line(path: Path, line: str) -> None:

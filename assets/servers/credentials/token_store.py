@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import stat
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO, Any
 
 from assets.servers.credentials.secrets import SecretError
 from assets.servers.remote.outcome import login_advice
+from warehouse.storage.files import write_atomically
 
 _MAX_BYTES = 1024 * 1024
 
@@ -41,17 +41,7 @@ class TokenStore:
         """Changes members; the file is there whole or as it was, and never readable to others."""
         facts = {**self.load(), **changes, "server_id": self.server_id}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self.path.with_name(f".{self.path.stem}.{os.getpid()}.{time.monotonic_ns()}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(facts, file)
-                file.flush()
-                os.fsync(file.fileno())  # a lost refresh token is a lost login
-            new.replace(self.path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        write_atomically(self.path, json.dumps(facts).encode(), mode=0o600)
 
     def forget(self) -> bool:
         """Whether there was a login to forget."""

@@ -18,19 +18,13 @@ from warehouse.progress import Progress, Silent
 KEY_MISSING: Completeness = "skipped: key missing"
 
 
-def list_marketplaces() -> list[str]:
-    """Names of the installed adapters."""
-    return sorted(list_installed())
-
-
 def load_adapter(name: str, policy: CrawlPolicy) -> Adapter:
     """The adapter of a marketplace. Raises UnknownMarketplace naming the known ones."""
     if point := load_entry_points().get(name):
         return point.load()(policy)
     raise UnknownMarketplace(
-        f"marketplace {name!r} is unknown; known: {', '.join(list_marketplaces())}; a package"
-        f" adds one by the"
-        f" entry point group {GROUP!r}"
+        f"marketplace {name!r} is unknown; known: {', '.join(sorted(list_installed()))}; a package"
+        f" adds one by the entry point group {GROUP!r}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.marketplaces.crawl.recorder import Recorder
 from assets.marketplaces.fetch.browser import Browser
-from assets.marketplaces.fetch.fetcher import ANY, Fetcher, Validators
+from assets.marketplaces.fetch.fetcher import Fetcher
 from assets.marketplaces.fetch.robots import Robots, read_robots
 from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
 from warehouse.ledger.attempts import Outcome
@@ -108,8 +108,7 @@ class Pages:
         memory = digest({"url": url, **self._describe_reading()})
         known = self.memo.get("validators", memory) or {}
         kept = self._read_blob(known.get("blob"))
-        asked = Validators(known.get("etag"), known.get("modified")) if kept else ANY
-        fetched = await self.fetcher.get(url, asked)
+        fetched = await self.fetcher.get(url, known if kept else None)
         if fetched.page is None:
             if kept is None:
                 raise CrawlError(
@@ -122,8 +121,8 @@ class Pages:
             self.recorder.save("page", page.url, page.content_type, page.body)
         data = json.dumps(redact_json(value), ensure_ascii=False).encode()
         if fetched.validators:
-            facts = {"etag": fetched.validators.etag, "modified": fetched.validators.modified}
-            self.memo.put("validators", memory, {**facts, "blob": self.ledger.blobs.put(data)})
+            facts = {**fetched.validators, "blob": self.ledger.blobs.put(data)}
+            self.memo.put("validators", memory, facts)
         return data
 
     def _read_blob(self, blob: str | None) -> bytes | None:

@@ -26,29 +26,20 @@ from warehouse.network.retry_after import parse_retry_after
 _TRIES = 4
 _REDIRECTS = 3
 _LONGEST_WAIT_S = 120.0  # a marketplace that asks for more is read again by the next run
+_VALIDATORS = {
+    "etag": ("If-None-Match", "etag"),
+    "modified": ("If-Modified-Since", "last-modified"),
+}
 _STORM = 25  # refusals (429, 503) in one crawl: the marketplace wants to be left alone
 
 
 @dataclass(frozen=True)
-class Validators:
-    """What a conditional request carries (RFC 9110, section 13)."""
-
-    etag: str | None = None
-    modified: str | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.etag or self.modified)
-
-
-ANY = Validators()  # an unconditional request
-
-
-@dataclass(frozen=True)
 class Fetched:
-    """A response; `page` is None where the marketplace says that nothing changed (304)."""
+    """A response; `page` is None where the marketplace says that nothing changed (304). validators:
+    its `etag` and `modified`, as a conditional request carries them (RFC 9110, section 13)."""
 
     page: Page | None
-    validators: Validators
+    validators: Mapping[str, str]
 
 
 class Fetcher:
@@ -71,11 +62,11 @@ class Fetcher:
             headers={"User-Agent": policy.user_agent, "Accept-Encoding": "gzip"},
         )
 
-    async def get(self, url: str, validators: Validators = ANY) -> Fetched:
+    async def get(self, url: str, validators: Mapping[str, str] | None = None) -> Fetched:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
-        named = {"If-None-Match": validators.etag, "If-Modified-Since": validators.modified}
-        conditions = {name: value for name, value in named.items() if value}
+        given = validators or {}
+        conditions = {name: given[key] for key, (name, _) in _VALIDATORS.items() if given.get(key)}
         return await self._request_with_retries(url, "GET", conditions, None)
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
@@ -156,7 +147,8 @@ class Fetcher:
             raise _Again(make_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
             raise _Again(make_bad_status(url, status))
-        validators = Validators(response.headers.get("etag"), response.headers.get("last-modified"))
+        named = {key: response.headers.get(name) for key, (_, name) in _VALIDATORS.items()}
+        validators = {key: value for key, value in named.items() if value}
         if status == 304:
             return Fetched(None, validators)
         if status != 200:

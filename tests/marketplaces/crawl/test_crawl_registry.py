@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import crawl, list_marketplaces, load_adapter
-from assets.marketplaces.installed import OURS
+from assets.marketplaces.crawl.crawl import crawl, load_adapter
+from assets.marketplaces.installed import OURS, list_installed
 from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, UnknownMarketplace
@@ -30,7 +30,7 @@ def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
         UnknownMarketplace, match="'nowhere' is unknown; known: deepnlp, docker, glama"
     ):
         load_adapter("nowhere", CrawlPolicy(base_url="http://127.0.0.1:1"))
-    assert set(OURS) <= set(list_marketplaces())
+    assert set(OURS) <= set(list_installed())
 
 
 def test_a_crawl_reads_every_page_and_keeps_every_record(

@@ -28,16 +28,21 @@ def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
 
 def parse_image(image: str) -> Package | None:
     """The package of a container image `name[:tag][@sha256:…]`; None where it is no image name."""
-    name, _, digest = image.partition("@")
-    base, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        base, tag = name, ""
+    base, tag, digest = split_image(image)
     if not _IMAGE.fullmatch(base):
         return None
     exact = re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
     return Package(
         type="oci", identifier=base, version=tag or None, digest=digest if exact else None
     )
+
+
+def split_image(image: str) -> tuple[str, str, str]:
+    """(name, tag, digest) of `name[:tag][@digest]`, "" where there is none; a colon before a slash
+    is one of a port."""
+    name, _, digest = image.partition("@")
+    base, colon, tag = name.rpartition(":")
+    return (base, tag, digest) if colon and "/" not in tag else (name, "", digest)
 
 
 def is_pinned(package: Package) -> bool:

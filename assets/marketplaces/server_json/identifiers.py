@@ -3,7 +3,12 @@
 import re
 from typing import Any
 
-from assets.marketplaces.launch.package_spec import is_exact, parse_npm_spec, parse_pypi_spec
+from assets.marketplaces.launch.package_spec import (
+    is_exact,
+    parse_npm_spec,
+    parse_pypi_spec,
+    split_image,
+)
 from assets.marketplaces.listing import Package
 from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
@@ -60,10 +65,7 @@ def _read_image(
     identifier: str, version: str | None, digest: str | None, base_url: str
 ) -> tuple[Package | None, str]:
     """An image with its tag and digest, wherever the record puts them."""
-    name, _, pinned = identifier.partition("@")
-    path, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        path, tag = name, ""
+    path, tag, pinned = split_image(identifier)
     if version and version.startswith("sha256:"):
         pinned, version = pinned or version, None
     host = re.sub(r"^https?://", "", base_url).split("/")[0].lower()

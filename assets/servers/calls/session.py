@@ -209,7 +209,8 @@ class Session:
             raise CallFailed("contract_changed", found, sent=False)
 
     def _find_named(self, tool: str) -> list[dict[str, Any]]:
-        return [one for one in self._listener.heard.tools if _has_name(one, tool)]
+        tools = self._listener.heard.tools
+        return [one for one in tools if isinstance(one, dict) and one.get("name") == tool]
 
     # --- a call
 
@@ -299,10 +300,6 @@ class Session:
     def secrets(self) -> Mapping[str, str]:
         """What must be in no answer of this server."""
         return self._line.secrets() if self._line else {}
-
-
-def _has_name(entry: Any, tool: str) -> bool:
-    return isinstance(entry, dict) and entry.get("name") == tool
 
 
 def _digest_entry(entry: Mapping[str, Any]) -> str:

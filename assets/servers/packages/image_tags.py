@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 from assets.servers.probe.failure_kinds import PackageError
 
-_ABSENT = r"manifest unknown|not found|no such manifest|name unknown|repository does not exist"
-_DENIED = r"denied|unauthori[sz]ed|authentication required"
-_NO_ENGINE = r"cannot connect|is the docker daemon running|not a docker command|unknown command"
+_WORDS = {  # of a client that fails, by the kind of failure
+    "needs_software": "cannot connect|is the docker daemon running|not a docker command"
+    "|unknown command",
+    "remote_auth": "denied|unauthori[sz]ed|authentication required",
+    "not_found": "manifest unknown|not found|no such manifest|name unknown"
+    "|repository does not exist",
+}
 
 Run = Callable[[tuple[str, ...]], subprocess.CompletedProcess[str]]
 
@@ -29,15 +33,8 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
             " neither `docker` nor `podman`: install one, or list the image by its digest",
         )
     # The registry is asked by the client; buildx gives the digest of the whole index.
-    argv = (
-        engine,
-        "buildx",
-        "imagetools",
-        "inspect",
-        reference,
-        "--format",
-        "{{.Manifest.Digest}}",
-    )
+    wanted = ("--format", "{{.Manifest.Digest}}")
+    argv = (engine, "buildx", "imagetools", "inspect", reference, *wanted)
     try:
         finished = run(argv)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -46,11 +43,5 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     if finished.returncode == 0 and found:
         return found[0]
     said = " ".join(finished.stderr.split())[-200:]
-    for kind, words in (
-        ("needs_software", _NO_ENGINE),
-        ("remote_auth", _DENIED),
-        ("not_found", _ABSENT),
-    ):
-        if re.search(words, said, re.IGNORECASE):
-            raise PackageError(kind, f"{reference}: {said}")
-    raise PackageError("fetch_failed", f"{reference}: {said}")
+    named = (kind for kind, words in _WORDS.items() if re.search(words, said, re.IGNORECASE))
+    raise PackageError(next(named, "fetch_failed"), f"{reference}: {said}")

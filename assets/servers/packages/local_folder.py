@@ -64,10 +64,7 @@ def _copy_folder(folder: Path, copy: Path) -> None:
                         f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's"
                         f" user can read neither it nor a copy; open it (chmod -R o+rX {folder})"
                     )
-                _copy_file(folder, Path(path).relative_to(folder), here / name)
+                relative = Path(path).relative_to(folder)
+                with open_file(folder, relative) as source, (here / name).open("xb") as file:
+                    shutil.copyfileobj(source, file)
                 (here / name).chmod(0o755 if about.st_mode & 0o111 else 0o644)
-
-
-def _copy_file(folder: Path, relative: Path, copy: Path) -> None:
-    with open_file(folder, relative) as source, copy.open("xb") as file:
-        shutil.copyfileobj(source, file)

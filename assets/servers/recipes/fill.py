@@ -87,7 +87,8 @@ def fill_environment(
         elif placeholders:
             needed = variable.required or variable.secret
             target = env if needed or given else spare
-            target[name] = DATA if given else _fill_variable(variable, context)
+            value = make_value(name, variable.description, context=context)
+            target[name] = DATA if given else value
             made_up.append(f"env:{name}")
     return tuple(sorted(env.items())), tuple(sorted(spare.items())), tuple(sorted(made_up))
 
@@ -130,10 +131,6 @@ def fill_address(
     return filled, tuple(sorted(set(made_up)))
 
 
-def _fill_variable(variable: EnvVar, context: str) -> str:
-    return make_value(variable.name, variable.description, context=context)
-
-
 def _fill_header(header: Header, context: str) -> str:
     """`Bearer …` where the listing says how the secret is sent, or the name does."""
     said = _SENT.search(header.description or "")
@@ -146,7 +143,7 @@ def _fill_header(header: Header, context: str) -> str:
             ),
             form,
         )
-    value = _fill_variable(header, context).replace("\n", "")
+    value = make_value(header.name, header.description, context=context).replace("\n", "")
     return f"Bearer {value}" if header.name.lower() == "authorization" else value
 
 

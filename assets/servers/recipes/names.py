@@ -5,7 +5,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from assets.marketplaces.launch.package_spec import is_exact
+from assets.marketplaces.launch.package_spec import is_exact, split_image
 from assets.marketplaces.listing import Listing, Package
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -40,9 +40,7 @@ def _find_port(parts: SplitResult) -> str:
 def parse_image(package: Package) -> tuple[str, str | None, str | None]:
     """(name with its registry, tag, digest) of an image as Docker reads it: `redis` is
     `docker.io/library/redis`."""
-    name, _, pinned = package.identifier.strip().partition("@")
-    head, colon, tag = name.rpartition(":")
-    name, tag = (head, tag) if colon and "/" not in tag else (name, "")
+    name, tag, pinned = split_image(package.identifier.strip())
     host, slash, rest = name.partition("/")
     if not slash or not (set(".:") & set(host) or host == "localhost"):
         host, rest = "docker.io", name

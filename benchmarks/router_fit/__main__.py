@@ -1,7 +1,7 @@
 """Fits the router's weights on many sets and prints what they are worth on sets left out.
 
     python -m benchmarks.router_fit [--write] [--home DIR] [--tools N] [--requests N]
-        [--cases] [--ablate] [--test] [--retriever PATH]
+        [--cases] [--ablate] [--test] [--retriever PATH] [--fastmcp-python PATH]
 
 Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
 linear sum over the features of `serving/ranking/features.py` and one logistic over the evidence,
@@ -63,11 +63,12 @@ class Work:
     found: dict[str, QuerySet]
     rows: dict[str, Rows]
 
-    def read(self, found: QuerySet) -> Rows:
-        """Rows of the requests of the fit side, or of all where it has none."""
+    def read(self, found: QuerySet, fastmcp: Path | None = None) -> Rows:
+        """Rows of the requests of the fit side, or of all where it has none. fastmcp: a Python
+        that has it, as one more strategy."""
         index = open_index(found, self.home, self.embedder)
         signals = read_signals(index, found.requests, self.embedder)
-        return collect_rows(index, found.requests, signals, FEATURES)
+        return collect_rows(index, found.requests, signals, FEATURES, fastmcp)
 
     def read_evidence(self, name: str, weights: np.ndarray) -> Evidence:
         """The set's evidence by weights that were fitted without it."""
@@ -177,7 +178,7 @@ def _read_all(said: argparse.Namespace) -> Work:
             found = QuerySet(name, found.servers, kept)
         if found.requests:
             work.found[name] = found
-            work.rows[name] = work.read(found)
+            work.rows[name] = work.read(found, said.fastmcp_python)
     return work
 
 
@@ -188,6 +189,7 @@ def _parse() -> argparse.Namespace:
     asking.add_argument("--requests", type=int, default=400, help="at most so many a side")
     asking.add_argument("--sets", nargs="+", default=NAMES, choices=NAMES)
     asking.add_argument("--retriever", type=Path, help="an adapter's folder")
+    asking.add_argument("--fastmcp-python", type=Path, help="a Python with fastmcp: a peer more")
     for name, why in (
         ("write", "write the file of the weights"), ("test", "print the test sides too"),
         ("cases", "other pools and languages"), ("ablate", "what features and sets are worth"),

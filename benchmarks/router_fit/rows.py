@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.embed import Embedder
+from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
+from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
 from serving.adhoc_source import read_source
 from serving.index.folder import build_index, load_index
@@ -99,9 +101,14 @@ def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) 
 
 
 def collect_rows(
-    index: Index, requests: Sequence[Request], signals: Sequence[Signals], names: Sequence[str]
+    index: Index,
+    requests: Sequence[Request],
+    signals: Sequence[Signals],
+    names: Sequence[str],
+    fastmcp: Path | None = None,
 ) -> Rows:
-    """Candidates, features by name (0 where a request has none of it) and peers."""
+    """Candidates, features by name (0 where a request has none of it) and peers. fastmcp: a Python
+    that has it."""
     found = [choose_candidates(one, None) for one in signals]
     most = max((len(one.places) for one in found), default=1)
     shape = (len(requests), most)
@@ -118,20 +125,27 @@ def collect_rows(
         right[row, :size] = np.isin(twins[row, :size], list(gold[row]))
         none = np.zeros(size, np.float32)
         x[row, :size] = np.stack([one.features.get(name, none) for name in names], -1)
-    peers = {name: _measure_peer(name, index, requests, signals, gold) for name in PEERS}
+    found_by = {
+        name: [BY_NAME[name](one, None, _DEPTH).places for one in signals] for name in PEERS
+    }
+    if fastmcp is not None:
+        found_by[FASTMCP] = rank_by_fastmcp(fastmcp, index, requests, _DEPTH)
+    peers = {
+        name: _measure_peer(index, places, requests, gold) for name, places in found_by.items()
+    }
     return Rows(tuple(requests), tuple(names), x, held, right, twins, tuple(gold), peers)
 
 
 def _measure_peer(
-    name: str,
     index: Index,
+    places: Sequence[Array],
     requests: Sequence[Request],
-    signals: Sequence[Signals],
     gold: Sequence[frozenset[int]],
 ) -> Array:
-    answers = [index.twins[BY_NAME[name](one, None, _DEPTH).places] for one in signals]
-    rows = zip(answers, gold, requests, strict=True)
-    return np.array([measure_order(row, of, asked.wants_all) for row, of, asked in rows])
+    rows = zip(places, gold, requests, strict=True)
+    return np.array(
+        [measure_order(index.twins[row], of, asked.wants_all) for row, of, asked in rows]
+    )
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:

@@ -1,13 +1,16 @@
 """The fit of the router's weights: every set with the same say, and no set judged by its own."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
 from benchmarks.router_fit.pools import (
     POOLS,
@@ -30,7 +33,10 @@ from benchmarks.router_fit.sets import (
 )
 from benchmarks.router_fit.suitability import find_quantile, measure_auroc
 from benchmarks.router_fit.weights import Block, fit_logistic, fit_ranking
+from serving.index.folder import load_index
+from tests.serving.conftest import WORLD, build
 from tests.support.examples import examples
+from tests.vectors.conftest import WordEmbedder
 
 
 def make_set(name: str = "set", servers: int = 12, tools: int = 3) -> QuerySet:
@@ -201,3 +207,24 @@ def test_a_quantile_is_of_the_weight() -> None:
     values, say = np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0])
     assert find_quantile(values, say, 0.5) == 1.0
     assert find_quantile(values, say, 0.85) == 2.0
+
+
+_FAKE = """#!{python}
+import json, sys
+asked = json.load(open(sys.argv[2]))
+first = [tool["name"] for tool in asked["tools"]].index("npm_files_read_file")
+assert asked["tools"][first]["inputSchema"]["type"] == "object"
+ranks = [[first, 0][: asked["k"]] for query in asked["queries"]]
+json.dump({{"version": "0", "ranks": ranks}}, open(sys.argv[3], "w"))
+"""
+
+
+def test_fastmcp_is_given_the_tools_as_a_mounted_server_names_them(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(_FAKE.format(python=sys.executable))
+    python.chmod(0o755)
+    index = load_index(tmp_path, build(tmp_path, WORLD, WordEmbedder()))
+    asked = [Request("read a file", ("npm:files::read_file",)), Request("x", ("y::z",))]
+    (first, second) = rank_by_fastmcp(python, index, asked, 1)
+    assert [index.tools[at].tool_id for at in first] == ["npm:files::read_file"]
+    assert second.tolist() == first.tolist()

@@ -7,7 +7,8 @@ usual are written as they are; no two pairs share a text.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import translate
 from typing import Any, NamedTuple
 
 _SEPARATOR = "::"
@@ -28,7 +29,9 @@ class ToolId(NamedTuple):
     tool: str
 
     def __str__(self) -> str:
-        tool = _CODED.sub(lambda found: _CODES[found[0]], self.tool)
+        tool = self.tool
+        if ":" in tool or "%" in tool:
+            tool = _CODED.sub(lambda found: _CODES[found[0]], tool)
         return f"{self.server_id}{_SEPARATOR}{tool}"
 
     @classmethod
@@ -46,3 +49,31 @@ class ToolId(NamedTuple):
         if not (separator and tool):
             raise BadToolId(f"{text[:120]!r} is no tool id, expected <server_id>::<tool>")
         return cls(server_id, _CODE.sub(lambda found: _READ[found[0]], tool))
+
+
+def compile_globs(globs: Sequence[str]) -> Callable[[str, str], bool]:
+    """Whether a (server id, tool) is named by one of these ids or globs over ids.
+
+    A glob is parted as an id is, so that `npm:files::*` means the tools of that one server and not
+    those of a server `npm:files::more`; one without `::` is held against the whole id.
+    """
+    parts = [glob.rpartition(_SEPARATOR) for glob in globs]
+    heads = [(head, _match_any([head]), tail) for head, separator, tail in parts if separator]
+    whole = _match_any([tail for _, separator, tail in parts if not separator])
+    named, tails = frozenset(globs), dict[str, Callable[[str], object]]()
+
+    def matches(server_id: str, tool: str) -> bool:
+        if server_id not in tails:
+            fit = [tail for head, match, tail in heads if head == server_id or match(server_id)]
+            tails[server_id] = _match_any(fit)
+        text = str(ToolId(server_id, tool))
+        written = text[len(server_id) + len(_SEPARATOR) :]
+        return bool(text in named or tails[server_id](written) or whole(text))
+
+    return matches
+
+
+def _match_any(globs: Sequence[str]) -> Callable[[str], object]:
+    if not globs:
+        return lambda _: None
+    return re.compile("|".join(map(translate, globs))).match

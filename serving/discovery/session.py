@@ -10,8 +10,8 @@ One session is one conversation; it is not shared by threads.
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
+from assets.contracts.tool_id import ToolId, compile_globs
 from serving.discovery.hit_text import estimate_tokens, render, write_notes
 from serving.discovery.request import parse
 from serving.discovery.shown import list_barred
@@ -83,6 +83,7 @@ class Session:
         self._router: Router | None = None
         self._k, self._strategy, self._context, self._allowed = k, strategy, context, allowed
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
+        self._matches = compile_globs(allowed or ())
         self._schemas = schemas
         self._held_back: set[str] = set()
         self._last: tuple[Ask, ...] = ()
@@ -198,7 +199,7 @@ class Session:
 
     def _may_show(self, hit: Hit) -> bool:
         """The session's own allow-list holds although an Ask brought another."""
-        return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
+        return self._allowed is None or self._matches(*ToolId.parse(hit.tool_id))
 
     def _find_moved(self, router: Router) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(gone, changed) of what was shown, where the router is another one than last time."""

@@ -1,16 +1,15 @@
 """Which tools may be answered at all: allowed, not excluded, not blocked."""
 
 import json
-import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import translate
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
+from assets.contracts.tool_id import compile_globs
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
 
@@ -81,7 +80,5 @@ class Eligible:
         return mask
 
     def _match_globs(self, globs: tuple[str, ...]) -> np.ndarray:
-        if not globs:
-            return np.zeros(len(self._index.tools), bool)
-        matches = re.compile("|".join(translate(glob) for glob in globs)).match
-        return np.array([bool(matches(tool.tool_id)) for tool in self._index.tools], bool)
+        matches = compile_globs(globs)
+        return np.array([matches(tool.server_id, tool.tool) for tool in self._index.tools], bool)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.tool_id import BadToolId, ToolId
+from assets.contracts.tool_id import BadToolId, ToolId, compile_globs
 
 TEXTS = st.text(max_size=20) | st.text(alphabet=":%235Aab", max_size=8)
 TOOLS = TEXTS.filter(bool)
@@ -54,3 +54,33 @@ def test_an_address_of_a_server_may_hold_the_separator() -> None:
 def test_what_names_no_tool_of_a_server_is_refused(text: str) -> None:
     with pytest.raises(BadToolId, match="expected <server_id>::<tool>"):
         ToolId.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("glob", "server", "tool", "fits"),
+    [
+        ("npm:files::*", "npm:files", "read", True),
+        ("npm:files::*", "npm:files", "a::b", True),
+        ("npm:files::*", "npm:files::more", "read", False),
+        ("npm:files::*", "npm:files:", "read", False),
+        ("npm:*::read_*", "npm:files", "read_all", True),
+        ("npm:*::read_*", "npm:files", "write", False),
+        ("npm:*", "npm:files::more", "read", True),
+        ("*", "a", "b", True),
+        ("http://[::1]:8000/mcp::*", "http://[::1]:8000/mcp", "read", True),
+        ("http://[::1]:8000/mcp::read", "http://[::1]:8000/mcp", "read", True),
+        ("http://*/mcp::*", "http://[::1]:8000/mcp", "read", True),
+        ("npm:files::read", "npm:files", "Read", False),
+    ],
+)
+def test_a_glob_is_parted_as_an_id_is(glob: str, server: str, tool: str, fits: bool) -> None:
+    assert compile_globs(["pypi:none::x", glob])(server, tool) is fits
+    assert compile_globs([])(server, tool) is False
+
+
+@given(TEXTS, TOOLS, TEXTS, TOOLS)
+def test_an_id_as_a_glob_names_its_own_tool(server: str, tool: str, other: str, name: str) -> None:
+    matches = compile_globs([str(ToolId(server, tool))])
+    assert matches(server, tool)
+    wild = set("*?[") & {*server, *tool}
+    assert wild or matches(other, name) == ((server, tool) == (other, name))

@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
+from assets.contracts.tool_id import compile_globs
 from serving.meta.access.policy import MetaPolicy
 from serving.meta.index_summary import summarise_index, write_summary
 from serving.meta.tools.consent import why_ask
@@ -91,9 +92,8 @@ def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> 
     globs = [one for one, at in zip(patterns, exact, strict=True) if at is None]
     found = {at for at in exact if at is not None and at in seen.places}
     if globs:
-        found |= {
-            at for at in seen.places if any(fnmatchcase(tools[at].tool_id, one) for one in globs)
-        }
+        matches = compile_globs(globs)
+        found |= {at for at in seen.places if matches(tools[at].server_id, tools[at].tool)}
     order = sorted(found, key=lambda at: tools[at].tool_id)
     return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
 
@@ -113,10 +113,8 @@ def _drop_refused(router: "Router", places: list[int]) -> list[int]:
 
 def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
     """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
-    ids = [tool.tool_id for tool in index.tools if not tool.unverified]
-    return [
-        one for one in patterns if not any(name == one or fnmatchcase(name, one) for name in ids)
-    ]
+    pairs = [(tool.server_id, tool.tool) for tool in index.tools if not tool.unverified]
+    return [one for one in patterns if not any(starmap(compile_globs([one]), pairs))]
 
 
 def list_tools(listed: Listed, calls: bool) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import dagster as dg
-import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
@@ -30,7 +29,6 @@ from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.attempts import Outcome
 from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 
@@ -62,7 +60,6 @@ def training_set(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     made = make_set(warehouse, embedder, trainer.split)
-    previous = warehouse.tables.read(TRAINING_SET)
     if not made.flaws:
         save_built_set(warehouse, made, embedder)
     told = "; ".join(made.flaws[:3]) or "no flaw"
@@ -72,7 +69,6 @@ def training_set(
         TRAINING_SET_AUDIT,
         made.frame,
         rules=[Verdict("splits_leaks_and_contracts", not made.flaws, told)],
-        plan=plan_keys(_map_ids(previous), _map_ids(made.frame)),
         metadata=made.get_figures(),
     )
 
@@ -183,7 +179,3 @@ def _train_once(
     warehouse.ledger.once(f"train:{role}", key, train)
     write_card(warehouse.home, name)
     return read_model_card(warehouse.home, name) or {}
-
-
-def _map_ids(frame: pl.DataFrame) -> dict[str, str]:
-    return dict(frame.select("pair_id", "contract_digest").iter_rows())

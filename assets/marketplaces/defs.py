@@ -22,7 +22,6 @@ from warehouse.publish import (
     publish,
     refuse,
 )
-from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 LISTINGS_AUDIT = audit_table(
@@ -117,7 +116,6 @@ def _publish_listings(
         LISTINGS_AUDIT,
         frame,
         rules=[_check_reasons(frame), _check_floor(result, len(previous))],
-        plan=plan_keys(_read_digests(previous), _read_digests(frame)),
         metadata={
             "completeness": result.completeness,
             "changes_only": result.changes_only,
@@ -129,10 +127,6 @@ def _publish_listings(
             "problems": dg.MetadataValue.json(result.problems),
         },
     )
-
-
-def _read_digests(frame: pl.DataFrame) -> dict[str, str]:
-    return dict(frame.select("listing_id", "listing_digest").iter_rows())
 
 
 def _check_reasons(frame: pl.DataFrame) -> Verdict:

@@ -18,7 +18,6 @@ from warehouse.publish import (
     Published,
     audit_table,
     describe_asset,
-    make_markdown_metadata,
     publish,
 )
 from warehouse.sanitize.markdown import make_markdown_table
@@ -116,5 +115,5 @@ def _count_findings(rows: list[Row]) -> Row:
         "with_placeholders": sum(row["placeholders"] not in (None, "[]") for row in ran),
         "uncertified": sum(row["certified"] is False for row in rows),
         "differs_by_asker": sum(row["behaviour"] not in (None, "[]") for row in ran),
-        "failures": make_markdown_metadata(make_markdown_table(["server", "kind", "hint"], lines)),
+        "failures": make_markdown_table(["server", "kind", "hint"], lines),
     }

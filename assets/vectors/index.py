@@ -139,7 +139,12 @@ def _fill_store(
     for start in range(0, len(due), _CHUNK):
         chunk = [members[name] for name in due[start : start + _CHUNK]]
         vectors = embedder.embed([member["text"] for member in chunk])
-        rows = [_build_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)]
+        rows = [
+            {**{name: member[name] for name in ("text_digest", "kind", "text")},
+             "key": vector_key(member["text_digest"], embedder.id), "embedder": embedder.id,
+             "vector": vector}
+            for member, vector in zip(chunk, vectors, strict=True)
+        ]  # fmt: skip
         store.insert(rows, table)
         on_done(start + len(chunk), len(due))
 
@@ -166,15 +171,4 @@ def _build_member(
         "contract_digest": contract,
         "text_digest": digest_text(text),
         "text": text,
-    }
-
-
-def _build_stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
-    return {
-        "key": vector_key(member["text_digest"], embedder.id),
-        "text_digest": member["text_digest"],
-        "embedder": embedder.id,
-        "kind": member["kind"],
-        "text": member["text"],
-        "vector": vector,
     }

@@ -16,7 +16,7 @@ from assets.synthesis.common.tables import (
     make_pair_id,
 )
 from assets.synthesis.writing.failures import StepFailed
-from assets.synthesis.writing.row_builder import Writing
+from assets.synthesis.writing.row_builder import Writing, describe_unit
 from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recovery, write_vague
 from assets.synthesis.writing.tasks.several import write_several
 from assets.synthesis.writing.tasks.single import write_single
@@ -83,14 +83,6 @@ def _fail_unit(
     unit: Unit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
 ) -> Rows:
     """Its rows where nobody foresaw what happened: of what they are about, nothing is read."""
-    generator = llm.role("generator")
-    own = {
-        **{name: unit.own.get(name) for name in ("marketplace", "recipe_digest")},
-        **{name: unit.own[name] for name in ("server_id", "tool", "contract_digest")},
-        "plan_digest": plan,
-        "task": unit.task,
-        "provider": generator.provider,
-        "model": generator.model,
-    }
+    own = describe_unit(unit, plan, llm)
     made = [fail_row({**own, "index": at}, step, hint) for at in range(count_rows(unit, policy))]
     return [{**row, "pair_id": make_pair_id(row)} for row in made]

@@ -36,6 +36,19 @@ from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 Value = TypeVar("Value", bound=BaseModel)
 
 
+def describe_unit(unit: Unit, plan: str, llm: LLM) -> dict[str, Json]:
+    """The columns that all rows of a unit have from the start."""
+    generator = llm.role("generator")
+    return {
+        **{name: unit.own.get(name) for name in ("marketplace", "recipe_digest")},
+        **{name: unit.own[name] for name in ("server_id", "tool", "contract_digest")},
+        "plan_digest": plan,
+        "task": unit.task,
+        "provider": generator.provider,
+        "model": generator.model,
+    }
+
+
 class Writing:
     """One row of a unit while it is written."""
 
@@ -48,20 +61,14 @@ class Writing:
         self.shown: dict[str, Row] = {}
         self.profile = draw_profile(unit.own, unit.task, index, policy)
         self.seed = make_seed(unit.task, policy)
-        generator = llm.role("generator")
         self.columns: dict[str, Json] = {
             **dict.fromkeys(PAIRS.columns),
-            **{name: unit.own.get(name) for name in ("marketplace", "recipe_digest")},
-            **{name: unit.own[name] for name in ("server_id", "tool", "contract_digest")},
-            "plan_digest": plan,
-            "task": unit.task,
+            **describe_unit(unit, plan, llm),
             "index": index,
             "kind": choose_kind(unit.own, unit.task, index, count_rows(unit, policy), policy),
             "profile": dump_text(self.profile),
             "license": join_licences(unit.rows),
             "simulated": False,
-            "provider": generator.provider,
-            "model": generator.model,
             "seed": self.seed,
             "status": "failed",
             "flaws": "[]",

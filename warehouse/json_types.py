@@ -1,4 +1,5 @@
-"""What signatures call the values of JSON and the rows of tables; none of them is to be changed."""
+"""What signatures call the values of JSON and the rows of tables; of mappings only `Record` may
+be changed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,3 +9,4 @@ JsonObject = Mapping[str, Any]
 Contract = Mapping[str, Any]  # of one tool, as `tools/list` or our canonical form has it
 Schema = Mapping[str, Any]  # a JSON Schema, or a part of one
 Row = Mapping[str, Any]  # of a table
+Record = dict[str, Any]  # a row of a table while it is made

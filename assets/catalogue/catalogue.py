@@ -17,11 +17,10 @@ from assets.catalogue.identity_keys import LEVELS
 from assets.contracts.history.snapshot import format_date
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.names import identify_server
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
-Row = dict[str, Any]
 PRIVATE = "private"  # its texts are shown only where no other marketplace has the server
 
 CATALOGUE = TableSpec(
@@ -63,7 +62,7 @@ def build_catalogue(
     snapshots: Iterable[JsonObject],
     previous: Iterable[JsonObject],
     now: float,
-) -> list[Row]:
+) -> list[Record]:
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
     run_date = format_date(now)
@@ -103,7 +102,9 @@ def _count_contracts(
     return {key: frozenset(found) for key, found in digests.items()}, names
 
 
-def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]) -> Row:
+def _build_row(
+    found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]
+) -> Record:
     members = found.members
     listings = [member.listing for member in members]
     # Once each: two rows of one marketplace share a launch.
@@ -161,7 +162,7 @@ def _pick_most_common(texts: Iterable[str | None]) -> str | None:
     return min(counted, key=lambda text: (-counted[text], text)) if counted else None
 
 
-def _find_likely_same(rows: dict[str, Row]) -> None:
+def _find_likely_same(rows: dict[str, Record]) -> None:
     """Names, beside each other, the servers that gave equal sets of contracts: a person joins them,
     since a fork and its origin may say the same."""
     alike: dict[str, list[str]] = defaultdict(list)
@@ -173,7 +174,7 @@ def _find_likely_same(rows: dict[str, Row]) -> None:
             rows[name]["likely_same"] = [other for other in names if other != name]
 
 
-def _carry_history(rows: dict[str, Row], previous: list[JsonObject], run_date: str) -> None:
+def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date: str) -> None:
     """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
@@ -197,7 +198,7 @@ def _carry_history(rows: dict[str, Row], previous: list[JsonObject], run_date: s
         row["first_seen"] = row["first_seen"] or run_date
 
 
-def _find_successor(old: JsonObject, held: Counter, rows: Mapping[str, Row]) -> str | None:
+def _find_successor(old: JsonObject, held: Counter, rows: Mapping[str, Record]) -> str | None:
     """The row of this run that continues an old one: of the same id, else with most of its
     listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
@@ -205,7 +206,7 @@ def _find_successor(old: JsonObject, held: Counter, rows: Mapping[str, Row]) -> 
     return min(held, key=lambda key: (-held[key], key)) if held else None
 
 
-def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> Row:
+def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> Record:
     return {
         **old,
         "marketplaces": [],

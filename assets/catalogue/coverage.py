@@ -16,11 +16,9 @@ import polars as pl
 
 from assets.catalogue.categories import CATEGORIES, category_of
 from assets.marketplaces.listing import Listing
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
-
-Row = dict[str, Any]
 
 COVERAGE = TableSpec(
     name="coverage",
@@ -88,10 +86,10 @@ def collect_servers(
     return found
 
 
-def measure_coverage(found: Sequence[Server]) -> list[Row]:
+def measure_coverage(found: Sequence[Server]) -> list[Record]:
     """Rows of COVERAGE. A size is only known of launched servers: no listing states its tools, so
     there the listed share and all that follows from it is null."""
-    rows: list[Row] = []
+    rows: list[Record] = []
     for dimension, values in DIMENSIONS.items():
         known = [one for one in found if dimension in one.values]
         listed = Counter(one.values[dimension] for one in known)
@@ -110,9 +108,9 @@ def measure_coverage(found: Sequence[Server]) -> list[Row]:
 
 def _build_row(
     dimension: str, value: str, listed: Counter, launched: Counter, low: float, high: float
-) -> Row:
+) -> Record:
     n, m, here = listed.total(), launched.total(), listed[value]
-    row: Row = {
+    row: Record = {
         **_build_size_row(value, launched),
         "dimension": dimension,
         "listed": here,
@@ -130,7 +128,7 @@ def _build_row(
     return {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
 
 
-def _build_size_row(value: str, launched: Counter) -> Row:
+def _build_size_row(value: str, launched: Counter) -> Record:
     """A row with what is known of launched servers alone."""
     m = launched.total()
     return {

@@ -6,7 +6,7 @@ from collections import Counter
 import dagster as dg
 
 from assets.catalogue import coverage_report
-from assets.catalogue.catalogue import CATALOGUE, Row, build_catalogue, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue, listing_ids
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
@@ -21,6 +21,7 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
+from warehouse.json_types import Record
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.store import Warehouse
 
@@ -108,7 +109,7 @@ def coverage_asset(
     )
 
 
-def check_sums(rows: list[Row], listed: int, launched: int) -> Verdict:
+def check_sums(rows: list[Record], listed: int, launched: int) -> Verdict:
     """Every server has one value in each dimension; sizes are known of launched servers only."""
     wrong = []
     for dimension in DIMENSIONS:
@@ -121,7 +122,7 @@ def check_sums(rows: list[Row], listed: int, launched: int) -> Verdict:
     return Verdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
 
 
-def check_one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
+def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
     """Every current listing stands in exactly one row, and no other does."""
     held = Counter(name for row in rows for name in listing_ids(row))
     wrong = sorted(
@@ -131,7 +132,7 @@ def check_one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
     return Verdict("one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row")
 
 
-def check_listed_or_gone(rows: list[Row]) -> Verdict:
+def check_listed_or_gone(rows: list[Record]) -> Verdict:
     """A row has listings or the date since when it has none."""
     wrong = [row["catalogue_id"] for row in rows if bool(listing_ids(row)) == bool(row["gone"])]
     observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")

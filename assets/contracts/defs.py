@@ -17,6 +17,7 @@ from assets.contracts.history.snapshot import (
     raw_tools,
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
+from assets.contracts.quarantine.firewall import key_contract
 from assets.contracts.quarantine.results import read_result_findings
 from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.partitions import close_run_after, marketplaces
@@ -192,11 +193,6 @@ def _check_escaped(rows: list[dict]) -> Verdict:
 
 def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     """A high finding holds a contract, so there must be one to hold."""
-    known = {(row["server_id"], row["tool"], row["contract_digest"]) for row in contracts}
-    lost = [
-        row["tool"]
-        for row in rows
-        if row["severity"] == HIGH
-        and (row["server_id"], row["tool"], row["contract_digest"]) not in known
-    ]
+    known = {key_contract(row) for row in contracts}
+    lost = [row for row in rows if row["severity"] == HIGH and key_contract(row) not in known]
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")

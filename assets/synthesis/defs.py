@@ -1,7 +1,6 @@
 """Asset definitions of `pairs`, `judgements` and `spend`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import dagster as dg
 
@@ -22,6 +21,7 @@ from assets.synthesis.writing.endpoints import Writer
 from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
+from warehouse.json_types import Record
 from warehouse.progress import Lines
 from warehouse.publish import (
     Published,
@@ -32,7 +32,6 @@ from warehouse.publish import (
 )
 from warehouse.store import Warehouse
 
-Row = dict[str, Any]
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows
 PAIRS_AUDIT = audit_table(
     PAIRS,
@@ -165,7 +164,7 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
     )
 
 
-def _check_written(rows: Sequence[Row]) -> Verdict:
+def _check_written(rows: Sequence[Record]) -> Verdict:
     ok = sum(row["status"] == "ok" for row in rows)
     kinds = sorted({row["error_kind"] for row in rows if row["status"] != "ok"})
     observed = f"{ok} of {len(rows)} written" + (f"; failed by {', '.join(kinds)}" if kinds else "")
@@ -176,6 +175,6 @@ def _check_written(rows: Sequence[Row]) -> Verdict:
     return Verdict("written_floor", ok >= WRITTEN_FLOOR * len(rows), observed, expected)
 
 
-def _check_current(rows: Sequence[Row], offer: Offer) -> Verdict:
+def _check_current(rows: Sequence[Record], offer: Offer) -> Verdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")

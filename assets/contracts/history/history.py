@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS, Row, format_date
+from assets.contracts.history.snapshot import SNAPSHOTS, format_date
 from assets.contracts.history.tool_diff import compare_tools
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import Tables, TableSpec
@@ -36,7 +36,7 @@ _WHY = 500  # characters
 
 def add_changes(
     history: Iterable[JsonObject], old: Iterable[JsonObject], new: Iterable[JsonObject], now: float
-) -> list[Row]:
+) -> list[Record]:
     """`history` (rows of CHANGES) and what changed from snapshot rows `old` to `new`.
 
     A server that is new has no changes. One that two marketplaces list counts once. now: epoch
@@ -45,7 +45,7 @@ def add_changes(
     run_date = format_date(now)
     before, after = _group_by_server(old), _group_by_server(new)
     key = itemgetter(*CHANGES.key)
-    found: dict[tuple[Any, ...], Row] = {key(row): dict(row) for row in history}
+    found: dict[tuple[Any, ...], Record] = {key(row): dict(row) for row in history}
     for server in sorted(before):
         for row in _compare_server(server, before[server], after.get(server, {}), run_date):
             found.setdefault(key(row), row)
@@ -54,7 +54,7 @@ def add_changes(
 
 def _compare_server(
     server: str, old: Mapping[str, JsonObject], new: Mapping[str, JsonObject], run_date: str
-) -> Sequence[Row]:
+) -> Sequence[Record]:
     was, now = ({tool: row["contract_digest"] for tool, row in of.items()} for of in (old, new))
     if was == now:
         return []

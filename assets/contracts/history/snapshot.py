@@ -11,13 +11,11 @@ import polars as pl
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
 from warehouse.item_failure import INTERNAL, try_item
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
 from warehouse.storage.tables import TableSpec
-
-Row = dict[str, Any]
 
 SNAPSHOTS = TableSpec(
     name="snapshots",
@@ -45,7 +43,7 @@ _SHOWN = 200  # characters of a name or a problem
 
 def build_snapshot(
     previous: Iterable[JsonObject], deployments: Iterable[JsonObject], blobs: Blobs, now: float
-) -> list[Row]:
+) -> list[Record]:
     """Rows of SNAPSHOTS of this run for one marketplace.
 
     A server that ran gives its tools; one that failed, or whose list nobody foresaw to be
@@ -58,7 +56,7 @@ def build_snapshot(
     for row in previous:
         before.setdefault(row["server_id"], {})[row["tool"]] = row
     run_date = format_date(now)
-    rows: list[Row] = []
+    rows: list[Record] = []
     for deployment in deployments:
         known = before.get(deployment["server_id"], {})
         kept = [{**row, "marketplace": deployment["marketplace"]} for row in known.values()]
@@ -71,9 +69,9 @@ def build_snapshot(
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
-def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Row]:
+def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Record]:
     """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
-    rows: list[Row] = []
+    rows: list[Record] = []
     for deployment in deployments:
         named = try_item(
             partial(_list_problems, deployment, blobs), lambda hint: [("", f"{INTERNAL}: {hint}")]
@@ -94,7 +92,7 @@ def _list_problems(deployment: JsonObject, blobs: Blobs) -> list[tuple[str, str]
 
 def _build_rows(
     deployment: JsonObject, blobs: Blobs, known: Mapping[str, JsonObject], run_date: str, seen: str
-) -> list[Row]:
+) -> list[Record]:
     listed = index_contracts(raw_tools(deployment, blobs))[0].values()
     return [_build_row(deployment, body, known, run_date, seen) for body in listed]
 
@@ -105,7 +103,7 @@ def _build_row(
     known: Mapping[str, JsonObject],
     run_date: str,
     seen: str,
-) -> Row:
+) -> Record:
     text = canonical_json(body)
     name = DIGEST_PREFIX + sha256(text)
     last = known.get(body["name"])

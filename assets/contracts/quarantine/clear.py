@@ -6,19 +6,16 @@ takes effect with the next publication.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantine.decisions import Decided, read_decisions
 from assets.contracts.quarantine.firewall import key_contract
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import sha256
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-
-Row = dict[str, Any]
 
 _NAMES = {
     "marketplace": pl.String,
@@ -40,14 +37,14 @@ CLEAR = TableSpec(
 HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
 
 
-def select_columns(spec: TableSpec, snapshots: Iterable[JsonObject]) -> list[Row]:
+def select_columns(spec: TableSpec, snapshots: Iterable[JsonObject]) -> list[Record]:
     """Rows of CLEAR or HELD, of snapshot rows."""
     return [{name: row[name] for name in spec.columns} for row in snapshots]
 
 
 def read_contracts(
     warehouse: Warehouse, marketplace: str | None = None
-) -> tuple[list[Row], list[Row]]:
+) -> tuple[list[Record], list[Record]]:
     """(clear, held): rows of CLEAR and of HELD, of one marketplace or of all.
 
     Of all marketplaces, what any of them holds is held. Raises DecisionError when the record of
@@ -66,7 +63,7 @@ def read_contracts(
     return clear, held
 
 
-def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Row]:
+def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Record]:
     """The contracts that may enter prompts, embeddings, training rows and the served index."""
     return read_contracts(warehouse, marketplace)[0]
 

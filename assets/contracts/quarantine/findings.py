@@ -25,11 +25,17 @@ from assets.contracts.scan.documents import scan_extras
 from assets.contracts.scan.engine import (
     digest_rules,
     find_mentioned,
-    rank_gravity,
     scan_names,
     scan_tool,
 )
-from assets.contracts.scan.finding import HIGH, MEDIUM, Finding, build_finding, build_hit
+from assets.contracts.scan.finding import (
+    HIGH,
+    MEDIUM,
+    Finding,
+    build_finding,
+    build_hit,
+    rank_severity,
+)
 from assets.contracts.scan.rug_pull import find_alarms
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
@@ -300,7 +306,7 @@ def limit_findings(found: Iterable[Finding]) -> list[Finding]:
     """The gravest first, and of each rule and severity only the first few."""
     count: Counter[tuple[str, str]] = Counter()
     out = []
-    for one in sorted(found, key=rank_gravity):
+    for one in sorted(found, key=rank_severity, reverse=True):
         count[one.rule, one.severity] += 1
         if count[one.rule, one.severity] <= _OF_A_RULE:
             out.append(one)

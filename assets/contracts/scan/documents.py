@@ -13,6 +13,7 @@ from assets.contracts.scan.finding import (
     Hit,
     build_finding,
     build_hit,
+    rank_severity,
 )
 from assets.contracts.scan.text.fields import TOTAL_CAP, read_fields, read_pieces
 from warehouse.json_types import JsonObject
@@ -73,7 +74,7 @@ def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> Heard:
             for hit in map(_limit_hit, find_hits(text, frozenset(), frozenset(), ())):
                 out.unread = out.unread or hit.rule.id == "not_read_whole"
                 before = gravest.get(hit.rule.id)
-                if before is None or _rank(hit) > SEVERITIES.index(before[0].severity):
+                if before is None or rank_severity(hit) > rank_severity(before[0]):
                     words = text.text[hit.start : hit.end]
                     made = build_finding(tool, f"/{part}{text.field}", text.text, hit)
                     made = replace(made, excerpt=escape_text(words[:EXCERPT_CAP]))
@@ -84,8 +85,5 @@ def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> Heard:
 
 def _limit_hit(hit: Hit) -> Hit:
     most = hit.rule.in_results
-    return replace(hit, severity=most) if most and _rank(hit) > SEVERITIES.index(most) else hit
-
-
-def _rank(hit: Hit) -> int:
-    return SEVERITIES.index(hit.severity)
+    graver = most and rank_severity(hit) > SEVERITIES.index(most)
+    return replace(hit, severity=most) if graver else hit

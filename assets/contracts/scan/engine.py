@@ -16,6 +16,7 @@ from assets.contracts.scan.finding import (
     Hit,
     build_finding,
     build_hit,
+    rank_severity,
 )
 from assets.contracts.scan.pattern_rules import judge_text
 from assets.contracts.scan.rules import cross_tool_orders, parameters
@@ -52,7 +53,7 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[F
     out = [scan_tool(tool, own, elsewhere) for tool in tools]
     for index, found in scan_names([read_name(tool) for tool in tools]):
         out[index].append(found)
-    return [found for one in out for found in sorted(one, key=rank_gravity)]
+    return [found for one in out for found in sorted(one, key=rank_severity, reverse=True)]
 
 
 def scan_names(names: Sequence[str]) -> Iterator[tuple[int, Finding]]:
@@ -207,8 +208,3 @@ def _find_combined(found: Sequence[Finding]) -> Iterator[Finding]:
 def digest_rules() -> str:
     """Digest of every module of the scan, of its rules and of its lexicon; 12 hex digits."""
     return digest_sources(Path(__file__).parent, ".")
-
-
-def rank_gravity(found: Finding) -> int:
-    """A key that sorts the gravest first."""
-    return -SEVERITIES.index(found.severity)

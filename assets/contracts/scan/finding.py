@@ -83,14 +83,14 @@ class Hit:
     why: str = ""
 
 
-def rank_hit(hit: Hit) -> int:
+def rank_severity(one: Hit | Finding) -> int:
     """A key that grows with the severity."""
-    return SEVERITIES.index(hit.severity)
+    return SEVERITIES.index(one.severity)
 
 
 def keep_gravest(hits: Iterable[Hit]) -> list[Hit]:
     """The gravest of the hits of one rule, the first of equals; [] for none."""
-    return [best] if (best := max(hits, key=rank_hit, default=None)) else []
+    return [best] if (best := max(hits, key=rank_severity, default=None)) else []
 
 
 def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = "") -> Hit:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule, rank_hit
+from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule, rank_severity
 from assets.contracts.scan.text.phrases import Ideas, is_near, match_phrase, sentence_holds
 
 _QUOTES = "\"'`“”‘’«»「」"
@@ -13,7 +13,7 @@ _HITS_CAP = 3  # of one rule in one text, the gravest: more say nothing new
 
 def judge_text(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
     """The gravest hits of a rule's patterns in one text; overlapping ones once, the tightest."""
-    hits = sorted(_judge_spans(rule, text, within), key=rank_hit, reverse=True)
+    hits = sorted(_judge_spans(rule, text, within), key=rank_severity, reverse=True)
     yield from sorted(hits[:_HITS_CAP], key=lambda hit: hit.start)
 
 

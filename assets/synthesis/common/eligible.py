@@ -10,17 +10,15 @@ from assets.contracts.quarantine.firewall import key_contract
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import read_contract
 from warehouse.item_failure import try_item
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.store import Warehouse
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Offer:
     """The clear contracts of a marketplace."""
 
-    rows: list[Row]
+    rows: list[Record]
     held: frozenset[str]  # digests of the contracts that are kept out
 
     @cached_property
@@ -32,7 +30,7 @@ class Offer:
         }
 
     @property
-    def usable(self) -> list[Row]:
+    def usable(self) -> list[Record]:
         """Contracts whose schema can be validated against; the others get no pairs."""
         return [row for row in self.rows if row["schema_problem"] is None]
 

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
 
@@ -19,11 +18,10 @@ from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.export.licences import permits_commercial_use
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
-from warehouse.json_types import Contract
+from warehouse.json_types import Contract, Record
 from warehouse.storage.tables import Tables
 
-Row = dict[str, Any]
-Held = Callable[[Sequence[Row]], Collection[str]]  # snapshot rows -> digests that are held
+Held = Callable[[Sequence[Record]], Collection[str]]  # snapshot rows -> digests that are held
 TRAIN, TEST, ALL = "train", "test", "all"
 
 
@@ -47,8 +45,8 @@ class Choice:
 class Chosen:
     """One pair with its judgement and the contracts it needs."""
 
-    row: Row
-    judgement: Row
+    row: Record
+    judgement: Record
     split: str
     contracts: Mapping[str, Contract]
 
@@ -125,7 +123,7 @@ def ask_firewall(wall: Firewall) -> Held:
     return lambda rows: {row["contract_digest"] for row in wall.split(rows)[1]}
 
 
-def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:
+def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
     frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
     kept = frame.select("pair_id", "judge", "score")
     return {row["pair_id"]: row for row in kept.iter_rows(named=True)}
@@ -138,7 +136,7 @@ def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
     return tables.read(PAIRS, market, as_of=at).filter(whole)
 
 
-def _choose_side(row: Row, choice: Choice) -> tuple[str, str | None]:
+def _choose_side(row: Record, choice: Choice) -> tuple[str, str | None]:
     split = choice.split_of(row["server_id"])
     if row["task"] not in choice.tasks:
         return split, "another task"
@@ -151,13 +149,13 @@ def _choose_side(row: Row, choice: Choice) -> tuple[str, str | None]:
     return split, None
 
 
-def _list_shown(row: Row) -> set[str]:
+def _list_shown(row: Record) -> set[str]:
     """Every contract that the row rests on, or whose text it would carry."""
     listed = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
     return {row["contract_digest"], *listed, *(call.contract_digest for call in read_goldens(row))}
 
 
-def _list_offered(row: Row) -> list[str]:
+def _list_offered(row: Record) -> list[str]:
     """The contracts to choose among. Where a row offers its own alone, the hard ones from which
     the checkers picked it without fail stand beside it: one tool alone teaches no choice."""
     offered = json.loads(row["offered"] or "[]")
@@ -166,7 +164,7 @@ def _list_offered(row: Row) -> list[str]:
     return list(dict.fromkeys([*offered, *(checks.get("candidates", []) if sure else [])]))
 
 
-def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
+def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Record]:
     """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
     wanted: set[str] = set()
     for row in frame.iter_rows(named=True):
@@ -178,7 +176,7 @@ def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float)
     return [*rows, *(row for name, row in older.items() if name in lacking)]
 
 
-def _find_sides(rows: Sequence[Row], choice: Choice) -> dict[str, set[str]]:
+def _find_sides(rows: Sequence[Record], choice: Choice) -> dict[str, set[str]]:
     """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
     seen in training, not even as one to leave alone."""
     found: dict[str, set[str]] = defaultdict(set)

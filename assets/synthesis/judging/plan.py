@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.eligible import read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -17,23 +16,21 @@ from assets.synthesis.judging.trial.trials import (
     try_judge,
 )
 from warehouse.audit import Verdict
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
 from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Judged:
     """The rows of JUDGEMENTS after a run, the pairs they are about, and the judge's own trial."""
 
-    rows: list[Row]
-    pairs: list[Row]
+    rows: list[Record]
+    pairs: list[Record]
     due: Plan
-    trials: list[Row]
+    trials: list[Record]
     audit: list[Verdict]
 
 

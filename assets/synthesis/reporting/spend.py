@@ -7,15 +7,13 @@ total carries its share of that, by its accepted pairs; the row `all` is exact.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import polars as pl
 
 from warehouse.audit import Verdict
-from warehouse.json_types import JsonObject
+from warehouse.json_types import JsonObject, Record
 from warehouse.storage.tables import TableSpec
 
-Row = dict[str, Any]
 ALL, TOTAL, SHARED = "all", "total", "_"
 
 SPEND = TableSpec(
@@ -49,18 +47,18 @@ _TRIFLE = 0.001  # US dollars: below it a pair is all but free, and ratios say n
 
 def make_spend_rows(
     costs: Iterable[JsonObject], accepted: Mapping[str, int], distinct: int | None = None
-) -> list[Row]:
+) -> list[Record]:
     """Rows of SPEND from `Ledger.costs()` and the accepted pairs per marketplace, with a total for
     each marketplace and one for all. distinct: accepted pairs, each once, where some are in
     several marketplaces."""
-    found: dict[tuple[str, str, str], Row] = defaultdict(_make_zeros)
+    found: dict[tuple[str, str, str], Record] = defaultdict(_make_zeros)
     for cost in costs:
         row = found[cost["partition"], cost["stage"].removeprefix("llm:"), cost["model"]]
         if cost["status"] in _COUNT:
             row[_COUNT[cost["status"]]] += cost["effects"]
         for name in ("prompt_tokens", "completion_tokens", "usd"):
             row[name] += cost[name]
-    sums: dict[str, Row] = defaultdict(_make_zeros)
+    sums: dict[str, Record] = defaultdict(_make_zeros)
     for (marketplace, _, _), row in found.items():
         for name in _SUMMED:
             sums[marketplace][name] += row[name]
@@ -82,7 +80,7 @@ def count_accepted_pairs(judgements: pl.DataFrame) -> tuple[dict[str, int], int]
     return dict(counts.iter_rows()), frame["pair_id"].n_unique()
 
 
-def audit_cost(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 3.0) -> Verdict:
+def audit_cost(rows: Iterable[Record], previous: Iterable[Record], *, most: float = 3.0) -> Verdict:
     """The audit's question: does an accepted pair cost at most `most` times what it did in the
     version before? Passes where either of them has no accepted pair or is all but free."""
     now, before = _find_overall(rows), _find_overall(previous)
@@ -94,18 +92,23 @@ def audit_cost(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 3.
     return Verdict("cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD")
 
 
-def _find_overall(rows: Iterable[Row]) -> float | None:
+def _find_overall(rows: Iterable[Record]) -> float | None:
     found = [row for row in rows if (row["marketplace"], row["stage"]) == (ALL, TOTAL)]
     return found[0]["usd_per_accepted_pair"] if found else None
 
 
-def _make_zeros() -> Row:
+def _make_zeros() -> Record:
     return dict.fromkeys(_SUMMED, 0) | {"usd": 0.0}
 
 
 def _make_row(
-    marketplace: str, stage: str, model: str, sums: Row, accepted: int, shared: float | None = None
-) -> Row:
+    marketplace: str,
+    stage: str,
+    model: str,
+    sums: Record,
+    accepted: int,
+    shared: float | None = None,
+) -> Record:
     tokens, usd = sums["prompt_tokens"] + sums["completion_tokens"], sums["usd"] + (shared or 0.0)
     return {
         "marketplace": marketplace,

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import find_near_rows
 from warehouse.item_failure import try_item
+from warehouse.json_types import Record
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -35,7 +35,6 @@ from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
 
-Row = dict[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
 _KNOWN = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest", "task",
           "index")  # fmt: skip
@@ -45,7 +44,7 @@ _KNOWN = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "pla
 class Written:
     """The rows of PAIRS after a run, and how they came to be."""
 
-    rows: list[Row]
+    rows: list[Record]
     due: Plan
     offer: Offer
     moved: int = 0  # pairs rewritten for a changed contract
@@ -91,10 +90,10 @@ def write_pairs(
     return Written(rows, due, offer, len(moved), retired)
 
 
-def _fit_rows(rows: Sequence[Row]) -> list[Row]:
+def _fit_rows(rows: Sequence[Record]) -> list[Record]:
     """The rows with all columns, as the table takes them; one that it does not take is failed."""
 
-    def fit(row: Row) -> Row:
+    def fit(row: Record) -> Record:
         known = {name: row.get(name) for name in _KNOWN}
         return try_item(
             lambda: PAIRS.frame([row]).to_dicts()[0], lambda hint: fail_row(known, "table", hint)
@@ -117,11 +116,11 @@ def _plan_units(
 def _migrate_stale(
     warehouse: Warehouse,
     name: str,
-    left: Sequence[Row],
+    left: Sequence[Record],
     offer: Offer,
     want: Mapping[str, str],
     due: Plan,
-) -> tuple[list[Row], list[tuple[str, str]]]:
+) -> tuple[list[Record], list[tuple[str, str]]]:
     """Pairs of changed contracts, rewritten for the new ones, and those that cannot be."""
     stale = [
         row
@@ -147,7 +146,7 @@ def _migrate_stale(
     return moved, retired
 
 
-def _offers_calls(row: Row, offer: Offer) -> bool:
+def _offers_calls(row: Record, offer: Offer) -> bool:
     """Whether every contract that the row calls is still offered. Another look-alike beside it
     needs no rewriting: the words come from the ledger, and only the checkers are asked again."""
     called = {golden.contract_digest for golden in read_goldens(row)}
@@ -156,11 +155,11 @@ def _offers_calls(row: Row, offer: Offer) -> bool:
 
 def _compose_lacking(
     asked: Sequence[Unit],
-    moved: Sequence[Row],
+    moved: Sequence[Record],
     llm: LLM,
     policy: SynthesisPolicy,
     progress: Progress | None,
-) -> list[Row]:
+) -> list[Record]:
     """The rows that migration left to be written."""
     held: dict[str, set[int]] = defaultdict(set)
     for row in moved:

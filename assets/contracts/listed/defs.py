@@ -80,19 +80,12 @@ def _iterate_shown(warehouse: Warehouse) -> Iterator[Shown]:
     rows = warehouse.tables.read(LISTINGS).filter(pl.col("tools_blob").is_not_null())
     for row in rows.iter_rows(named=True):
         name, blob = row["listing_id"], row["tools_blob"]
-        unnamed = f"listing:{name}"
-        yield Shown(
-            listing_id=name,
-            marketplace=row["marketplace"],
-            server_id=try_item(
-                lambda row=row, or_else=unnamed: identify_server(read_row(row)) or or_else,
-                lambda _, or_else=unnamed: or_else,
-            ),
-            tools=try_item(
-                lambda blob=blob: load_tools(warehouse.blobs.get(blob)), lambda _: list[dict]()
-            ),
-            aliases=aliases[name],
+        server = try_item(lambda row=row: identify_server(read_row(row)), lambda _: None)
+        tools = try_item(
+            lambda blob=blob: load_tools(warehouse.blobs.get(blob)), lambda _: list[dict]()
         )
+        server = server or f"listing:{name}"
+        yield Shown(name, row["marketplace"], server, tools, aliases[name])
 
 
 def _read_launched(warehouse: Warehouse) -> dict[str, dict[str, str]]:

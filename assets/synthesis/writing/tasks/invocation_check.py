@@ -17,7 +17,7 @@ from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.writing.receipts import make_receipt
 from warehouse.json_types import Json, JsonObject
-from warehouse.llm.client import LLM, LLMError, Reply
+from warehouse.llm.client import LLM, LLMError
 
 CHECKERS = ("checker_a", "checker_b")
 STEP = "invocation_check"
@@ -79,7 +79,10 @@ async def check_invocation(
     errors: dict[str, LLMError] = {}
     for role, order in orders.items():
         try:
-            reply = await _ask_checker(llm, role, instruction, [shown[d] for d in order], seed)
+            contracts = [shown[digest] for digest in order]
+            messages = make_choice_messages(contracts, instruction)
+            meta = {"contracts": contracts, "instruction": instruction}
+            reply = await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
         except LLMError as error:
             if error.kind in ("unknown_role", "no_provider"):
                 raise
@@ -110,14 +113,6 @@ def _find_verdict(picks: Mapping[str, str | None], own: str) -> str:
     if right:
         return "right" if right == len(picks) else "one"
     return "wrong" if any(picks.values()) else "none"
-
-
-async def _ask_checker(
-    llm: LLM, role: str, instruction: str, contracts: list[dict[str, Json]], seed: int
-) -> Reply[Choice]:
-    messages = make_choice_messages(contracts, instruction)
-    meta = {"contracts": contracts, "instruction": instruction}
-    return await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
 
 
 def make_choice_messages(contracts: Sequence[JsonObject], instruction: str) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ first of them, so that 70 copies make 69 rows and not 2,415.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -116,25 +116,31 @@ def find_confusables(
 def list_hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
     """Contract digest -> digests of contracts that look like it and are another tool, the most
     alike first; never a twin, nor a twin of a twin. A twin has the negatives of its twins."""
-    group = _Groups()
-    for row in rows:
-        if row["kind"] == TWINS:
-            group.join(row["contract_digest"], row["other_digest"])
+    twins = _group_twins(rows)
     near: dict[str, dict[str, float]] = defaultdict(dict)
-    members: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         one, other = row["contract_digest"], row["other_digest"]
-        members[group.of(one)].add(one)
-        members[group.of(other)].add(other)
-        if row["kind"] == CONFUSABLE and group.of(one) != group.of(other):
+        if row["kind"] == CONFUSABLE and other not in twins.get(one, (one,)):
             for here, there in ((one, other), (other, one)):
-                held = near[group.of(here)]
-                held[there] = max(row["cosine"], held.get(there, -1.0))
-    out = {}
-    for name, held in near.items():
-        ranked = sorted(held, key=lambda one: (-held[one], one))[:most]
-        out |= dict.fromkeys(members[name], ranked)
-    return dict(sorted(out.items()))
+                for twin in twins.get(here, (here,)):
+                    near[twin][there] = max(row["cosine"], near[twin].get(there, -1.0))
+    return {
+        name: sorted(held, key=lambda one: (-held[one], one))[:most]
+        for name, held in sorted(near.items())
+    }
+
+
+def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
+    """Contract digest -> the digests of all that are one tool with it, itself included."""
+    groups: dict[str, set[str]] = {}
+    for row in rows:
+        if row["kind"] == TWINS:
+            names = row["contract_digest"], row["other_digest"]
+            one, other = (groups.setdefault(name, {name}) for name in names)
+            if one is not other:
+                one |= other
+                groups |= dict.fromkeys(other, one)
+    return groups
 
 
 def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
@@ -215,21 +221,3 @@ def _render_plain(contract: Contract) -> str:
 
 def _fold_name(name: str) -> str:
     return flatten_name(name) or name
-
-
-class _Groups:
-    """Union and find over digests; the smallest name is a group's."""
-
-    def __init__(self) -> None:
-        self._up: dict[str, str] = {}
-
-    def of(self, name: str) -> str:
-        while (up := self._up.get(name, name)) != name:
-            self._up[name] = self._up.get(up, up)
-            name = up
-        return name
-
-    def join(self, one: str, other: str) -> None:
-        a, b = sorted((self.of(one), self.of(other)))
-        if a != b:
-            self._up[b] = a

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,5 @@ def serve(
             write_atomically(port_file, json.dumps(urls).encode())
         if ready is not None:
             ready(urls)
-        try:
+        with suppress(KeyboardInterrupt):
             (until or threading.Event()).wait()
-        except KeyboardInterrupt:
-            pass

@@ -1,6 +1,7 @@
 """Glama: the replica of its API: servers without commands, connectors that can be run."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,12 +24,9 @@ class Glama(Site):
 
     def list_routes(self) -> Sequence[Route]:
         return [
-            self.make_route(f"{prefix}/v1/{path}", handler)
+            self.make_route(f"{prefix}/v1/{name}", partial(self.serve_page, name=name))
             for prefix in ("/api/mcp", "")  # below the site, or as the API's own base
-            for path, handler in (
-                ("servers", self.serve_servers),
-                ("connectors", self.serve_connectors),
-            )
+            for name in ("servers", "connectors")
         ]
 
     def refuse_request(self, request: Request) -> Reply | None:
@@ -37,13 +35,9 @@ class Glama(Site):
             return None
         return reply_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
 
-    def serve_servers(self, request: Request) -> Reply:
-        return self._serve_page(request, hosted=False)
-
-    def serve_connectors(self, request: Request) -> Reply:
-        return self._serve_page(request, hosted=True)
-
-    def _serve_page(self, request: Request, hosted: bool) -> Reply:
+    def serve_page(self, request: Request, name: str) -> Reply:
+        """A page of the servers or of the connectors."""
+        hosted = name == "connectors"
         query, records = request.query_params, self.list_records()
         first = query.get("first", "10")
         if not first.isdecimal() or not 1 <= int(first) <= 100:
@@ -65,7 +59,7 @@ class Glama(Site):
         }
         if self.fault_set().is_on("cursor_loop") and page:
             info |= {"hasNextPage": True, "endCursor": after or info["endCursor"]}
-        name, make_one = ("connectors", _make_connector) if hosted else ("servers", _make_server)
+        make_one = _make_connector if hosted else _make_server
         body = {self.name_member(name): [make_one(record) for _, record in page], "pageInfo": info}
         return reply_json(body, last=not more)
 

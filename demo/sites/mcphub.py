@@ -6,6 +6,7 @@ short way.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 
 from starlette.requests import Request
@@ -28,35 +29,30 @@ class McpHub(Site):
 
     name = "mcphub"
     robots = "User-agent: *\nAllow: /\n"
-    _grouped: tuple[RecordList, _Groups, _Groups] | None = None  # a list, by author and by tag
+    _grouped: tuple[RecordList, dict[str, _Groups]] | None = None
 
     def list_routes(self) -> Sequence[Route]:
         return [
             self.make_route("/", self.serve_browse),
             self.make_route("/mcp-servers", self.serve_browse),
-            self.make_route("/mcp-servers/{author}", self.serve_author),
+            self.make_route("/mcp-servers/{name}", partial(self.serve_group, by="author")),
             self.make_route("/mcp-servers/{author}/{slug}", self.serve_server),
-            self.make_route("/tags/{tag}", self.serve_tag),
+            self.make_route("/tags/{name}", partial(self.serve_group, by="tag")),
             self.make_route("/sitemap.xml", self.serve_sitemap_index),
             self.make_route("/sitemap/{shard:int}.xml", self.serve_sitemap),
         ]
 
     def serve_browse(self, request: Request) -> Reply:
         records = self.list_records()
-        tags = sorted(self._group_records()[2])
+        tags = sorted(self._group_records()["tag"])
         links = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in tags)
         body = f"<h1>MCP Servers</h1><nav>{links}</nav>{make_cards(records[:_SHOWN])}"
         return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
 
-    def serve_author(self, request: Request) -> Reply:
-        return self._serve_group(request.path_params["author"], self._group_records()[1])
-
-    def serve_tag(self, request: Request) -> Reply:
-        return self._serve_group(request.path_params["tag"], self._group_records()[2])
-
-    def _serve_group(self, name: str, groups: _Groups) -> Reply:
-        """The cards of everything in a group, or 404."""
-        if not (found := groups.get(name)):
+    def serve_group(self, request: Request, by: str) -> Reply:
+        """The cards of everything by an author or of a tag, or 404."""
+        name = request.path_params["name"]
+        if not (found := self._group_records()[by].get(name)):
             return _reply_missing()
         body = f"<h1>{escape(name)}</h1>{make_cards(found)}"
         return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
@@ -98,8 +94,8 @@ class McpHub(Site):
             return None
         return position
 
-    def _group_records(self) -> tuple[RecordList, _Groups, _Groups]:
-        """The present list, its records by author, and the first few by tag."""
+    def _group_records(self) -> dict[str, _Groups]:
+        """The records of the present list by author, and the first few by tag."""
         records = self.list_records()
         if self._grouped is None or self._grouped[0] is not records:
             authors: _Groups = {}
@@ -109,8 +105,8 @@ class McpHub(Site):
                 for tag in record.tags:
                     if len(shown := tags.setdefault(tag, [])) < _SHOWN:
                         shown.append(record)
-            self._grouped = (records, authors, tags)
-        return self._grouped
+            self._grouped = (records, {"author": authors, "tag": tags})
+        return self._grouped[1]
 
 
 def _reply_missing() -> Reply:

@@ -1,6 +1,7 @@
 """The probe: start one server in the sandbox, hold the conversation, end it."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -153,11 +154,6 @@ async def _hold_conversation(
 def _drain_stderr(jailed: Jailed, heard: Heard) -> None:
     """What the dead server still had in the pipe."""
     stream = jailed.process.stderr
-    while stream is not None:
-        try:
-            chunk = stream.read(65_536)
-        except (OSError, ValueError):
-            return
-        if not chunk:
-            return
-        heard.stderr = (heard.stderr + chunk)[-16_384:]
+    with suppress(OSError, ValueError):
+        while stream and (chunk := stream.read(65_536)):
+            heard.stderr = (heard.stderr + chunk)[-16_384:]

@@ -147,16 +147,14 @@ async def _list_pages(session: Any, heard: Heard, limits: ProbePolicy, progress:
 async def _list_extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
     """Prompts and resources, where the server announces them. They decide nothing: a server whose
     prompts cannot be had has its tools all the same."""
-    announced = heard.server.get("capabilities")
-    announced = announced if isinstance(announced, dict) else {}
-    wanted = []
-    if "prompts" in announced:
-        wanted.append(("prompts", session.list_prompts))
-    if "resources" in announced:
-        wanted += [
-            ("resources", session.list_resources),
-            ("resourceTemplates", session.list_resource_templates),
-        ]
+    said = heard.server.get("capabilities")
+    announced = said if isinstance(said, dict) else {}
+    asks = (
+        ("prompts", "prompts", session.list_prompts),
+        ("resources", "resources", session.list_resources),
+        ("resources", "resourceTemplates", session.list_resource_templates),
+    )
+    wanted = [(name, ask) for capability, name, ask in asks if capability in announced]
     missed = dict.fromkeys(name for name, _ in wanted)
     with anyio.move_on_after(limits.extras_s):
         for name, ask in wanted:

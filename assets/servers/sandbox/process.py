@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 from assets.servers.sandbox.backend import Backend, Command, SandboxUnavailable
 from assets.servers.sandbox.bubblewrap import Bubblewrap
@@ -102,10 +103,8 @@ class Jailed:
         """Ends every process of the sandbox: its pid namespace dies with bubblewrap; a backend
         whose processes are not ours ends them itself."""
         if self.process.poll() is None:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self.process.wait()
         end, self._end = self._end, None
         if end:
@@ -131,10 +130,8 @@ class Jailed:
         self.kill()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
-                try:
+                with suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
 
 
 def describe_exit(code: int | None) -> tuple[int | None, str | None]:

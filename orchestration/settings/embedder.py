@@ -1,6 +1,6 @@
 """The settings of the encoder: `[embedder]` in toolmill.toml, `TOOLMILL_EMBEDDER__…`."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class EmbedderSettings(BaseModel):
@@ -17,3 +17,12 @@ class EmbedderSettings(BaseModel):
         default=None, description="words before a question, where the model does not bring its own"
     )
     document_prompt: str | None = Field(default=None, description="words before a tool's text")
+
+    @field_validator("model")
+    @classmethod
+    def has_known_form(cls, model: str) -> str:
+        """Whether such a model is there is seen when it is opened."""
+        from assets.vectors.encoders.choose import check_spec
+
+        check_spec(model)
+        return model

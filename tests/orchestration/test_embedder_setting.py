@@ -9,7 +9,7 @@ from assets.vectors.embed import BadEmbedder, MiniLM, embed_queries, open_genera
 from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.scale import ScaledEmbedder
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import SettingsError, load_settings
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.small_models import make_bert, make_qwen3
@@ -82,9 +82,14 @@ def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPat
     for spec, told in (
         ("onnx:owner/model", "names no revision"),
         ("sentence-transformers:owner/model@main", "'main' is no commit"),
-        ("e5", "expected one of general"),
     ):
         monkeypatch.setenv(MODEL, spec)
         with pytest.raises(BadEmbedder, match=told) as refused:
             make_embedder(load_settings())
         assert "\n" not in str(refused.value)
+
+
+def test_a_form_that_no_encoder_has_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODEL, "e5")
+    with pytest.raises(SettingsError, match=f"{MODEL}..*'e5': expected one of general"):
+        load_settings()

@@ -17,6 +17,16 @@ SPECS = (
 )
 
 
+def check_spec(spec: str) -> tuple[str, str]:
+    """(kind, what stands behind its colon) of a text that has the form of one of SPECS. Raises
+    BadEmbedder."""
+    kind, _, name = spec.strip().partition(":")
+    allowed = kind in ("general", "minilm") and name in ("", *PRECISIONS)
+    if not allowed and not (kind in ("onnx", "sentence-transformers", "openai") and name):
+        raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
+    return kind, name
+
+
 def open_embedder(
     spec: str,
     *,
@@ -29,33 +39,32 @@ def open_embedder(
     """The embedder that `spec` names (SPECS), its texts read after `prompts`.
 
     `onnx`: another BERT than MiniLM, run without torch (`bases.py`), after its own prompts where
-    none are given. The last
-    three are of `openai:`. Without `base_url` the one in the spec counts, then OPENAI_BASE_URL,
-    then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other host. Raises
-    BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
+    none are given. The last three are of `openai:`. Without `base_url` the one in the spec counts,
+    then OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any
+    other host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
     """
-    kind, _, name = spec.strip().partition(":")
+    kind, name = check_spec(spec)
     prompts = prompts or Prompts()
-    if kind == "sentence-transformers" and name:
+    if kind == "sentence-transformers":
         from assets.vectors.encoders.sentence import SentenceEncoder
 
         return SentenceEncoder(name, threads=threads, prompts=prompts)
     made: Embedder
-    if kind == "general" and name in ("", *PRECISIONS):
+    if kind == "general":
         from assets.vectors.encoders.general.shipped import open_general
 
         made = open_general(threads=threads, precision=name or FP32)
-    elif kind == "minilm" and name in ("", *PRECISIONS):
+    elif kind == "minilm":
         from assets.vectors.encoders.minilm import MiniLM
 
         made = MiniLM(threads=threads, precision=name or FP32)
-    elif kind == "onnx" and name:
+    elif kind == "onnx":
         from assets.vectors.encoders.bases import find_base
         from assets.vectors.encoders.minilm import MiniLM
 
         made = MiniLM(threads=threads, base=name)
         prompts = prompts.fill(find_base(name).prompts)
-    elif kind == "openai" and name:
+    else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
         model, where = _split_model(name)
@@ -65,8 +74,6 @@ def open_embedder(
             api_key=api_key,
             timeout_s=timeout_s,
         )
-    else:
-        raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
     return PromptedEmbedder(made, prompts) if prompts.given else made
 
 

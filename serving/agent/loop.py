@@ -34,7 +34,7 @@ from serving.meta.functions import (
     keep_callable,
     list_refused,
     read_arguments,
-    write_arguments,
+    write_call_turn,
     write_functions,
 )
 from serving.ranking.hot_reload import ServedRouter
@@ -179,22 +179,14 @@ class _Talk:
         if any(one.status == PLANNED for one in made):
             self.made.ended = PLANNED
             return
-        asked = [
-            {
-                "id": f"call_{begun + at}",
-                "type": "function",
-                "function": {
-                    "name": one.name if one.tool_id else write_wire_name(one.name),
-                    "arguments": write_arguments(one.arguments),
-                },
-            }
-            for at, one in enumerate(made)
-        ]
-        self._messages.append({"role": "assistant", "content": text, "tool_calls": asked})
-        self._messages += [
-            {"role": "tool", "tool_call_id": call["id"], "content": one.shown}
-            for call, one in zip(asked, made, strict=True)
-        ]
+        self._messages += write_call_turn(
+            text,
+            begun,
+            [
+                (one.name if one.tool_id else write_wire_name(one.name), one.arguments, one.shown)
+                for one in made
+            ],
+        )
 
     async def _make_call(self, place: int, name: str, arguments: Any) -> AgentCall:
         offered = self._offered.get(name)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,27 @@ def read_arguments(given: Any) -> Any:
         return given
 
 
-def write_arguments(arguments: Any) -> str:
+def write_call_turn(
+    text: str, begun: int, calls: Sequence[tuple[str, Any, str]]
+) -> list[dict[str, Any]]:
+    """The messages of a turn with calls, (name on the wire, arguments, what was shown of the
+    result) each. begun: calls of the turns before."""
+    asked = [
+        {
+            "id": f"call_{begun + at}",
+            "type": "function",
+            "function": {"name": name, "arguments": _write_arguments(arguments)},
+        }
+        for at, (name, arguments, _) in enumerate(calls)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": one["id"], "content": shown}
+        for one, (_, _, shown) in zip(asked, calls, strict=True)
+    ]
+    return [{"role": "assistant", "content": text, "tool_calls": asked}, *results]
+
+
+def _write_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
     held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
     return json.dumps(held, ensure_ascii=True, default=str)

@@ -14,6 +14,7 @@ from typing import Any
 from assets.contracts.match.match import match_call
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallResult
+from serving.meta.functions import write_call_turn
 from training.evaluation.agent.episode import (
     ANSWERED,
     BUDGET,
@@ -96,20 +97,12 @@ class _Talk:
 
     async def run(self, by: str, text: str, calls: Sequence[tuple[str, Any]]) -> None:
         """Runs the calls of one turn in order, and puts them and their results into the talk."""
-        begun = len(self.made.steps)
-        asked = []
-        for place, (name, arguments) in enumerate(calls, begun):
-            function = {
-                "name": self._wire.get(name, write_wire_name(name)),
-                "arguments": _to_history_arguments(arguments),
-            }
-            asked.append({"id": f"call_{place}", "type": "function", "function": function})
-        self._messages.append({"role": "assistant", "content": text, "tool_calls": asked})
+        begun, told = len(self.made.steps), []
         for place, (name, arguments) in enumerate(calls):
             step = await self._make_step(by, name, arguments, refused=place >= self._limits.calls)
             self.made.steps.append(step)
-            held = {"role": "tool", "tool_call_id": asked[place]["id"], "content": step.shown}
-            self._messages.append(held)
+            told.append((self._wire.get(name, write_wire_name(name)), arguments, step.shown))
+        self._messages += write_call_turn(text, begun, told)
 
     async def _make_step(self, by: str, name: str, arguments: Any, *, refused: bool) -> Step:
         task, limits = self.made.task, self._limits
@@ -168,9 +161,3 @@ def _parse_wire_call(name: str, given: Any) -> tuple[str, Any]:
     """A call as the endpoint wrote it; arguments that are no JSON stay the text they are."""
     call = normalise_call(name, given)
     return name, call["arguments"] if call else given
-
-
-def _to_history_arguments(arguments: Any) -> str:
-    """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
-    held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
-    return json.dumps(held, ensure_ascii=True, default=str)

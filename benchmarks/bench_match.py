@@ -25,12 +25,12 @@ from assets.contracts.match.bfcl.verdict import match_bfcl
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import MatchResult
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
+from training.evaluation.outside.items import to_contract
 from warehouse.statistics import wilson_interval
 
 Call = dict[str, Any]
 Asked = tuple[BfclItem, list[Call], list[Call]]  # item, its golden calls, those that are asked
 _FIND = "import importlib.util as u; print(u.find_spec('bfcl_eval').submodule_search_locations[0])"
-_TYPES = {"dict": "object", "float": "number", "tuple": "array", "HashMap": "object"}
 _ROUNDS = 3
 
 
@@ -102,7 +102,7 @@ def our_verdict(result: MatchResult) -> Any:
 
 def report_speed(python: str, asked: list[Asked]) -> None:
     items = list({item.id: item for item, _, _ in asked}.values())
-    schemas = {item.id: {doc["name"]: as_schema(doc["parameters"]) for doc in item.functions}
+    schemas = {item.id: {doc["name"]: to_contract(doc)["inputSchema"] for doc in item.functions}
                for item in items}  # fmt: skip
     _, spent = peer_answers(python, items, [(item.id, calls) for item, _, calls in asked])
     peer = spent["n"] / spent["seconds"]
@@ -131,18 +131,6 @@ def best_seconds(work: Callable[[Asked], Any], asked: list[Asked]) -> float:
             work(one)
         times.append(time.process_time() - begun)
     return min(times)
-
-
-def as_schema(doc: Any) -> Any:
-    """A doc with the type words of JSON Schema, at any depth."""
-    if isinstance(doc, list):
-        return [as_schema(one) for one in doc]
-    if not isinstance(doc, dict):
-        return doc
-    out = {key: as_schema(one) for key, one in doc.items()}
-    if isinstance(out.get("type"), str):
-        out["type"] = _TYPES.get(out["type"], out["type"])
-    return out
 
 
 if __name__ == "__main__":

@@ -22,6 +22,24 @@ SPLITS = {
 }
 
 
+TINY_NOTE = Markdown(
+    "The base is a tiny causal model that Toolmill ships, trained on invented tool contracts."
+    " It proves that training, saving, loading, generating and scoring work; it is no evidence of"
+    " what a pretrained base would learn, and of no use for work."
+)
+
+
+def describe_offline(providers: Mapping[str, int]) -> Markdown:
+    """What pairs without a language model's words say, of those counted by who wrote them."""
+    return fill_markdown(
+        "{} of {} pairs were written by the offline provider (a grammar over the contracts), not by"
+        " a language model or by people, on both sides of the split: the figures say how well"
+        " requests of that kind are served.",
+        providers["offline"],
+        sum(providers.values()),
+    )
+
+
 def format_interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> Markdown:
     """`0.412 [0.330, 0.500]`; a dash where nothing was measured."""
     if not figure or not figure.get("n"):
@@ -48,7 +66,7 @@ def format_points(figure: Json | None) -> Markdown:
 
 def shorten_model(model: str) -> str:
     """A model's name; of a digest its beginning."""
-    return model if len(model) < 32 else model[:12]
+    return model[:12] if len(model) == 64 else model[:40]
 
 
 def make_plot_label(model: str) -> str:

@@ -16,6 +16,7 @@ from orchestration.factories import list_enabled, make_crawl_policy, open_wareho
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings
+from training.figures import shorten_model
 from training.releases.champion import UNTRAINED, read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.release import read_current_release
@@ -121,21 +122,17 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'} ({reasons})"]
     for role in UNTRAINED:
         standing = find_model_in_service(warehouse.home, role)
-        lines.append(f"  {role:<10} {_shorten(standing.model)}")
+        lines.append(f"  {role:<10} {shorten_model(standing.model)}")
         if standing.told:
             lines.append(f"  {'':<10} {standing.told}")
         now = read_champion(warehouse.home, role)
         if now.last_candidate:
             told = "promoted" if now.last_candidate["promoted"] else "not promoted"
-            model = _shorten(now.last_candidate["model"])
+            model = shorten_model(now.last_candidate["model"])
             lines.append(f"  {'':<10} candidate {model} {told}: {now.last_candidate['why']}")
     release = read_current_release(warehouse.home)
-    lines.append(f"  release    {_shorten(release.get('release', 'none yet'))}")
+    lines.append(f"  release    {shorten_model(release.get('release', 'none yet'))}")
     return "\n".join(lines)
-
-
-def _shorten(text: str) -> str:
-    return text[:12] if len(text) == 64 else text
 
 
 def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import AliasChoices, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError as SourceError
 
 from orchestration.settings.marketplaces import KEYS, list_extra_names
@@ -61,39 +62,30 @@ def list_known_names() -> dict[str, str]:
         f"marketplaces.{name}": PREFIX + f"marketplaces.{name}".replace(".", "__").upper()
         for name in list_extra_names()
     }
-    return dict(_list_names(Settings, ())) | extra
+    ours = {name: _find_variable(name, field) for name, field in _walk_fields(Settings, ())}
+    return ours | extra
 
 
 @lru_cache
 def list_secret_names() -> frozenset[str]:
     """The dotted names of settings whose value is never shown."""
     extra = (f"marketplaces.{name}" for name, field in list_extra_names().items() if field in KEYS)
-    return frozenset((*_list_secrets(Settings, ()), *extra))
+    ours = (name for name, field in _walk_fields(Settings, ()) if "Secret" in str(field.annotation))
+    return frozenset((*ours, *extra))
 
 
-def _list_secrets(model: type, path: tuple[str, ...]) -> Iterator[str]:
+def _walk_fields(model: Any, path: tuple[str, ...]) -> Iterator[tuple[str, FieldInfo]]:
+    """(dotted name, field) of a model or a dataclass of Pydantic's, and of those in it."""
     for name, field in model.__pydantic_fields__.items():
-        kind = field.annotation
-        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
-            yield from _list_secrets(kind, (*path, name))
-        elif "Secret" in str(kind):
-            yield ".".join((*path, name))
+        yield ".".join((*path, name)), field
+        if isinstance(field.annotation, type) and hasattr(field.annotation, "__pydantic_fields__"):
+            yield from _walk_fields(field.annotation, (*path, name))
 
 
-def _list_names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Of a model or a dataclass of Pydantic's."""
-    found: list[tuple[str, str]] = []
-    for name, field in model.__pydantic_fields__.items():
-        here = (*path, name)
-        kind = field.annotation
-        alias = field.validation_alias
-        variable = PREFIX + "__".join(here).upper()
-        if isinstance(alias, AliasChoices):
-            variable = str(alias.choices[0])
-        found.append((".".join(here), variable))
-        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
-            found += _list_names(kind, here)
-    return found
+def _find_variable(name: str, field: FieldInfo) -> str:
+    alias = field.validation_alias
+    named = str(alias.choices[0]) if isinstance(alias, AliasChoices) else None
+    return named or PREFIX + name.replace(".", "__").upper()
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from training.caller.tiny.base import TINY, find_tiny_base_flaw, find_tiny_base_folder
 from training.runtime.device import get_process_device
-from training.runtime.model_store import CARD, TrainingFailed, get_model_folder, read_model_card
+from training.runtime.model_store import (
+    TrainingFailed,
+    get_model_folder,
+    read_card,
+    read_model_card,
+)
 from warehouse.storage.digest import digest
 
 _SHAPE = (
@@ -104,7 +109,7 @@ def load_adapter(
     """
     from peft import PeftModel
 
-    made = made or _read_adapter_card(folder)
+    made = made or read_card(folder)
     config = _read_base_config(folder)
     named = str(config.get("base_model_name_or_path") or "")
     if config.get("revision"):
@@ -154,11 +159,6 @@ def _read_base_config(folder: Path) -> dict[str, Any]:
             f"{folder} holds no adapter ({_get_first_error_line(error)}); expected"
             " adapter_config.json and adapter_model.safetensors"
         ) from error
-
-
-def _read_adapter_card(folder: Path) -> dict[str, Any] | None:
-    path = folder / CARD
-    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def _get_first_error_line(error: BaseException) -> str:

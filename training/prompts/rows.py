@@ -5,6 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def read_json_list(held: Any) -> list[Any]:
+    """A list, or a column that holds one as JSON; [] for none."""
+    return (json.loads(held) if isinstance(held, str) else list(held or ())) or []
+
+
 def read_calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The right calls of a row, {name, arguments} each; [] where none is right."""
     held = row.get("calls")

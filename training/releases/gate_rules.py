@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from training.figures import shorten_model
 from training.releases.gate import Gate, Json
 
 # Of candidates that are no better, a percentile bootstrap promoted 13.7% with 2 tools, 7.2% with 5,
@@ -64,8 +65,8 @@ def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Ga
         named = ", ".join(name[:12] or "-" for name in sets) or "none"
         shared = len(ours.keys() & theirs.keys())
         found = (
-            f"{_shorten_model_name(candidate)} on {len(ours)} items and"
-            f" {_shorten_model_name(incumbent)} on {len(theirs)},"
+            f"{shorten_model(candidate)} on {len(ours)} items and"
+            f" {shorten_model(incumbent)} on {len(theirs)},"
             f" {shared} of them the same, of the training sets {named}"
         )
     return Gate("same_items", passed, found, "the same items of one training set for both models")
@@ -139,7 +140,7 @@ def _check_different_models(summary: Json) -> list[Gate]:
     both = summary.get("candidate"), summary.get("incumbent")
     if both[0] is None or both[0] != both[1]:
         return []
-    found = f"{_shorten_model_name(str(both[0]))} against itself"
+    found = f"{shorten_model(str(both[0]))} against itself"
     return [Gate("two_models", False, found, "a candidate and another model")]
 
 
@@ -158,7 +159,3 @@ def _get_measured_figure(figure: Json | None) -> Json | None:
     numbers = [figure.get(name) for name in names]
     fine = all(isinstance(one, (int, float)) and math.isfinite(one) for one in numbers)
     return figure if fine else None
-
-
-def _shorten_model_name(model: str) -> str:
-    return model[:12] if len(model) == 64 else model

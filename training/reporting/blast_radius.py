@@ -5,7 +5,6 @@ A model depends on it through the training set it learnt from, in any version th
 """
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.tables import read_goldens
+from training.prompts.rows import read_json_list
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import escape_text
 
@@ -145,8 +145,8 @@ def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
     elif any(target.is_about(vars(one)) for one in read_goldens(row)):
         because = "calls"
     elif target.digests & {
-        *_parse_list_column(row, "contracts"),
-        *_parse_list_column(row, "offered"),
+        *read_json_list(row.get("contracts")),
+        *read_json_list(row.get("offered")),
     }:
         because = "shown"
     else:
@@ -177,7 +177,7 @@ def _match_training_sets(target: Target, made: Made, ids: Collection[str]) -> li
         for row in rows:
             own = target.is_about(row) or row["pair_id"] in ids
             about += own
-            beside += not own and bool(target.digests & {*_parse_list_column(row, "negatives")})
+            beside += not own and bool(target.digests & {*read_json_list(row.get("negatives"))})
         if about or beside:
             current = name == made.current_set
             found.append(
@@ -194,7 +194,3 @@ def _count_and_list(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, An
 
 def _copy_columns(row: Row, *names: str) -> dict[str, Any]:
     return {name: row.get(name) for name in names}
-
-
-def _parse_list_column(row: Row, column: str) -> list[str]:
-    return json.loads(row.get(column) or "[]")

@@ -5,7 +5,9 @@ from typing import Any, LiteralString
 
 from training.evaluation.caller.markdown import render_comparison
 from training.figures import (
+    TINY_NOTE,
     Json,
+    describe_offline,
     format_interval,
     format_table,
     shorten_model,
@@ -20,16 +22,6 @@ from warehouse.sanitize.markdown import (
     quote_text,
 )
 
-OFFLINE_NOTE = Markdown(
-    "The instructions were written by the offline provider (grammar and schemas), not by a"
-    " language model or by people, on both sides of the split: these figures say how well the"
-    " retriever serves requests of that kind."
-)
-TINY_NOTE = Markdown(
-    "The tiny causal model is shipped with Toolmill, trained on invented contracts. It proves that"
-    " training, saving, loading, generating and scoring work; it is no evidence of what a"
-    " pretrained base model would learn."
-)
 _NOT_TRAINED = Markdown("Not trained in this run.")
 _NOT_EVALUATED = Markdown("Not evaluated in this run.")
 _RECALL = (
@@ -78,7 +70,7 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
     ]
     lines += [Markdown(""), *make_plot_places("recall", "recall_splits")]
     if "offline" in manifest.get("providers", {}):
-        lines += [Markdown(""), OFFLINE_NOTE]
+        lines += [Markdown(""), describe_offline(manifest["providers"])]
     return join_markdown("\n", lines)
 
 

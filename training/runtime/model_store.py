@@ -65,7 +65,12 @@ def get_model_folder(home: Path, name: str) -> Path:
 
 def read_model_card(home: Path, name: str) -> dict[str, Any] | None:
     """The model's card, or None when it was never finished."""
-    path = get_model_folder(home, name) / CARD
+    return read_card(get_model_folder(home, name))
+
+
+def read_card(folder: Path) -> dict[str, Any] | None:
+    """The card in a model's folder, or None. Raises ValueError for one that is no JSON."""
+    path = folder / CARD
     return json.loads(path.read_bytes()) if path.exists() else None
 
 

@@ -6,11 +6,11 @@ item from which the right tool was taken away: a call to it would be right.
 """
 
 import hashlib
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from training.prompts.rows import read_json_list
 from training.sets.pool import BadOffer, Contract, Pool
 
 RANDOM, HARD, MIXED = "random", "hard", "mixed"
@@ -50,7 +50,7 @@ def draw_candidates(
     if gold:
         chosen.keep_names(right)
     if not right:
-        chosen.add(_to_list(row.get("offered")), n)
+        chosen.add(read_json_list(row.get("offered")), n)
         chosen.out |= made.find_mentioned(str(row.get("instruction") or ""))
     hard = {RANDOM: 0, HARD: n, MIXED: (n - len(chosen.names) + 1) // 2}[distractors]
     chosen.add(_iterate_hard_distractors(row, made, right), len(chosen.names) + hard)
@@ -65,7 +65,7 @@ def list_right_tools(row: Mapping[str, Any]) -> list[str]:
     calls = row.get("calls")
     if calls is None:  # a row that says no more than its own tool
         return [row["contract_digest"]] if row.get("arguments") is not None else []
-    return list(dict.fromkeys(call["contract_digest"] for call in _to_list(calls)))
+    return list(dict.fromkeys(call["contract_digest"] for call in read_json_list(calls)))
 
 
 class _Chosen:
@@ -96,7 +96,7 @@ class _Chosen:
 def _iterate_hard_distractors(
     row: Mapping[str, Any], pool: Pool, right: Sequence[str]
 ) -> Iterator[str]:
-    yield from _to_list(row.get("negatives"))
+    yield from read_json_list(row.get("negatives"))
     own = right or [row["contract_digest"]]
     for name in own:
         if name in pool:
@@ -115,7 +115,3 @@ def _draw_lazily(names: Sequence[str], rng: random.Random) -> Iterator[str]:
 def _make_random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
     told = f"{row['pair_id']}|{distractors}|{seed}".encode()
     return random.Random(int.from_bytes(hashlib.sha256(told).digest()[:8]))
-
-
-def _to_list(held: Any) -> list[Any]:
-    return (json.loads(held) if isinstance(held, str) else list(held or ())) or []

@@ -22,6 +22,7 @@ JSON = typer.Option("--json", help="one JSON object")
 @app.command("list")
 def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     """Releases, the newest first: their models, whether each is served, or could be."""
+    from training.figures import shorten_model
     from training.releases.release import list_releases
     from warehouse.home import require_home
 
@@ -34,7 +35,7 @@ def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     for told in made:
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["at"]))
         models = ", ".join(
-            f"{role} {_shorten(name)}" for role, name in sorted(told["models"].items())
+            f"{role} {shorten_model(name)}" for role, name in sorted(told["models"].items())
         )
         print_line(f"{told['release'][:12]}  {day}  {_name_state(told):<12}  {models}")
         for flaw in told["missing"]:
@@ -158,7 +159,3 @@ def _make_hold(warehouse: "Warehouse") -> Callable[[str], None]:
         )
 
     return before
-
-
-def _shorten(name: str) -> str:
-    return name[:12] if len(name) == 64 else name

@@ -7,6 +7,7 @@ from typing import Any
 
 from training.evaluation.active.cases import ARMS
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.figures import format_interval
 
 Row = Mapping[str, Any]
 RULES = {
@@ -54,10 +55,10 @@ def write_table(summary: Mapping[str, Any]) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, cell in summary["cells"].items():
         for arm, told in cell["arms"].items():
-            first = _write_figure(told["first"]) if told["first"] else ""
+            first = format_interval(told["first"]) if told["first"] else ""
             failed = sum(told["failed"].values())
             yield (
-                f"| {name} | {arm} | {told['right']['n']} | {_write_figure(told['right'])} |"
+                f"| {name} | {arm} | {told['right']['n']} | {format_interval(told['right'])} |"
                 f" {first} | {told['tool_tokens']:,.0f} | {failed} |"
             )
 
@@ -96,7 +97,3 @@ def _compare_arms(better: Mapping[str, Row], worse: Mapping[str, Row]) -> Figure
         [float(worse[name]["right"]) for name in both],
         [better[name]["group"] for name in both],
     )
-
-
-def _write_figure(told: Mapping[str, Any]) -> str:
-    return f"{told['value']:.3f} [{told['low']:.3f}, {told['high']:.3f}]"

@@ -2,7 +2,6 @@
 model.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from training.evaluation.predictors.interface import (
 from training.prompts.fit import Parts, Rendered, fit_prompt
 from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
-from training.runtime.model_store import CARD, TrainingFailed, read_model_card
+from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 _MOST_CONTEXT = 8192
@@ -163,12 +162,11 @@ def resolve_model(home: Path, text: str) -> str | Path:
 
 
 def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
-    path = folder / CARD
     try:
-        made = json.loads(path.read_bytes()) if path.exists() else {}
+        made = read_card(folder) or {}
     except ValueError as error:
         raise TrainingFailed(
-            f"{path} is no JSON ({error}); copy the model's folder again"
+            f"{folder / CARD} is no JSON ({error}); copy the model's folder again"
         ) from None
     if (folder / "adapter_config.json").exists() or made.get("role") == "caller":
         base = find_card_base(made) if made.get("base") else None

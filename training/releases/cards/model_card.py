@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from training.figures import shorten_model
 from training.releases.cards.facts import (
     Facts,
     choose_licence,
@@ -25,7 +26,6 @@ from training.releases.cards.sections import (
     render_limits,
     render_loading,
     render_training,
-    shorten_name,
 )
 from training.releases.gate import render_gates_table
 from training.runtime.model_store import get_model_folder, read_model_card
@@ -89,7 +89,9 @@ def render_card(facts: Facts) -> Markdown:
     role = str(facts.model.get("role"))
     parts = [
         _render_front_matter(facts),
-        fill_markdown("# Toolmill {} {}", role, quote_text(shorten_name(facts.model.get("name")))),
+        fill_markdown(
+            "# Toolmill {} {}", role, quote_text(shorten_model(str(facts.model.get("name"))))
+        ),
         _WHAT.get(role) or fill_markdown("A model of role {}.", role),
         render_training(facts),
         render_data(facts),

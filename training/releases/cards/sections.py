@@ -2,6 +2,7 @@
 
 import json
 
+from training.figures import TINY_NOTE, describe_offline, shorten_model
 from training.releases.cards.facts import (
     Facts,
     get_base_and_licence,
@@ -16,19 +17,6 @@ from warehouse.sanitize.markdown import (
     quote_text,
 )
 from warehouse.storage.digest import digest
-
-_TINY = Markdown(
-    "The base is a tiny causal model that Toolmill ships, trained on invented tool contracts."
-    " It proves that training, saving, loading, generating and scoring work; it is no evidence of"
-    " what a pretrained base would learn, and of no use for work."
-)
-
-
-_OFFLINE = Markdown(
-    "pairs were written by the offline provider (a grammar over the contracts), not by a language"
-    " model or by people, on both sides of the split: the figures say how well requests of"
-    " that kind are served."
-)
 
 
 def render_training(facts: Facts) -> Markdown:
@@ -108,7 +96,7 @@ def render_figures(facts: Facts) -> Markdown:
     if not rows:
         return Markdown("## Figures\n\nNot evaluated yet.")
     head = ["split", "offered", "distractors", "n", "measure", "this model",
-            quote_text(shorten_name(summary.get("incumbent"))), "paired gain"]  # fmt: skip
+            quote_text(shorten_model(str(summary.get("incumbent")))), "paired gain"]  # fmt: skip
     lines = [
         Markdown("## Figures"),
         "",
@@ -128,11 +116,10 @@ def render_figures(facts: Facts) -> Markdown:
 def render_limits(facts: Facts) -> Markdown:
     lines: list[Markdown] = []
     if facts.model.get("base") == "tiny":
-        lines.append(_TINY)
+        lines.append(TINY_NOTE)
     providers = facts.manifest.get("providers") or {}
     if providers.get("offline"):
-        offline = (providers["offline"], sum(providers.values()), _OFFLINE)
-        lines.append(fill_markdown("{} of {} {}", *offline))
+        lines.append(describe_offline(providers))
     lines.append(
         Markdown(
             "No request is of a user. A server's tools are as its contracts said when the set was"
@@ -162,7 +149,3 @@ def render_loading(facts: Facts) -> Markdown:
         )
     said = "## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{}\n```"
     return fill_markdown(said, code)
-
-
-def shorten_name(name: object) -> str:
-    return str(name)[:12] if len(str(name)) == 64 else str(name)[:40]

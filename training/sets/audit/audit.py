@@ -1,10 +1,10 @@
 """The audit of a training set: what must never be published, looked for in the finished rows."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from training.prompts.rows import read_json_list
 from training.sets.near import Embed, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, UNSEEN_TOOL
@@ -97,7 +97,7 @@ def _find_unresolved_contracts(
         may = learnt if row["split"] == TRAIN else whole
         for what in ("negatives", "offered", "calls"):
             lost = (
-                set(_list_called_contracts(row) if what == "calls" else _parse_json_list(row[what]))
+                set(_list_called_contracts(row) if what == "calls" else read_json_list(row[what]))
                 - may
             )
             if lost:
@@ -146,11 +146,7 @@ def _describe_both_pairs(one: Row, other: Row) -> str:
 
 
 def _list_called_contracts(row: Row) -> list[str]:
-    return [call["contract_digest"] for call in _parse_json_list(row["calls"])]
-
-
-def _parse_json_list(held: Any) -> list[Any]:
-    return (json.loads(held) if isinstance(held, str) else held) or []
+    return [call["contract_digest"] for call in read_json_list(row["calls"])]
 
 
 def _index_texts_by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:

@@ -6,11 +6,10 @@ seven left-out sets (n = 1,657), not to be told from nothing, at two thirds of a
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from assets.contracts.canonical import tool_text
+from warehouse.json_types import Json
 
-Json = Any
 FULL = "full"  # name, description and parameters: the view that finds the candidates
 TOOL_VIEWS = (FULL,)
 ASKED = "asked"  # requests that were written for the tool: several rows a tool, or none

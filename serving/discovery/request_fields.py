@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = Any
+from warehouse.json_types import Json
 
 SERVER, TOOL = "server", "tool"
 LONGEST_BODY = 4_000  # characters of one block that are read

@@ -13,8 +13,7 @@ from training.runtime.model_store import TrainingFailed
 from training.sets.candidates import draw_candidates
 from training.sets.pool import BadOffer, Pool, select_split_pool
 from training.sets.split import TRAIN
-
-Row = Mapping[str, Any]
+from warehouse.json_types import Row
 
 
 def build_train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:

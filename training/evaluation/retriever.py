@@ -20,10 +20,10 @@ from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.split import TRAIN, UNSEEN_SERVER
+from warehouse.json_types import Row
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
 
-Row = Mapping[str, Any]
 Encode = Callable[[Sequence[str], bool], np.ndarray]
 BASE_LABEL = "base"
 RECALL_AT = (1, 5, 10)

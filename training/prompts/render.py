@@ -10,8 +10,8 @@ from training.prompts.templates import (
     cut_completion,
     render_prompt_text,
 )
+from warehouse.json_types import Contract
 
-Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
 Example = tuple[str, Sequence[Call]]
 SYSTEM = "Choose one tool and write its call as JSON."

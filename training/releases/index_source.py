@@ -6,7 +6,7 @@ recipe, a request or a summary, and with their mark: no other part of training r
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from assets.catalogue.catalogue import CATALOGUE, listing_ids
@@ -19,9 +19,8 @@ from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.synthesis.verify.checks.injected_orders import find_order
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED, Source
+from warehouse.json_types import Row
 from warehouse.store import Warehouse
-
-Row = Mapping[str, Any]
 
 
 def build_published_source(

@@ -14,9 +14,9 @@ from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.tables import read_goldens
 from training.prompts.rows import read_json_list
 from warehouse.errors import UnusableInput
+from warehouse.json_types import Row
 from warehouse.sanitize.escape import escape_text
 
-Row = Mapping[str, Any]
 Seen = tuple[str, str, str]  # server, tool, contract digest
 _NEAR = 5
 _LONGEST = 120  # characters of what was asked that an error repeats

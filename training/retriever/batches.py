@@ -24,8 +24,8 @@ from assets.contracts.canonical import tool_text
 from assets.synthesis.common.tables import ONE_CALL
 from training.retriever.settings import HARD, RetrieverSettings
 from training.sets.split import TRAIN
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 Twins = Mapping[str, set[str]]
 TWIN_COSINE = 0.97  # as the training set draws the line (`sets/policy.py`)
 _BLOCK = 1024

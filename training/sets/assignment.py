@@ -10,8 +10,8 @@ from assets.vectors.index import read_contract
 from training.sets.near import Embed, find_nearest_texts
 from training.sets.policy import SetPolicy
 from training.sets.split import TRAIN, choose_tool_place
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 Key = tuple[str, str, str]  # server, tool, contract digest
 LEAK_TEXT, LEAK_TWIN = "leak_text", "leak_twin"
 

@@ -14,9 +14,9 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from training.prompts.word_index import Nearness, split_index_words
 from training.sets.split import TRAIN
+from warehouse.json_types import Contract
 from warehouse.storage.files import write_atomically
 
-Contract = Mapping[str, Any]
 Entry = Mapping[str, Any]
 _NEAREST = 512  # of other servers; more than an offer of 100 needs
 _TELLING = 0.1  # a word that more of the tools hold says little about what a tool can do

@@ -10,8 +10,8 @@ from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE,
 from training.sets.assignment import Key, Place
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TRAIN, compute_pair_draw
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 TASKS = (SINGLE, LOOKALIKE, NO_TOOL, PARALLEL)
 _EVOLVED = "evolve"  # the step of a receipt
 

@@ -22,9 +22,8 @@ from training.sets.negatives import add_negatives
 from training.sets.policy import SetPolicy
 from training.sets.select import Placed, Tally, place_pairs
 from training.sets.split import TRAIN
+from warehouse.json_types import Row
 from warehouse.storage.tables import TableSpec
-
-Row = Mapping[str, Any]
 
 TRAINING_SET = TableSpec(
     name="training_set",

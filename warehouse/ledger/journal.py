@@ -7,16 +7,15 @@ its line break, so that one that a full disk tore spoils no other.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from warehouse.json_types import Row
 from warehouse.ledger.events import DONE, EFFECT, STARTED, read_events
 from warehouse.storage.files import write_all
-
-Row = Mapping[str, Any]
 
 
 class Journal:

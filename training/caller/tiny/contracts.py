@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-Contract = Mapping[str, Any]
+from warehouse.json_types import Contract
+
 _TYPES = {"int": "integer", "number": "number", "bool": "boolean", "list": "array"}
 
 

@@ -9,16 +9,15 @@ mixed      accepted pairs of both kinds, as many as `plain` has
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from assets.synthesis.common.tables import ONE_CALL
 from training.evaluation.ablations.options import ARMS
 from training.runtime.model_store import TrainingFailed
 from training.sets.split import TRAIN
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS
 UNTRAINED = "untrained"  # the base, for reference: no arm of its own
 

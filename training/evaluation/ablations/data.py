@@ -1,6 +1,6 @@
 """What the ablations learn from and are asked, out of the tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,8 @@ from assets.synthesis.common.tables import ONE_CALL
 from assets.vectors.embed import Embedder
 from training.sets.build import make_set
 from training.sets.policy import SetPolicy
+from warehouse.json_types import Row
 from warehouse.store import Warehouse
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

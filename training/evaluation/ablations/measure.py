@@ -10,9 +10,9 @@ from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.options import CALLER, RETRIEVER
 from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, load_retriever
 from training.runtime.model_store import Job
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 
-Row = Mapping[str, Any]
 _LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
 _COPIED = ("split", "server_id", "tool", "text_digest")
 

@@ -32,7 +32,6 @@ from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
 
-Row = Mapping[str, Any]
 _FORMAT = 1
 
 ABLATIONS = TableSpec(

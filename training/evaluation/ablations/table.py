@@ -12,6 +12,7 @@ from training.evaluation.metrics import Figure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.figures import format_interval
 from training.sets.split import UNSEEN_SERVER
+from warehouse.json_types import Row
 from warehouse.sanitize.markdown import (
     Markdown,
     fill_markdown,
@@ -19,7 +20,6 @@ from warehouse.sanitize.markdown import (
     make_markdown_table,
 )
 
-Row = Mapping[str, Any]
 Worth = Callable[[Row], float]
 MEASURES: dict[str, dict[str, Worth]] = {
     "retriever": {

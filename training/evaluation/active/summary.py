@@ -8,8 +8,8 @@ from typing import Any
 from training.evaluation.active.cases import ARMS
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
 from training.figures import format_interval
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 RULES = {
     "right": "the first tool that was called is the expected one, or one that says the same; of"
     " retrieval, the router's first hit for the user's last words",

@@ -17,11 +17,8 @@ from assets.servers.calls.caller import Caller
 from assets.synthesis.common.tables import ONE_CALL
 from training.sets.candidates import draw_candidates
 from training.sets.pool import Pool
+from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import sha256
-
-Row = Mapping[str, Any]
-Contract = Mapping[str, Any]
-
 
 # Servers of one task, just started: what a task changes in them no other task sees.
 Fresh = Callable[[], AbstractAsyncContextManager[Caller]]

@@ -16,9 +16,8 @@ from training.prompts.rows import read_calls
 from training.sets.candidates import HARD, RANDOM, draw_candidates
 from training.sets.pool import Pool, select_split_pool
 from training.sets.split import TEST_SPLITS
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
-Contract = Mapping[str, Any]
 WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
 NO_TOOL = "no_tool"
 

@@ -7,7 +7,7 @@ tools. Differences are candidate minus incumbent; drops are plain minus changed,
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from training.evaluation.caller_table import (
@@ -21,8 +21,8 @@ from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.robustness.failure_signature import compute_signature
 from training.sets.split import SPLITS, UNSEEN_SERVER
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 Both = Sequence[tuple[Row, Row]]  # candidate's and incumbent's row of each item
 Score = Callable[[Row], float]
 MEASURES = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")

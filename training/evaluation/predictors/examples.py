@@ -10,15 +10,15 @@ The last two use what only the test knows; they can make the measured gain small
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from training.prompts.rows import read_calls
 from training.prompts.word_index import fold_words
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
 Example = tuple[str, list[dict[str, Any]]]
 TOO_NEAR = 0.95  # a cosine at which two requests are one

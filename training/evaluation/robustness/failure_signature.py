@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean, measure_share
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 MIN_TOOL, MIN_GAP = 0.5, 0.15
 MIN_TYPED = 0.25
 _LEAST = 5  # parameters of a type before its share says anything

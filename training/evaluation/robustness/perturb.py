@@ -29,8 +29,8 @@ from training.evaluation.robustness.schema_walk import (
     map_schemas,
     rename_level_properties,
 )
+from warehouse.json_types import Contract
 
-Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
 _PARAMETER_MARKS = ("value", "input", "given")
 

@@ -16,8 +16,7 @@ from training.evaluation.caller_table import GONE, RENAMED
 from training.prompts.rows import read_calls
 from training.sets.policy import SetPolicy
 from training.sets.split import choose_tool_place
-
-Row = Mapping[str, Any]
+from warehouse.json_types import Row
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from training.prompts.rows import read_json_list
 from training.sets.near import Embed, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, UNSEEN_TOOL
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 _STRICT = (UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from training.sets.policy import SetPolicy
 from training.sets.split import SALTS, SPLITS, TEST_SPLITS, UNSEEN_TIME
+from warehouse.json_types import Row
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
 
-Row = Mapping[str, Any]
 _EXAMPLES = 20  # leaks that are told in full; all are counted
 
 

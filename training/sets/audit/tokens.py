@@ -12,8 +12,8 @@ from training.prompts.rows import read_calls
 from training.sets.candidates import MIXED, draw_candidates
 from training.sets.pool import Pool, select_split_pool
 from training.sets.split import SPLITS
+from warehouse.json_types import Row
 
-Row = Mapping[str, Any]
 Count = Callable[[Sequence[str]], list[int]]
 CANDIDATES = (10, 100)
 LIMIT = 8192

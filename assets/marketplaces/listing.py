@@ -17,17 +17,6 @@ PackageDigest = Annotated[
 ]
 Flags = Annotated[tuple[str, ...], BeforeValidator(lambda found: tuple(sorted(set(found))))]
 
-FLAGS = (
-    "placeholder",  # an argument, URL part or value is left for the user to fill in
-    "local_path",  # a path of the author's own machine
-    "multi_server",  # the page's config named several servers
-    "unpinned",  # no exact version
-    "hosted_gateway",  # runs behind the marketplace's or a third party's gateway
-    "needs_account",  # a secret is required
-    "deprecated",  # the marketplace says so
-    "hidden_text",  # invisible or control characters were taken out or made visible
-)
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

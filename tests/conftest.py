@@ -51,10 +51,10 @@ def warehouse(tmp_path: Path) -> Warehouse:
 @pytest.fixture(scope="session")
 def honest_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of `home` and `state` after a first run over honest servers; tests copy it."""
-    from tests.contracts.world import World, honest_servers
+    from tests.contracts.pipeline import Pipeline, honest_servers
 
     root = tmp_path_factory.mktemp("honest")
-    made = World(Warehouse(home=root / "home", state=root / "state"))
+    made = Pipeline(Warehouse(home=root / "home", state=root / "state"))
     made.deploy(honest_servers())
     made.run_nightly()
     return root

@@ -34,7 +34,7 @@ from benchmarks.router_fit.sets import (
 from benchmarks.router_fit.suitability import find_quantile, measure_auroc
 from benchmarks.router_fit.weights import Block, fit_logistic, fit_ranking
 from serving.index.folder import load_index
-from tests.serving.conftest import WORLD, build
+from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -223,7 +223,7 @@ def test_fastmcp_is_given_the_tools_as_a_mounted_server_names_them(tmp_path: Pat
     python = tmp_path / "python"
     python.write_text(_FAKE.format(python=sys.executable))
     python.chmod(0o755)
-    index = load_index(tmp_path, build(tmp_path, WORLD, WordEmbedder()))
+    index = load_index(tmp_path, build(tmp_path, SNAPSHOT_ROWS, WordEmbedder()))
     asked = [Request("read a file", ("npm:files::read_file",)), Request("x", ("y::z",))]
     (first, second) = rank_by_fastmcp(python, index, asked, 1)
     assert [index.tools[at].tool_id for at in first] == ["npm:files::read_file"]

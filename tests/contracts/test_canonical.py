@@ -12,7 +12,7 @@ from assets.contracts.canonical import (
     tool_text,
 )
 from assets.contracts.validate import validate_call
-from tests.contracts.schema_worlds import value_for, whole
+from tests.contracts.random_schemas import value_for, whole
 from tests.contracts.strategies import tools
 
 TOOL = {

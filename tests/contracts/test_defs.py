@@ -13,48 +13,48 @@ from assets.contracts.history.history import CHANGES
 from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
-from tests.contracts.world import MARKET, World, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse
 
 
 @pytest.fixture
-def world(warehouse: Warehouse) -> Iterator[World]:
-    made = World(warehouse)
+def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
+    made = Pipeline(warehouse)
     yield made
     warehouse.ledger.close()
 
 
-def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(world: World) -> None:
-    tables = world.warehouse.tables
+def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(pipeline: Pipeline) -> None:
+    tables = pipeline.warehouse.tables
     columns = {name: kind for name, kind in CHANGES.columns.items() if name != "why"}
     older = replace(CHANGES, columns=columns, schema_version=1)
     row = dict.fromkeys(columns, "x")
     row |= {"fields": '["removed"]', "renamed_from": None, "cls": "breaking"}
     tables.promote(tables.stage(older, older.frame([row])), "before", [])
-    world.deploy(honest_servers())
-    world.run([snapshots], MARKET)
+    pipeline.deploy(honest_servers())
+    pipeline.run([snapshots], MARKET)
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
-    world.deploy(servers)
-    world.run([snapshots], MARKET)
-    world.run([contract_changes])
-    why = {row["tool"]: (row["cls"], row["why"]) for row in world.read_rows(CHANGES)}
+    pipeline.deploy(servers)
+    pipeline.run([snapshots], MARKET)
+    pipeline.run([contract_changes])
+    why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(CHANGES)}
     assert why["x"] == ("breaking", None)
     assert why["find_photo"][0] == "suspicious"
     assert "not any more" in why["find_photo"][1]
 
 
-def test_why_of_a_change_can_be_printed_anywhere(world: World) -> None:
-    world.deploy(honest_servers())
-    world.run([snapshots], MARKET)
+def test_why_of_a_change_can_be_printed_anywhere(pipeline: Pipeline) -> None:
+    pipeline.deploy(honest_servers())
+    pipeline.run([snapshots], MARKET)
     servers = honest_servers()
     schema = servers["npm:song"][0]["inputSchema"]
     schema["properties"]["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
-    world.deploy(servers)
-    world.run([snapshots], MARKET)
-    world.run([contract_changes])
-    [row] = world.read_rows(CHANGES)
+    pipeline.deploy(servers)
+    pipeline.run([snapshots], MARKET)
+    pipeline.run([contract_changes])
+    [row] = pipeline.read_rows(CHANGES)
     assert row["why"].isprintable()
 
 
@@ -80,18 +80,18 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(
     assert same  # another run of the suite is no new version
 
 
-def test_snapshots_of_before_the_certificates_are_read(world: World) -> None:
+def test_snapshots_of_before_the_certificates_are_read(pipeline: Pipeline) -> None:
     dropped = ("certificate", "certified")
     columns = {name: kind for name, kind in SNAPSHOTS.columns.items() if name not in dropped}
     older = replace(SNAPSHOTS, columns=columns, volatile=("last_seen",), schema_version=1)
-    world.deploy(honest_servers())
-    world.run([snapshots], MARKET)
-    rows = [{name: row[name] for name in columns} for row in world.read_rows(SNAPSHOTS)]
-    tables = world.warehouse.tables
+    pipeline.deploy(honest_servers())
+    pipeline.run([snapshots], MARKET)
+    rows = [{name: row[name] for name in columns} for row in pipeline.read_rows(SNAPSHOTS)]
+    tables = pipeline.warehouse.tables
     tables.promote(tables.stage(older, older.frame(rows), MARKET), "before", [])
-    assert {row["certified"] for row in world.read_rows(SNAPSHOTS)} == {None}
-    world.run([snapshots], MARKET)
-    assert {row["first_seen"] for row in world.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
+    assert {row["certified"] for row in pipeline.read_rows(SNAPSHOTS)} == {None}
+    pipeline.run([snapshots], MARKET)
+    assert {row["first_seen"] for row in pipeline.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
 
 
 def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

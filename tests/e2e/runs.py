@@ -19,11 +19,11 @@ MARKETS = ("registry", "mcpso")
 
 @dataclass
 class Runs:
-    """One home, one instance, one demo world."""
+    """One home, one instance, one demo sites."""
 
     home: Path
     instance: dg.DagsterInstance
-    world: Replicas
+    sites: Replicas
 
     @property
     def warehouse(self) -> Warehouse:
@@ -80,7 +80,7 @@ class Runs:
         chromium = find_chromium()
         policies = {
             name: CrawlPolicy(
-                base_url=self.world[name],
+                base_url=self.sites[name],
                 requests_per_second=0,
                 allow_loopback=True,
                 chromium=str(chromium),

@@ -1,4 +1,4 @@
-"""Runs of the small demo world: what a second, a second day's, and a bad run may change."""
+"""Runs of the small demo sites: what a second, a second day's, and a bad run may change."""
 
 import json
 import shutil
@@ -27,19 +27,19 @@ FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: r
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Replicas]:
+def sites() -> Iterator[Replicas]:
     with replicas(day=1, scale="small") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def first_run(world: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_run(sites: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home after the first run; tests work on copies of it."""
     skip_without_sandbox()
     home = tmp_path_factory.mktemp("first") / "home"
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
         patch.setenv("TOOLMILL_HOME", str(home))
-        run = Runs(home, instance, world)
+        run = Runs(home, instance, sites)
         counts = run.nightly()
         assert counts["deploy", "done"] >= 6
         assert run.run("fan_in").success
@@ -48,14 +48,14 @@ def first_run(world: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def runs(
-    world: Replicas, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sites: Replicas, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runs]:
     home = tmp_path / "home"
     shutil.copytree(first_run, home, symlinks=True)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Runs(home, instance, world)
-    world.switch(day=1, faults={})
+        yield Runs(home, instance, sites)
+    sites.switch(day=1, faults={})
 
 
 def test_the_first_run_classifies_every_failure_with_a_hint(runs: Runs) -> None:
@@ -128,7 +128,7 @@ def test_day_two_pays_only_for_what_is_new_or_changed(runs: Runs) -> None:
     before = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
     units_before = contracts_by_unit(runs)
     set_before = runs.warehouse.tables.head("training_set")
-    runs.world.switch(day=2)
+    runs.sites.switch(day=2)
     counts = runs.nightly()
     assert runs.run("fan_in").success
     after = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
@@ -153,7 +153,7 @@ def test_day_two_pays_only_for_what_is_new_or_changed(runs: Runs) -> None:
 
 def test_a_server_that_is_gone_takes_exactly_its_rows_along(runs: Runs) -> None:
     before = runs.warehouse.tables.read(PAIRS).to_dicts()
-    runs.world.switch(day=2)
+    runs.sites.switch(day=2)
     runs.nightly()
     after = runs.warehouse.tables.read(PAIRS).to_dicts()
     gone = {row["server_id"] for row in before} - {row["server_id"] for row in after}
@@ -168,15 +168,15 @@ def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(
 ) -> None:
     before = runs.versions()
     for fault in ("truncated", "empty", "html", "down"):
-        runs.world.switch(faults={market: fault})
+        runs.sites.switch(faults={market: fault})
         bad = runs.run("nightly", market)
         assert not bad.success, fault
         why = list_failed_checks(bad)
         assert set(why) == {"listings"}, fault
-        assert runs.world[market] in why["listings"], fault
+        assert runs.sites[market] in why["listings"], fault
         assert runs.versions() == before, fault
     assert runs.materialize(["listings"], other).success
-    runs.world.switch(faults={})
+    runs.sites.switch(faults={})
     assert runs.run("nightly", market).success
     assert runs.versions() == before
 

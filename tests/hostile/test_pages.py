@@ -16,7 +16,7 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.reporting import report as synthesis_report
 from tests.support.pages import list_tokens
-from tests.training.report_world import CARD, MANIFEST, calls, figure
+from tests.training.report_figures import CARD, MANIFEST, calls, figure
 from training.evaluation.ablations.table import render_ablation_table
 from training.evaluation.caller.markdown import as_markdown
 from training.releases.cards.facts import Facts

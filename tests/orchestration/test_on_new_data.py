@@ -10,7 +10,7 @@ from orchestration.automation import on_new_data
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
-class World:
+class Upstream:
     """An upstream by partition with chosen data versions, a fan-in, and a same-key asset."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -50,64 +50,64 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def upstream() -> Iterator[Upstream]:
     with dg.DagsterInstance.ephemeral() as instance:
-        yield World(instance)
+        yield Upstream(instance)
 
 
-def settle(world: World) -> None:
+def settle(upstream: Upstream) -> None:
     """Both partitions made once, everything downstream made, nothing pending."""
-    world.tick()
+    upstream.tick()
     for partition in ("a", "b"):
-        world.make("up", partition)
-    world.tick()
-    world.make("fan_in")
-    assert not world.tick()
+        upstream.make("up", partition)
+    upstream.tick()
+    upstream.make("fan_in")
+    assert not upstream.tick()
 
 
-def change(world: World, partition: str) -> None:
-    world.versions[partition] += "+"
-    world.make("up", partition)
+def change(upstream: Upstream, partition: str) -> None:
+    upstream.versions[partition] += "+"
+    upstream.make("up", partition)
 
 
-def test_nothing_is_asked_for_before_anything_is_new(world: World) -> None:
-    assert not world.tick()
+def test_nothing_is_asked_for_before_anything_is_new(upstream: Upstream) -> None:
+    assert not upstream.tick()
 
 
-def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(world: World) -> None:
-    world.tick()
-    world.make("up", "a")
-    assert world.tick()
+def test_one_marketplace_is_enough_and_the_other_is_not_waited_for(upstream: Upstream) -> None:
+    upstream.tick()
+    upstream.make("up", "a")
+    assert upstream.tick()
 
 
-def test_the_same_data_version_again_asks_for_nothing(world: World) -> None:
-    settle(world)
-    world.make("up", "a")
-    assert not world.tick()
+def test_the_same_data_version_again_asks_for_nothing(upstream: Upstream) -> None:
+    settle(upstream)
+    upstream.make("up", "a")
+    assert not upstream.tick()
 
 
-def test_a_new_data_version_asks_once(world: World) -> None:
-    settle(world)
-    change(world, "a")
-    assert world.tick()
-    assert not world.tick()
+def test_a_new_data_version_asks_once(upstream: Upstream) -> None:
+    settle(upstream)
+    change(upstream, "a")
+    assert upstream.tick()
+    assert not upstream.tick()
 
 
-def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(world: World) -> None:
-    settle(world)
-    change(world, "a")
-    assert world.tick()
-    change(world, "b")
-    assert world.tick()
+def test_a_change_that_lands_on_the_tick_after_a_request_is_not_lost(upstream: Upstream) -> None:
+    settle(upstream)
+    change(upstream, "a")
+    assert upstream.tick()
+    change(upstream, "b")
+    assert upstream.tick()
 
 
-def test_a_fan_in_that_failed_is_asked_for_once_more_and_not_for_ever(world: World) -> None:
-    settle(world)
-    world.fails = True
-    change(world, "a")
-    assert world.tick()
-    world.make("fan_in", ok=False)
-    assert world.tick()
-    world.make("fan_in", ok=False)
-    assert not world.tick()
-    assert not world.tick()
+def test_a_fan_in_that_failed_is_asked_for_once_more_and_not_for_ever(upstream: Upstream) -> None:
+    settle(upstream)
+    upstream.fails = True
+    change(upstream, "a")
+    assert upstream.tick()
+    upstream.make("fan_in", ok=False)
+    assert upstream.tick()
+    upstream.make("fan_in", ok=False)
+    assert not upstream.tick()
+    assert not upstream.tick()

@@ -55,7 +55,7 @@ def calls(do, tools=TOOLS):
 
 
 @dataclass
-class World:
+class LaunchedServer:
     """A caller of one server. call: of `do` with x, or of another tool."""
 
     caller: Caller
@@ -97,7 +97,7 @@ class Bench:
         return NPM.model_copy(update={"server_id": f"npm:{name}", "name": name, **facts})
 
     @asynccontextmanager
-    async def world(
+    async def launch(
         self,
         source: str,
         *,
@@ -105,21 +105,21 @@ class Bench:
         policy: DeployPolicy | None = None,
         recipe: Mapping[str, Any] | None = None,
         **sandbox: Any,
-    ) -> AsyncIterator[World]:
+    ) -> AsyncIterator[LaunchedServer]:
         made = self.recipe(source, **(recipe or {}))
         policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
         policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
         caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
         try:
-            yield World(caller, made.server_id)
+            yield LaunchedServer(caller, made.server_id)
         finally:
             await caller.close()
 
 
 @asynccontextmanager
-async def remote_world(
+async def open_remote(
     url: str, *, transport: Any = "auto", limits: CallLimits = LIMITS, **facts: Any
-) -> AsyncIterator[World]:
+) -> AsyncIterator[LaunchedServer]:
     """A caller of a server at an address of loopback."""
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
@@ -134,7 +134,7 @@ async def remote_world(
     )
     caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
     try:
-        yield World(caller, made.server_id)
+        yield LaunchedServer(caller, made.server_id)
     finally:
         await caller.close()
 

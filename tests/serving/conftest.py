@@ -1,4 +1,4 @@
-"""A built index over a small world, without any model."""
+"""A built index over a few snapshots, without any model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from serving.index.model import Source
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 
-WORLD = [
+SNAPSHOT_ROWS = [
     snapshot("npm:files", "read_file", "Read one text file from disk"),
     snapshot("npm:files", "write_file", "Write one text file to disk"),
     snapshot("pypi:clock", "get_time", "Tell the time in a city"),
@@ -35,5 +35,5 @@ def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "
 
 @pytest.fixture
 def home(tmp_path: Path, embedder: WordEmbedder) -> Path:
-    move_pointer(tmp_path, build(tmp_path, WORLD, embedder))
+    move_pointer(tmp_path, build(tmp_path, SNAPSHOT_ROWS, embedder))
     return tmp_path

@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 from serving.meta import HttpSettings, MetaPolicy, run_http, run_stdio
-from tests.serving.meta_world import World, served
+from tests.serving.meta_server import MetaServer, served
 
 
-class Printing(World):
-    """A world whose caller prints, as libraries do."""
+class Printing(MetaServer):
+    """A meta-server whose caller prints, as libraries do."""
 
     def __init__(self, place: Path, consent: str) -> None:
         super().__init__(place, MetaPolicy(poll_s=0.05, consent=consent))  # type: ignore[arg-type]
@@ -22,8 +22,8 @@ class Printing(World):
 
 
 def main(place: Path, consent: str, *http: str) -> None:
-    world = Printing(place, consent)
-    parts = (served(place), world.caller, world.policy, world.outcomes)
+    meta = Printing(place, consent)
+    parts = (served(place), meta.caller, meta.policy, meta.outcomes)
     try:
         if http:
             told = place / "address.part"
@@ -31,7 +31,7 @@ def main(place: Path, consent: str, *http: str) -> None:
         else:
             run_stdio(*parts)
     finally:
-        (place / "closed").write_text(str(world.caller.closed))
+        (place / "closed").write_text(str(meta.caller.closed))
 
 
 def _tell(path: Path, address: str) -> None:

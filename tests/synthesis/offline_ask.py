@@ -12,7 +12,7 @@ from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
-WORLD = {
+ENVIRONMENT = {
     "files": ["/srv/harbour/tides.csv", "/srv/harbour/crew.txt"],
     "ids": ["HARB-17", "4411"],
     "places": ["Zierikzee"],

@@ -11,25 +11,25 @@ from assets.contracts.quarantine.decisions import ANY_RULE
 from assets.contracts.quarantine.held_tools import decide_on_tool
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, make_tool_key
 from assets.synthesis.judging.trial.trials import ALL, JUDGE_TRIALS
-from tests.contracts.world import MARKET, World, honest_servers
+from tests.contracts.pipeline import MARKET, Pipeline, honest_servers
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 
 
 @pytest.fixture
-def world(honest_root: Path, tmp_path: Path) -> World:
+def pipeline(honest_root: Path, tmp_path: Path) -> Pipeline:
     root = shutil.copytree(honest_root, tmp_path / "root")
-    return World(Warehouse(home=root / "home", state=root / "state"))
+    return Pipeline(Warehouse(home=root / "home", state=root / "state"))
 
 
-def paid(world: World) -> int:
-    counts = world.warehouse.ledger.counts()
+def paid(pipeline: Pipeline) -> int:
+    counts = pipeline.warehouse.ledger.counts()
     return sum(n for (stage, _), n in counts.items() if stage.startswith("llm:"))
 
 
-def version(world: World) -> tuple[str, str]:
-    heads = [world.warehouse.tables.head(spec.name, MARKET) for spec in (PAIRS, JUDGEMENTS)]
+def version(pipeline: Pipeline) -> tuple[str, str]:
+    heads = [pipeline.warehouse.tables.head(spec.name, MARKET) for spec in (PAIRS, JUDGEMENTS)]
     assert all(heads)
     return heads[0].digest, heads[1].digest  # type: ignore[union-attr]
 
@@ -38,12 +38,14 @@ def shown(row: Row) -> set[str]:
     return set(json.loads(row["contracts"]))
 
 
-def decide(world: World, digest: str, verdict: str) -> None:
-    decide_on_tool(world.warehouse, digest, rule=ANY_RULE, verdict=verdict, by="test", why="to see")
+def decide(pipeline: Pipeline, digest: str, verdict: str) -> None:
+    decide_on_tool(
+        pipeline.warehouse, digest, rule=ANY_RULE, verdict=verdict, by="test", why="to see"
+    )
 
 
-def test_a_first_run_writes_every_task_with_a_whole_receipt(world: World) -> None:
-    rows = world.read_rows(PAIRS)
+def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline: Pipeline) -> None:
+    rows = pipeline.read_rows(PAIRS)
     assert {row["task"] for row in rows} >= set(TASKS) - {"lookalike", "sequential"}
     for row in rows:
         assert row["status"] == "ok", (row["task"], row["failed_step"], row["hint"])
@@ -56,59 +58,61 @@ def test_a_first_run_writes_every_task_with_a_whole_receipt(world: World) -> Non
         assert json.loads(row["messages"])[0]["content"] == row["instruction"]
 
 
-def test_an_unchanged_world_asks_nobody_and_moves_nothing(world: World) -> None:
-    before, asked = version(world), paid(world)
-    world.run_nightly()
-    assert (version(world), paid(world)) == (before, asked)
+def test_an_unchanged_world_asks_nobody_and_moves_nothing(pipeline: Pipeline) -> None:
+    before, asked = version(pipeline), paid(pipeline)
+    pipeline.run_nightly()
+    assert (version(pipeline), paid(pipeline)) == (before, asked)
 
 
 def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
-    world: World,
+    pipeline: Pipeline,
 ) -> None:
-    before, rows = version(world), world.read_rows(PAIRS)
-    digest = world.read_digest("npm:song", "find_song")
-    decide(world, digest, "held")
-    world.run_nightly()
-    left = world.read_rows(PAIRS)
+    before, rows = version(pipeline), pipeline.read_rows(PAIRS)
+    digest = pipeline.read_digest("npm:song", "find_song")
+    decide(pipeline, digest, "held")
+    pipeline.run_nightly()
+    left = pipeline.read_rows(PAIRS)
     assert all(digest not in shown(row) for row in left)
     unseen = {row["pair_id"] for row in rows if digest not in shown(row)}
     assert unseen <= {row["pair_id"] for row in left}
-    judged = {row["pair_id"] for row in world.read_rows(JUDGEMENTS)}
+    judged = {row["pair_id"] for row in pipeline.read_rows(JUDGEMENTS)}
     assert judged <= {row["pair_id"] for row in left}
-    decide(world, digest, "released")
-    asked = paid(world)
-    world.run_nightly()
-    assert version(world) == before
-    assert paid(world) == asked
+    decide(pipeline, digest, "released")
+    asked = paid(pipeline)
+    pipeline.run_nightly()
+    assert version(pipeline) == before
+    assert paid(pipeline) == asked
 
 
-def test_a_renamed_parameter_carries_its_pairs_over(world: World) -> None:
+def test_a_renamed_parameter_carries_its_pairs_over(pipeline: Pipeline) -> None:
     servers = honest_servers()
     [tool] = [tool for tool in servers["npm:song"] if tool["name"] == "find_song"]
     properties = tool["inputSchema"]["properties"]
     properties["heading"] = properties.pop("title")
     required = tool["inputSchema"].get("required") or []
     tool["inputSchema"]["required"] = ["heading" if n == "title" else n for n in required]
-    before = [row for row in world.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"]
-    world.deploy(servers)
-    world.run_nightly()
-    after = [row for row in world.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"]
+    before = [
+        row for row in pipeline.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"
+    ]
+    pipeline.deploy(servers)
+    pipeline.run_nightly()
+    after = [row for row in pipeline.read_rows(PAIRS) if make_tool_key(row) == "npm:song/find_song"]
     moved = [row for row in after if row["migrated_from"]]
     assert moved
     old = {row["pair_id"]: row for row in before}
     for row in moved:
         was = old[row["migrated_from"]]
         assert row["instruction"] == was["instruction"]
-        assert row["contract_digest"] == world.read_digest("npm:song", "find_song")
+        assert row["contract_digest"] == pipeline.read_digest("npm:song", "find_song")
         said, now = json.loads(was["arguments"] or "{}"), json.loads(row["arguments"] or "{}")
         assert now == {("heading" if k == "title" else k): v for k, v in said.items()}
-    version_now = version(world)
-    world.run_nightly()
-    assert version(world) == version_now
+    version_now = version(pipeline)
+    pipeline.run_nightly()
+    assert version(pipeline) == version_now
 
 
-def test_the_trial_of_the_judge_is_published_with_its_verdicts(world: World) -> None:
-    rows = world.read_rows(JUDGE_TRIALS)
+def test_the_trial_of_the_judge_is_published_with_its_verdicts(pipeline: Pipeline) -> None:
+    rows = pipeline.read_rows(JUDGE_TRIALS)
     assert {row["stage"] for row in rows} == {"rules", "rules+judge"}
     [both] = [row for row in rows if (row["stage"], row["kind"]) == ("rules+judge", ALL)]
     assert both["n"] >= 100

@@ -1,4 +1,4 @@
-"""A small world with servers on both sides of the split, its pairs, and its training set."""
+"""Rows of servers on both sides of the split, its pairs, and its training set."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def raw_tool(deed: str, thing: str) -> dict[str, Any]:
     }
 
 
-def make_world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def make_rows() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(snapshot rows, accepted pairs): a server per thing, three tools each, two pairs a tool."""
     snapshots, pairs = [], []
     for thing in THINGS:
@@ -63,8 +63,8 @@ def make_world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    return make_world()
+def snapshots_and_pairs() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return make_rows()
 
 
 def embed(texts: Any) -> np.ndarray:
@@ -76,15 +76,15 @@ def embed(texts: Any) -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def made(world: tuple[list, list]) -> TrainingSet:
-    """The world's training set."""
-    snapshots, pairs = world
+def made(snapshots_and_pairs: tuple[list, list]) -> TrainingSet:
+    """the rows' training set."""
+    snapshots, pairs = snapshots_and_pairs
     return build_training_set(pairs, snapshots, embed)
 
 
 @pytest.fixture(scope="session")
 def rows(made: TrainingSet) -> list[dict[str, Any]]:
-    """All rows of the world's training set."""
+    """All rows of the rows' training set."""
     return made.rows
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import build_index
 from serving.index.model import Source
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
 from training.releases.champion import UNTRAINED
 from training.releases.gate import Gate
@@ -78,7 +78,7 @@ def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) ->
     (encoder / "encoder.json").write_text("{}")
     version = build_index(
         home,
-        Source(rows or WORLD),
+        Source(rows or SNAPSHOT_ROWS),
         embedder.embed,
         embedder=embedder.id,
         adapter=None if models["retriever"] == "base" else models["retriever"],

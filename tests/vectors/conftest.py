@@ -1,4 +1,4 @@
-"""A counting embedder that needs no model, and a small world of snapshot rows."""
+"""A counting embedder that needs no model, and a few snapshot rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def embedder() -> WordEmbedder:
 
 
 @pytest.fixture
-def world() -> list[dict[str, Any]]:
+def listed() -> list[dict[str, Any]]:
     return [
         snapshot("npm:files", "read_file", "Read one file"),
         snapshot("npm:files", "write_file", "Write one file"),

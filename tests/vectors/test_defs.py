@@ -12,13 +12,13 @@ from assets.synthesis.summaries.defs import server_summaries
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.defs import confusables, contract_vectors
-from tests.contracts.world import MARKET, POISON, World, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, poison_tool
 from warehouse.store import Warehouse
 
 
 @pytest.fixture
-def world(warehouse: Warehouse) -> Iterator[World]:
-    made = World(warehouse)
+def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
+    made = Pipeline(warehouse)
     yield made
     warehouse.ledger.close()
 
@@ -32,25 +32,25 @@ def with_copies() -> dict[str, list[dict[str, Any]]]:
     return servers
 
 
-def summarise(world: World) -> dict[str, dict[str, Any]]:
-    world.run([snapshots, findings, clear_contracts, contract_vectors], MARKET)
-    return world.run([server_summaries, confusables])
+def summarise(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
+    pipeline.run([snapshots, findings, clear_contracts, contract_vectors], MARKET)
+    return pipeline.run([server_summaries, confusables])
 
 
-def heads(world: World) -> list[str]:
-    tables = world.warehouse.tables
+def heads(pipeline: Pipeline) -> list[str]:
+    tables = pipeline.warehouse.tables
     found = [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)]
     return [head.digest for head in found if head]
 
 
-def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
+def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> None:
     servers = with_copies()
-    world.deploy(servers)
-    told = summarise(world)
-    summaries = {row["server_id"]: row for row in world.read_rows(SUMMARIES)}
+    pipeline.deploy(servers)
+    told = summarise(pipeline)
+    summaries = {row["server_id"]: row for row in pipeline.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
     assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
-    rows = world.read_rows(CONFUSABLES)
+    rows = pipeline.read_rows(CONFUSABLES)
     name = next(iter(servers))
     copied = {row["tool"] for row in rows if row["kind"] == "twin"}
     assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
@@ -58,22 +58,22 @@ def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
     assert told["confusables"]["with_a_twin"] == 2 * len(copied)
 
 
-def test_a_poisoned_tool_is_in_neither_table(world: World) -> None:
+def test_a_poisoned_tool_is_in_neither_table(pipeline: Pipeline) -> None:
     servers = with_copies()
-    world.deploy(servers)
-    summarise(world)
+    pipeline.deploy(servers)
+    summarise(pipeline)
     assert POISON.strip() not in json.dumps(
-        [world.read_rows(SUMMARIES), world.read_rows(CONFUSABLES)]
+        [pipeline.read_rows(SUMMARIES), pipeline.read_rows(CONFUSABLES)]
     )
     held = servers[f"{next(iter(servers))}-copy"][0]["name"]
-    for row in world.read_rows(CONFUSABLES):
+    for row in pipeline.read_rows(CONFUSABLES):
         assert not (row["other_server_id"].endswith("-copy") and row["other_tool"] == held)
 
 
-def test_the_same_world_again_makes_no_new_version(world: World) -> None:
-    world.deploy(with_copies())
-    summarise(world)
-    before = heads(world)
-    summarise(world)
-    assert heads(world) == before
+def test_the_same_world_again_makes_no_new_version(pipeline: Pipeline) -> None:
+    pipeline.deploy(with_copies())
+    summarise(pipeline)
+    before = heads(pipeline)
+    summarise(pipeline)
+    assert heads(pipeline) == before
     assert len(before) == 2

@@ -12,47 +12,47 @@ from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore, vector_key
 
 
-def test_each_tool_and_each_server_has_one_text(world: list[dict]) -> None:
-    members = build_texts(world)
+def test_each_tool_and_each_server_has_one_text(listed: list[dict]) -> None:
+    members = build_texts(listed)
     assert sum(member["kind"] == "tool" for member in members) == 4
     assert sum(member["kind"] == "server" for member in members) == 3
     assert {member["tool"] for member in members if member["kind"] == "server"} == {""}
 
 
 def test_a_text_held_by_two_marketplaces_is_embedded_once(
-    world: list[dict], embedder: WordEmbedder, store: LanceStore
+    listed: list[dict], embedder: WordEmbedder, store: LanceStore
 ) -> None:
-    rows = embed_contracts(world, embedder, store)
+    rows = embed_contracts(listed, embedder, store)
     assert len(embedder.embedded) == len(set(embedder.embedded)) == 5
     assert len(VECTORS.frame(rows)) == 7
     assert find_norm_flaws(rows, store) == []
 
 
 def test_a_second_run_embeds_only_what_is_new(
-    world: list[dict], embedder: WordEmbedder, store: LanceStore
+    listed: list[dict], embedder: WordEmbedder, store: LanceStore
 ) -> None:
-    first = embed_contracts(world, embedder, store)
+    first = embed_contracts(listed, embedder, store)
     embedder.embedded.clear()
-    assert embed_contracts(world, embedder, store) == first
+    assert embed_contracts(listed, embedder, store) == first
     assert embedder.embedded == []
-    changed = [*world[1:], snapshot("npm:files", "read_file", "Read a file or a folder")]
+    changed = [*listed[1:], snapshot("npm:files", "read_file", "Read a file or a folder")]
     embed_contracts(changed, embedder, store)
     assert len(embedder.embedded) == 1
 
 
 def test_another_embedder_embeds_everything_again(
-    world: list[dict], embedder: WordEmbedder, store: LanceStore
+    listed: list[dict], embedder: WordEmbedder, store: LanceStore
 ) -> None:
-    embed_contracts(world, embedder, store)
+    embed_contracts(listed, embedder, store)
     other = WordEmbedder("other")
-    embed_contracts(world, other, store)
+    embed_contracts(listed, other, store)
     assert len(other.embedded) == 5
 
 
 def test_a_killed_embedding_resumes_with_what_is_left(
     embedder: WordEmbedder, store: LanceStore
 ) -> None:
-    world = [snapshot("npm:many", f"tool_{i}", f"Does thing {i}") for i in range(300)]
+    listed = [snapshot("npm:many", f"tool_{i}", f"Does thing {i}") for i in range(300)]
 
     class Killed(Exception):
         pass
@@ -62,19 +62,19 @@ def test_a_killed_embedding_resumes_with_what_is_left(
             raise Killed
 
     try:
-        embed_contracts(world, embedder, store, Kill())
+        embed_contracts(listed, embedder, store, Kill())
     except Killed:
         pass
     done = len(embedder.embedded)
     assert 0 < done < 301
-    embed_contracts(world, embedder, store)
+    embed_contracts(listed, embedder, store)
     assert len(embedder.embedded) == 301
 
 
 def test_a_member_without_a_vector_is_a_flaw(
-    world: list[dict], embedder: WordEmbedder, store: LanceStore
+    listed: list[dict], embedder: WordEmbedder, store: LanceStore
 ) -> None:
-    rows = embed_contracts(world, embedder, store)
+    rows = embed_contracts(listed, embedder, store)
     lost = [{**rows[0], "embedder": "gone"}]
     assert find_norm_flaws(lost, store) == [
         f"{vector_key(rows[0]['text_digest'], 'gone')}: no vector"
@@ -89,7 +89,7 @@ def test_texts_come_through_the_store_in_order(embedder: WordEmbedder, store: La
     assert embedder.embedded == []
 
 
-def test_a_server_text_ignores_the_order_of_its_tools(world: list[dict]) -> None:
+def test_a_server_text_ignores_the_order_of_its_tools(listed: list[dict]) -> None:
     tools = [{"name": "b_tool"}, {"name": "aTool"}]
     assert build_server_text("npm:@x/y", tools) == build_server_text("npm:@x/y", tools[::-1])
     assert "a tool, b tool" in build_server_text("npm:@x/y", tools)

@@ -27,7 +27,7 @@ from assets.synthesis.common.tables import PAIRS
 from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.settings.model import Settings
-from tests.contracts.world import World, honest_servers, poison_tool
+from tests.contracts.pipeline import Pipeline, honest_servers, poison_tool
 from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
 from training.releases.index_source import build_published_source
@@ -70,21 +70,21 @@ def test_only_the_index_depends_on_the_asset() -> None:
     assert after == {"router_index"}
 
 
-def show(world: World, shown: dict[str, list[Any]], market: str = "smithery") -> None:
+def show(pipeline: Pipeline, shown: dict[str, list[Any]], market: str = "smithery") -> None:
     """Publishes what a marketplace shows: npm packages by name, with their tools."""
     rows = []
     for name, tools in shown.items():
         package = Package(type="npm", identifier=name, version="1.0.0")
         listing = Listing(marketplace=market, native_id=name, name=name, package=package,
                           description=f"Server {name}.", runnable=True)  # fmt: skip
-        blob = world.warehouse.blobs.put((dump_tools(tools) or "[]").encode())
+        blob = pipeline.warehouse.blobs.put((dump_tools(tools) or "[]").encode())
         rows.append(make_row(listing, tools_blob=blob))
-    tables = world.warehouse.tables
+    tables = pipeline.warehouse.tables
     tables.promote(tables.stage(LISTINGS, LISTINGS.frame(rows), market), "test", [])
 
 
-def standing(world: World) -> dict[tuple[str, str], str]:
-    return {(row["server_id"], row["tool"]): row["standing"] for row in world.read_rows(LISTED)}
+def standing(pipeline: Pipeline) -> dict[tuple[str, str], str]:
+    return {(row["server_id"], row["tool"]): row["standing"] for row in pipeline.read_rows(LISTED)}
 
 
 NEVER = raw_tool("find", "treasure")
@@ -92,9 +92,9 @@ KEY = ("npm:treasure", "find_treasure")
 
 
 @contextmanager
-def copy_world(root: Path, to: Path) -> Iterator[World]:
+def copy_world(root: Path, to: Path) -> Iterator[Pipeline]:
     shutil.copytree(root, to, dirs_exist_ok=True)
-    made = World(Warehouse(home=to / "home", state=to / "state"))
+    made = Pipeline(Warehouse(home=to / "home", state=to / "state"))
     yield made
     made.warehouse.ledger.close()
 
@@ -103,21 +103,21 @@ def copy_world(root: Path, to: Path) -> Iterator[World]:
 def root(honest_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Honest servers that ran, and one that a marketplace lists and nobody launched."""
     place = tmp_path_factory.mktemp("listed")
-    with copy_world(honest_root, place) as world:
-        show(world, {"treasure": [NEVER, poison_tool(raw_tool("make", "treasure"))],
+    with copy_world(honest_root, place) as pipeline:
+        show(pipeline, {"treasure": [NEVER, poison_tool(raw_tool("make", "treasure"))],
                      "file": [{**raw_tool("find", "file"), "description": "Otherwise."},
                               raw_tool("make", "file"), raw_tool("drop", "ghost")]})  # fmt: skip
-        world.run([catalogue_asset, listed_contracts])
+        pipeline.run([catalogue_asset, listed_contracts])
     return place
 
 
 @pytest.fixture
-def listed(root: Path, tmp_path: Path) -> Iterator[World]:
-    with copy_world(root, tmp_path) as world:
-        yield world
+def listed(root: Path, tmp_path: Path) -> Iterator[Pipeline]:
+    with copy_world(root, tmp_path) as pipeline:
+        yield pipeline
 
 
-def test_the_asset_tells_what_was_launched_from_what_was_not(listed: World) -> None:
+def test_the_asset_tells_what_was_launched_from_what_was_not(listed: Pipeline) -> None:
     assert standing(listed) == {
         KEY: UNVERIFIED,
         ("npm:treasure", "make_treasure"): HELD,
@@ -129,7 +129,7 @@ def test_the_asset_tells_what_was_launched_from_what_was_not(listed: World) -> N
     assert "find_file" in again["listed_differs"]
 
 
-def test_nothing_is_made_of_a_listed_contract(listed: World) -> None:
+def test_nothing_is_made_of_a_listed_contract(listed: Pipeline) -> None:
     listed.run_nightly()
     listed.run_fan_in()
     assert ("npm:file", "find_file") in listed.read_downstream()[TRAINING_SET.name]
@@ -142,7 +142,7 @@ def test_nothing_is_made_of_a_listed_contract(listed: World) -> None:
     assert digest not in {row["contract_digest"] for row in read_clear(listed.warehouse)}
 
 
-def test_the_index_holds_it_only_by_the_setting_and_with_its_mark(listed: World) -> None:
+def test_the_index_holds_it_only_by_the_setting_and_with_its_mark(listed: Pipeline) -> None:
     source, _ = build_published_source(listed.warehouse)
     assert {row["server_id"] for row in source.rows} == {f"npm:{name}" for name in
             ("file", "issue", "song", "photo", "recipe", "ticket")}  # fmt: skip
@@ -160,7 +160,7 @@ def test_the_setting_is_off_until_somebody_asks(monkeypatch: pytest.MonkeyPatch)
     assert make_trainer(Settings()).unverified is True
 
 
-def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: World) -> None:
+def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: Pipeline) -> None:
     listed.deploy({**honest_servers(), "npm:treasure": [NEVER]})
     listed.run_scan()
     assert read_unverified(listed.warehouse) == []  # before the asset runs again
@@ -171,14 +171,14 @@ def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: World) -> None:
     assert not any(UNVERIFIED in (row["flags"] or ()) for row in source.rows)
 
 
-def test_a_person_who_holds_it_keeps_it_out_of_the_next_index(listed: World) -> None:
+def test_a_person_who_holds_it_keeps_it_out_of_the_next_index(listed: Pipeline) -> None:
     assert [row["tool"] for row in read_unverified(listed.warehouse)] == ["find_treasure"]
     said = Decision(contract_digest(NEVER), "*", "held", "ann", "2026-01-02T03:04:05Z", "no")
     record_decision(listed.warehouse.home, said)
     assert read_unverified(listed.warehouse) == []
 
 
-def test_a_description_that_gives_orders_is_left_out(listed: World) -> None:
+def test_a_description_that_gives_orders_is_left_out(listed: Pipeline) -> None:
     tables = listed.warehouse.tables
     rows = listed.read_rows(CATALOGUE)
     for row in rows:
@@ -188,7 +188,7 @@ def test_a_description_that_gives_orders_is_left_out(listed: World) -> None:
     assert source.servers["npm:treasure"]["description"] == ""
 
 
-def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed: World) -> None:
+def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed: Pipeline) -> None:
     blobs: Path = listed.warehouse.blobs.root
     [row] = [row for row in listed.read_rows(LISTINGS) if row["native_id"] == "treasure"]
     (blobs / row["tools_blob"][:2] / row["tools_blob"][2:4] / row["tools_blob"]).write_bytes(b"x")

@@ -11,7 +11,7 @@ from assets.contracts.quarantine.clear import CLEAR, HELD, read_clear, read_cont
 from assets.contracts.quarantine.decisions import Decision, DecisionError, record_decision
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS
-from tests.contracts.world import MARKET, World, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -20,8 +20,8 @@ OTHER = "mcpso"
 
 
 @pytest.fixture
-def world(warehouse: Warehouse) -> Iterator[World]:
-    made = World(warehouse)
+def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
+    made = Pipeline(warehouse)
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     made.deploy(servers)
@@ -34,84 +34,86 @@ def keys(rows: list[dict]) -> set[tuple[str, str]]:
     return {(row["server_id"], row["tool"]) for row in rows}
 
 
-def say(world: World, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
-    name = world.read_digest(*tool)
-    record_decision(world.warehouse.home,
+def say(pipeline: Pipeline, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
+    name = pipeline.read_digest(*tool)
+    record_decision(pipeline.warehouse.home,
            Decision(name, rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it"))  # fmt: skip
 
 
-def put(world: World, spec: TableSpec, rows: list[dict], partition: str) -> None:
-    tables = world.warehouse.tables
+def put(pipeline: Pipeline, spec: TableSpec, rows: list[dict], partition: str) -> None:
+    tables = pipeline.warehouse.tables
     tables.promote(tables.stage(spec, spec.frame(rows), partition), "test", [])
 
 
-def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(world: World) -> None:
-    clear, held = read_contracts(world.warehouse, MARKET)
+def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(
+    pipeline: Pipeline,
+) -> None:
+    clear, held = read_contracts(pipeline.warehouse, MARKET)
     assert keys(held) == {BAD}
-    assert keys(clear) == keys(world.read_rows(SNAPSHOTS)) - {BAD}
+    assert keys(clear) == keys(pipeline.read_rows(SNAPSHOTS)) - {BAD}
     assert "contract" not in HELD.columns
-    assert not any("id_rsa" in row["contract"] for row in world.read_rows(CLEAR))
+    assert not any("id_rsa" in row["contract"] for row in pipeline.read_rows(CLEAR))
 
 
-def test_the_same_contracts_again_are_no_new_version(world: World) -> None:
-    before = world.warehouse.tables.head(CLEAR.name, MARKET)
-    told = world.run([clear_contracts], MARKET)["clear_contracts"]
+def test_the_same_contracts_again_are_no_new_version(pipeline: Pipeline) -> None:
+    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
+    told = pipeline.run([clear_contracts], MARKET)["clear_contracts"]
     assert (told["version_moved"], told["held"], told["unchanged"]) == (False, 1, 17)
-    assert world.warehouse.tables.head(CLEAR.name, MARKET) == before
+    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
 
 
-def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(world: World) -> None:
-    before = world.warehouse.tables.head(CLEAR.name, MARKET)
+def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline: Pipeline) -> None:
+    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     assert before
-    say(world, "held", GOOD)
+    say(pipeline, "held", GOOD)
     for market in (None, MARKET):
-        clear, held = read_contracts(world.warehouse, market)
+        clear, held = read_contracts(pipeline.warehouse, market)
         assert (keys(held), GOOD in keys(clear)) == ({BAD, GOOD}, False)
-    world.run([clear_contracts], MARKET)
-    assert keys(world.read_rows(HELD)) == {BAD, GOOD}
-    say(world, "released", GOOD)
-    assert GOOD not in keys(read_clear(world.warehouse))
-    world.run([clear_contracts], MARKET)
-    after = world.warehouse.tables.head(CLEAR.name, MARKET)
+    pipeline.run([clear_contracts], MARKET)
+    assert keys(pipeline.read_rows(HELD)) == {BAD, GOOD}
+    say(pipeline, "released", GOOD)
+    assert GOOD not in keys(read_clear(pipeline.warehouse))
+    pipeline.run([clear_contracts], MARKET)
+    after = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
     assert after
     assert after.digest == before.digest
 
 
 def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
-    world: World,
+    pipeline: Pipeline,
 ) -> None:
-    [row] = [row for row in world.read_rows(FINDINGS) if row["severity"] == "high"][:1]
-    about = {"tool": GOOD[1], "contract_digest": world.read_digest(*GOOD), "marketplace": OTHER}
-    put(world, FINDINGS, [{**row, **about}], OTHER)
-    world.run([clear_contracts], MARKET)
-    assert keys(read_contracts(world.warehouse, MARKET)[1]) == {BAD, GOOD}
+    [row] = [row for row in pipeline.read_rows(FINDINGS) if row["severity"] == "high"][:1]
+    about = {"tool": GOOD[1], "contract_digest": pipeline.read_digest(*GOOD), "marketplace": OTHER}
+    put(pipeline, FINDINGS, [{**row, **about}], OTHER)
+    pipeline.run([clear_contracts], MARKET)
+    assert keys(read_contracts(pipeline.warehouse, MARKET)[1]) == {BAD, GOOD}
 
 
 def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
-    world: World,
+    pipeline: Pipeline,
 ) -> None:
-    [row] = [row for row in world.read_rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
+    [row] = [row for row in pipeline.read_rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
     names = {name: row[name] for name in HELD.columns}
-    put(world, HELD, [{**names, "marketplace": OTHER}], OTHER)
-    assert GOOD in keys(read_clear(world.warehouse, MARKET))  # until its own next run
-    clear, held = read_contracts(world.warehouse)
+    put(pipeline, HELD, [{**names, "marketplace": OTHER}], OTHER)
+    assert GOOD in keys(read_clear(pipeline.warehouse, MARKET))  # until its own next run
+    clear, held = read_contracts(pipeline.warehouse)
     assert (GOOD in keys(clear), keys(held)) == (False, {BAD, GOOD})
-    put(world, HELD, [{**names, "contract_digest": f"c1:{'0' * 64}"}], OTHER)
-    assert GOOD in keys(read_clear(world.warehouse))  # another contract of the same name
+    put(pipeline, HELD, [{**names, "contract_digest": f"c1:{'0' * 64}"}], OTHER)
+    assert GOOD in keys(read_clear(pipeline.warehouse))  # another contract of the same name
 
 
-def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(world: World) -> None:
-    say(world, "held", GOOD)
-    [path] = world.warehouse.home.rglob("decisions.jsonl")
+def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(pipeline: Pipeline) -> None:
+    say(pipeline, "held", GOOD)
+    [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
     with pytest.raises(DecisionError):
-        read_clear(world.warehouse)
+        read_clear(pipeline.warehouse)
 
 
-def test_a_digest_of_another_contract_keeps_the_table_that_is_published(world: World) -> None:
-    before = world.warehouse.tables.head(CLEAR.name, MARKET)
-    rows = world.read_rows(SNAPSHOTS)
-    put(world, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
+def test_a_digest_of_another_contract_keeps_the_table_that_is_published(pipeline: Pipeline) -> None:
+    before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
+    rows = pipeline.read_rows(SNAPSHOTS)
+    put(pipeline, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
     with pytest.raises(dg.Failure, match="resolvable"):
-        world.run([clear_contracts], MARKET)
-    assert world.warehouse.tables.head(CLEAR.name, MARKET) == before
+        pipeline.run([clear_contracts], MARKET)
+    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before

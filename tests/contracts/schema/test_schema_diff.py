@@ -13,7 +13,7 @@ from assets.contracts.schema.diff import compare
 from assets.contracts.schema.safe_validation import find_dialect
 from assets.contracts.schema.shapes import equals_json
 from assets.contracts.validate import validate_call
-from tests.contracts.schema_worlds import next_version, value_for, whole
+from tests.contracts.random_schemas import next_version, value_for, whole
 from tests.support.examples import examples
 from tests.support.paths import SHARED
 

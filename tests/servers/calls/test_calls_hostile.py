@@ -60,13 +60,13 @@ def bench(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", CASES)
 async def test_what_a_server_does_in_a_call_is_an_outcome_and_the_next_call_works(bench, name):
     what, kind = CASES[name]
-    async with bench.world(when(what), memory_mb=MEMORY_MB.get(name, 128)) as world:
-        assert (await world.call(1)).status == "ok"
+    async with bench.launch(when(what), memory_mb=MEMORY_MB.get(name, 128)) as running:
+        assert (await running.call(1)).status == "ok"
         slow = kind in ("timeout_call", "protocol_error")
-        found = await world.call(13, timeout_s=1.0 if slow else 20.0)
+        found = await running.call(13, timeout_s=1.0 if slow else 20.0)
         assert (found.status, found.error_kind, found.blame) == ("failed", kind, "server"), found
         assert found.hint
-        after = await world.call(2)
+        after = await running.call(2)
         assert (after.status, said(after)) == ("ok", "fine"), after
 
 
@@ -84,10 +84,10 @@ while True:
         say(m, f"{os.getpid()} {len(pending)}")
     elif m.get("method") == "tools/call": late = m
 """
-    async with bench.world(source) as world:
-        first = said(await world.call(1))
-        late = await world.call(13, timeout_s=0.3)
-        second = said(await world.call(2))
+    async with bench.launch(source) as running:
+        first = said(await running.call(1))
+        late = await running.call(13, timeout_s=0.3)
+        second = said(await running.call(2))
     assert late.error_kind == "timeout_call"
     assert (first.split()[1], second.split()[1]) == ("0", "1")
     assert first.split()[0] == second.split()[0]
@@ -100,39 +100,39 @@ def do(m, x):
     threading.Thread(target=lambda: (time.sleep(600 if x == 13 else 1.2), say(m, x))).start()
 calls(do)
 """
-    async with bench.world(source) as world:
-        hung, fine = await asyncio.gather(world.call(13, timeout_s=0.5), world.call(5))
+    async with bench.launch(source) as running:
+        hung, fine = await asyncio.gather(running.call(13, timeout_s=0.5), running.call(5))
     assert (hung.error_kind, said(fine)) == ("timeout_call", "5")
 
 
 async def test_a_caller_that_gives_up_leaves_the_server_usable(bench):
     source = when("time.sleep(1.0)")
-    async with bench.world(source) as world:
-        await world.call(1)
-        waiting = asyncio.create_task(world.call(13))
+    async with bench.launch(source) as running:
+        await running.call(1)
+        waiting = asyncio.create_task(running.call(13))
         await asyncio.sleep(0.2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert (await world.call(2)).status == "ok"
+        assert (await running.call(2)).status == "ok"
 
 
 async def test_a_server_that_hangs_after_its_caller_gave_up_is_replaced(bench):
-    async with bench.world(when("time.sleep(600)")) as world:
-        await world.call(1)
-        waiting = asyncio.create_task(world.call(13))
+    async with bench.launch(when("time.sleep(600)")) as running:
+        await running.call(1)
+        waiting = asyncio.create_task(running.call(13))
         await asyncio.sleep(0.2)
         waiting.cancel()
-        after = await world.call(2, timeout_s=20.0)  # a start takes seconds on a busy machine
+        after = await running.call(2, timeout_s=20.0)  # a start takes seconds on a busy machine
     assert (after.status, said(after)) == ("ok", "fine")
 
 
 async def test_a_call_in_flight_when_the_caller_closes_is_told(bench):
-    async with bench.world(when("time.sleep(600)")) as world:
-        await world.call(1)
-        waiting = asyncio.create_task(world.call(13))
+    async with bench.launch(when("time.sleep(600)")) as running:
+        await running.call(1)
+        waiting = asyncio.create_task(running.call(13))
         await asyncio.sleep(0.2)
-        await world.caller.close()
+        await running.caller.close()
         found = await waiting
     assert (found.status, found.error_kind, found.blame) == ("failed", "closed", "us")
 
@@ -145,10 +145,10 @@ def do(m, x):
     if x == 13: os._exit(0)
 calls(do)
 """
-    async with bench.world(source) as world:
-        first = await world.call(13)
+    async with bench.launch(source) as running:
+        first = await running.call(13)
         await asyncio.sleep(0.3)
-        second = await world.call(1)
+        second = await running.call(1)
     assert [first.status, second.status] == ["ok", "ok"]
 
 
@@ -157,8 +157,8 @@ async def test_a_call_that_may_have_been_carried_out_is_not_repeated(bench, monk
     source = "def do(m, x):\n    print('working', file=sys.stderr)\n    os._exit(3)\ncalls(do)\n"
     launched, start = [], stdio_connection.start
     monkeypatch.setattr(stdio_connection, "start", lambda *how: launched.append(1) or start(*how))
-    async with bench.world(source) as world:
-        found = await world.call()
+    async with bench.launch(source) as running:
+        found = await running.call()
     assert (found.error_kind, len(launched)) == ("crashed", 1)
     assert "whether it did its work is not known" in found.hint
 
@@ -176,8 +176,8 @@ STARTS = {
 
 @pytest.mark.parametrize("source", STARTS)
 async def test_a_server_that_does_not_start_is_told_as_the_probe_tells_it(bench, source):
-    async with bench.world(source) as world:
-        found = await world.call()
+    async with bench.launch(source) as running:
+        found = await running.call()
     assert (found.status, found.error_kind) == ("failed", STARTS[source]), found
 
 
@@ -186,14 +186,14 @@ BUSY_START = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pa
 
 
 async def test_a_server_that_takes_long_to_start_goes_on_starting(bench):
-    async with bench.world(
+    async with bench.launch(
         BUSY_START + when("pass"), limits=replace(LIMITS, launch_s=0.5)
-    ) as world:
-        first = await world.call()
+    ) as running:
+        first = await running.call()
         assert first.error_kind == "timeout_start"
         assert first.hint.endswith("goes on starting: call again in a moment")
         for _ in range(100):
-            second = await world.call()
+            second = await running.call()
             if second.status == "ok":
                 break
         assert second.status == "ok"
@@ -210,10 +210,10 @@ async def test_a_flood_does_not_hold_up_other_servers_nor_this_loop(bench):
             await asyncio.sleep(0.01)
             pauses.append(time.monotonic() - began)
 
-    async with bench.world(flood) as world:
-        await world.call(1)
+    async with bench.launch(flood) as running:
+        await running.call(1)
         ticking = asyncio.create_task(tick())
-        found = await world.call(13)
+        found = await running.call(13)
         ticking.cancel()
     assert found.error_kind == "oversize"
     assert pauses
@@ -230,8 +230,8 @@ blocks = [{'type': 'text', 'text': 'kept \\ud800'}, {'type': 'text', 'text': 7},
     {'type': 'audio', 'data': 'aGk=', 'mimeType': 'audio/wav'}]
 calls(lambda m, x: answer(m['id'], {'content': blocks}))
 """
-    async with bench.world(source) as world:
-        found = await world.call()
+    async with bench.launch(source) as running:
+        found = await running.call()
     assert found.status == "ok"
     kinds = [one["type"] for one in found.content]
     assert kinds == ["text"] * 6 + ["image", "resource", "resource", "resource_link", "audio"]
@@ -250,8 +250,8 @@ def do(m, x):
 calls(do)
 """
     limits = replace(LIMITS, text_kb=100, media_mb=1, blocks=20)
-    async with bench.world(source, limits=limits) as world:
-        found = await world.call()
+    async with bench.launch(source, limits=limits) as running:
+        found = await running.call()
     text, image, *rest = [one["text"] for one in found.content]
     assert len(text.encode()) < 100 * 1024 + 200
     assert "cut here by toolmill: 497,600 of 600,000 bytes left out" in text

@@ -11,7 +11,7 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
 from demo.sites.files import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
-from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
+from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, said
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -36,8 +36,8 @@ def server(do, **more):
     return make_good_script(LISTED, tools_call=do, **more)
 
 
-def call_of(world, x=1, **more):
-    return world.call(x, contract=BY, **more)
+def call_of(running, x=1, **more):
+    return running.call(x, contract=BY, **more)
 
 
 async def test_the_demos_remote_server_is_called():
@@ -46,11 +46,11 @@ async def test_the_demos_remote_server_is_called():
         call.json(reply_to) if reply_to else call.say(status=202 if call.body else 405)
 
     with serve_script(script) as here:
-        async with remote_world(here.url) as world:
+        async with open_remote(here.url) as running:
             (define, _) = TOOLS
-            ask = world.caller.call
-            found = await ask(world.server_id, "define_term", define, {"term": "drift"})
-            bad = await ask(world.server_id, "define_term", define, {"term": "love"})
+            ask = running.caller.call
+            found = await ask(running.server_id, "define_term", define, {"term": "drift"})
+            bad = await ask(running.server_id, "define_term", define, {"term": "love"})
     assert (found.status, said(found)[:15]) == ("ok", "Contracts that ")
     assert (bad.status, bad.blame, said(bad)) == ("tool_error", "tool", "no such term")
     assert here.asked.count("initialize") == 1
@@ -75,12 +75,12 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
             probe_remote, url, transport="auto", limits=limits, policy=policy
         )
         by = {one["name"]: one for one in listed.tools}
-        async with remote_world(url) as world:
-            ask = world.caller.call
+        async with open_remote(url) as running:
+            ask = running.caller.call
             found = await asyncio.gather(
-                *(ask(world.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
+                *(ask(running.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
             )
-            wrong = await ask(world.server_id, "shout", by["shout"], {"text": 7})
+            wrong = await ask(running.server_id, "shout", by["shout"], {"text": 7})
     assert [one.status for one in found] == ["ok"] * 5
     assert [one.structured for one in found] == [{"result": n + 1} for n in range(5)]
     assert wrong.status == "invalid_arguments"
@@ -102,8 +102,8 @@ async def test_the_older_transport_is_called():
             behind(call)
 
     with serve_script(script) as here:
-        async with remote_world(here.url) as world:
-            assert said(await call_of(world)) == "over SSE"
+        async with open_remote(here.url) as running:
+            assert said(await call_of(running)) == "over SSE"
 
 
 async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_nowhere(
@@ -122,8 +122,8 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
             f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
         }
         policy = DeployPolicy(Path("/nonexistent"), secrets=Secrets(sources, bytes(16)))
-        async with remote_world(here.url, policy=policy) as world:
-            found = await call_of(world)
+        async with open_remote(here.url, policy=policy) as running:
+            found = await call_of(running)
     (sent,) = [call for call in here.calls if call.asks == "tools/call"]
     assert sent.headers["authorization"] == "Bearer tok-en-4242424242"
     assert sent.headers["mcp-session-id"] == "s-1"
@@ -134,8 +134,8 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
 async def test_a_made_up_header_is_never_sent():
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
         made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
-        async with remote_world(here.url, **made) as world:
-            found = await call_of(world)
+        async with open_remote(here.url, **made) as running:
+            found = await call_of(running)
     assert found.error_kind == "needs_secret"
     assert 'headers] X-Api-Key = "env:VARIABLE"' in found.hint
     assert here.calls == []
@@ -156,8 +156,8 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
             call.answer(text(call.headers["mcp-session-id"]))
 
     with serve_script(server(do, initialize=begin)) as here:
-        async with remote_world(here.url) as world:
-            found = [said(await call_of(world)) for _ in range(3)]
+        async with open_remote(here.url) as running:
+            found = [said(await call_of(running)) for _ in range(3)]
     assert found == ["s-1", "s-2", "s-2"]
 
 
@@ -199,10 +199,10 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
         bad(call) if x == 13 else call.answer(text("fine"))
 
     with serve_script(server(do)) as here:
-        async with remote_world(here.url) as world:
-            assert (await call_of(world)).status == "ok"
-            found = await call_of(world, 13, timeout_s=1.5)
-            after = await call_of(world)
+        async with open_remote(here.url) as running:
+            assert (await call_of(running)).status == "ok"
+            found = await call_of(running, 13, timeout_s=1.5)
+            after = await call_of(running)
     assert (found.status, found.error_kind, found.blame) == ("failed", kind, blame), found
     assert (after.status, said(after)) == ("ok", "fine"), after
     asked = [
@@ -217,30 +217,30 @@ async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
         call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=400)
 
     with serve_script(server(do)) as here:
-        async with remote_world(here.url) as world:
-            found = await call_of(world)
+        async with open_remote(here.url) as running:
+            found = await call_of(running)
     assert (found.status, found.blame, said(found)) == ("tool_error", "caller", "x must be even")
 
 
 async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
-        async with remote_world(here.url) as world:
-            caller = world.caller
+        async with open_remote(here.url) as running:
+            caller = running.caller
             caller._policy = replace(caller._policy, remote=None)
-            found = await call_of(world)
+            found = await call_of(running)
     assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "us", [])
 
 
 async def test_a_private_address_is_not_dialled():
-    async with remote_world("http://10.0.0.1/mcp") as world:
-        found = await call_of(world)
+    async with open_remote("http://10.0.0.1/mcp") as running:
+        found = await call_of(running)
     assert (found.error_kind, found.blame) == ("policy_denied", "us")
 
 
 async def test_a_contract_that_changed_elsewhere_is_not_called():
     with serve_script(server(lambda call: call.answer(text("called")))) as here:
-        async with remote_world(here.url) as world:
-            found = await world.call(contract={**BY, "description": "was"})
+        async with open_remote(here.url) as running:
+            found = await running.call(contract={**BY, "description": "was"})
     assert found.error_kind == "contract_changed"
     assert "tools/call" not in here.asked
 
@@ -253,8 +253,8 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
         call.say(json.dumps({"jsonrpc": "2.0", "id": 1, "result": f"{secret} no json"})[:-3])
 
     with serve_script(server(do)) as here:
-        async with remote_world(f"{here.url}?api_key={secret}") as world:
-            found = await call_of(world, timeout_s=1.0)
+        async with open_remote(f"{here.url}?api_key={secret}") as running:
+            found = await call_of(running, timeout_s=1.0)
     assert found.status == "failed"
     assert secret not in str(found)
     told = [one for one in caplog.records if one.name != "asyncio"]
@@ -264,8 +264,8 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
 async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():
     with serve_script(server(lambda call: call.answer(text("fine")))) as here:
         limits = replace(LIMITS, idle_s=0.2)
-        async with remote_world(here.url, limits=limits) as world:
-            first = await call_of(world)
+        async with open_remote(here.url, limits=limits) as running:
+            first = await call_of(running)
             await asyncio.sleep(0.6)
-            second = await call_of(world)
+            second = await call_of(running)
     assert (first.status, second.status) == ("ok", "ok")

@@ -110,8 +110,8 @@ def test_what_may_be_anothers_words_is_laid_to_the_server_as_medium():
 
 async def test_a_call_is_inspected_and_recorded_once_however_often_it_is_made(bench):
     source = f"calls(lambda m, x: say(m, {ORDER!r} + str(x)))"
-    async with bench.world(source) as world:
-        found = [await world.call(x) for x in (1, 2)]
+    async with bench.launch(source) as running:
+        found = [await running.call(x) for x in (1, 2)]
     assert all("instruction_override" in one.alarming for one in found)
     assert said(found[1]).startswith("Ignore all previous")
     kept = read_result_findings(bench.folder)
@@ -127,8 +127,8 @@ def do(m, x):
     send({{"jsonrpc": "2.0", "id": m["id"], "error": {{"code": -32603, "message": {ORDER!r}}}}})
 calls(do)
 """
-    async with bench.world(source) as world:
-        found = await world.call()
+    async with bench.launch(source) as running:
+        found = await running.call()
     assert (found.status, bool(found.alarming)) == ("tool_error", True)
     assert {one.field.split("/")[1] for one in found.findings} >= {"content", "hint"}
 
@@ -138,8 +138,8 @@ async def test_a_full_disk_takes_no_answer_away(bench, monkeypatch, caplog):
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr("assets.contracts.quarantine.results.append_line", full)
-    async with bench.world(f"calls(lambda m, x: say(m, {ORDER!r}))") as world:
-        found = await world.call()
+    async with bench.launch(f"calls(lambda m, x: say(m, {ORDER!r}))") as running:
+        found = await running.call()
     assert (found.status, said(found)) == ("ok", ORDER)
     assert "could not be kept" in caplog.text
 
@@ -149,8 +149,8 @@ async def test_a_scan_that_fails_hands_nothing_on(bench, monkeypatch):
         raise RuntimeError("a bug of ours")
 
     monkeypatch.setattr(inspection, "check_result", broken)
-    async with bench.world(f"calls(lambda m, x: say(m, {ORDER!r}))") as world:
-        found = await world.call()
+    async with bench.launch(f"calls(lambda m, x: say(m, {ORDER!r}))") as running:
+        found = await running.call()
     assert (found.status, found.error_kind, found.content) == ("failed", "internal", [])
 
 

@@ -72,20 +72,20 @@ listings = st.builds(
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def stores(tmp_path_factory):
     root = tmp_path_factory.mktemp("item")
     held = Warehouse(home=root / "home", state=root / "state")
     yield held
     held.ledger.close()
 
 
-def run(world, found, *, resolve=None, policy=None, now=0.0, previous=(), **facts):
+def run(stores, found, *, resolve=None, policy=None, now=0.0, previous=(), **facts):
     return deploy_listings(
         found,
         previous,
-        replace(DeployPolicy(world.home, POLICY, CONVERSATION, twice=False), **(policy or {})),
-        ledger=world.ledger,
-        blobs=world.blobs,
+        replace(DeployPolicy(stores.home, POLICY, CONVERSATION, twice=False), **(policy or {})),
+        ledger=stores.ledger,
+        blobs=stores.blobs,
         run_date="n1",
         now=now,
         resolve=resolve,
@@ -108,15 +108,15 @@ def check_rows(made, found):
 
 @examples(20)
 @given(st.lists(listings, max_size=3))
-def test_any_listings_have_rows(world, found) -> None:
-    check_rows(run(world, found, resolve=resolve_nothing), found)
+def test_any_listings_have_rows(stores, found) -> None:
+    check_rows(run(stores, found, resolve=resolve_nothing), found)
 
 
 @examples(15)
 @given(st.lists(listings, max_size=3), st.sampled_from(("\ud800", "1", "\0")))
-def test_any_listings_that_resolve_have_rows(world, found, said) -> None:
+def test_any_listings_that_resolve_have_rows(stores, found, said) -> None:
     """Nothing is launched: the toolchain is what the launch stumbles over."""
-    made = run(world, found, resolve=lambda _: Resolved(said, said), toolchain=object())
+    made = run(stores, found, resolve=lambda _: Resolved(said, said), toolchain=object())
     check_rows(made, found)
 
 
@@ -133,14 +133,14 @@ def test_an_address_to_fill_in_has_a_name(url, name) -> None:
     assert normalise_address(url) == name
 
 
-def test_a_template_in_a_port_fails_nothing_but_its_own_launch(world, host) -> None:
+def test_a_template_in_a_port_fails_nothing_but_its_own_launch(stores, host) -> None:
     url = "http://localhost:{port}/mcp"
     template = Listing(
         marketplace="registry", native_id="t", name="t", transport="streamable-http", url=url,
         runnable=True,
     )  # fmt: skip
     policy = {"remote": RemotePolicy(allow_loopback=True)}
-    made = run(world, [template], policy=policy)
+    made = run(stores, [template], policy=policy)
     assert [(row["server_id"], row["status"]) for row in made.rows] == [
         ("remote:http://localhost/mcp", "failed")
     ]
@@ -186,10 +186,10 @@ def lists_bundles(host, bodies: dict[str, bytes]) -> list[Listing]:
     ]  # fmt: skip
 
 
-def test_any_bundle_has_a_row(world, host) -> None:
+def test_any_bundle_has_a_row(stores, host) -> None:
     require_sandbox()
     found = lists_bundles(host, BUNDLES)
-    frame = check_rows(run(world, found), found)
+    frame = check_rows(run(stores, found), found)
     assert len(frame) == len(found)
     assert set(frame["status"]) == {"failed"}
     kinds = {row["server_id"].rpartition("/")[2]: row for row in frame.to_dicts()}
@@ -206,32 +206,32 @@ def test_any_bundle_has_a_row(world, host) -> None:
     assert audit(frame, expectations).passed
 
 
-def test_an_unforeseen_error_is_a_row_that_waits_and_counts(world, host, monkeypatch) -> None:
+def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkeypatch) -> None:
     def fail(recipe, policy, toolchain=None):
         raise RuntimeError("s3cret of a third party")
 
     monkeypatch.setattr(plan, "deploy", fail)
     found = lists_bundles(host, {"one": pack(server())})
-    first = run(world, found)
+    first = run(stores, found)
     (row,) = first.rows
     assert (row["error_kind"], row["attempts"]) == ("internal", 1)
     assert "trace " in row["hint"]
     assert "s3cret" not in str(row)
-    assert run(world, found, now=60.0, previous=first.rows).done == []
-    later = run(world, found, now=2 * 86_400.0, previous=first.rows)
+    assert run(stores, found, now=60.0, previous=first.rows).done == []
+    later = run(stores, found, now=2 * 86_400.0, previous=first.rows)
     assert [(row["error_kind"], row["attempts"]) for row in later.rows] == [("internal", 2)]
     assert later.rows[0]["hint"] == row["hint"]
     monkeypatch.setattr(plan, "deploy", deploy_recipe)
 
 
 @pytest.mark.parametrize("error", [SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x")])
-def test_what_fails_every_item_fails_the_run(world, host, monkeypatch, error) -> None:
+def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error) -> None:
     def fail(recipe, policy, toolchain=None):
         raise error
 
     monkeypatch.setattr(plan, "deploy", fail)
     with pytest.raises(type(error)):
-        run(world, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
+        run(stores, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
 
 
 def test_a_row_that_cannot_be_read_is_a_listing_that_says_so() -> None:

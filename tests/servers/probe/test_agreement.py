@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from tests.servers.remote.test_probe import ask, names, sdk_server
-from tests.serving.calling import CONTRACT, Bench, remote_world, said
+from tests.serving.calling import CONTRACT, Bench, open_remote, said
 from tests.support import stateless_mcp
 from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
@@ -79,8 +79,8 @@ async def test_the_sdks_server_takes_our_call_with_its_headers():
     with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
         listed = await asyncio.to_thread(ask, here.url, "http")
         [add] = [one for one in listed.tools if one["name"] == "add"]
-        async with remote_world(here.url) as world:
-            found = await world.caller.call(world.server_id, "add", add, {"a": 2, "b": 5})
+        async with open_remote(here.url) as running:
+            found = await running.caller.call(running.server_id, "add", add, {"a": 2, "b": 5})
     assert (found.status, said(found)) == ("ok", "7"), found.hint
 
 
@@ -107,8 +107,8 @@ def answer_call(name, params):
 async def test_a_tool_of_such_a_server_is_called_over_standard_streams(tmp_path, monkeypatch):
     call = "lambda name, p: {'content': [{'type': 'text', 'text': str(p['arguments']['x'])}]}"
     source = f"{SOURCE}\nserve_stateless([tool('do', inputSchema=SCHEMA)], call={call})"
-    async with Bench(tmp_path, monkeypatch).world(source) as world:
-        first, second = await world.call(7), await world.call(8)
+    async with Bench(tmp_path, monkeypatch).launch(source) as running:
+        first, second = await running.call(7), await running.call(8)
     assert (first.status, said(first), said(second)) == ("ok", "7", "8"), first.hint
 
 
@@ -116,8 +116,8 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
     schema = {"type": "object", "properties": {"x": {"type": "integer", "x-mcp-header": "Count"}}}
     listed = make_tool("do", inputSchema=schema)
     with serve_script(stateless(tools=[listed], call=answer_call)) as here:
-        async with remote_world(here.url) as world:
-            found = await world.call(7, contract=listed)
+        async with open_remote(here.url) as running:
+            found = await running.call(7, contract=listed)
     assert (found.status, said(found)) == ("ok", "do 7"), found.hint
     [sent] = [call for call in here.calls if call.asks == "tools/call"]
     assert sent.headers["mcp-name"] == "do"
@@ -128,10 +128,10 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
 async def test_a_contract_that_changed_is_not_called_though_nobody_says_so():
     listed = [CALLED]
     with serve_script(stateless(tools=listed, call=answer_call)) as here:
-        async with remote_world(here.url) as world:
-            first = await world.call(7, contract=BY)
+        async with open_remote(here.url) as running:
+            first = await running.call(7, contract=BY)
             listed[0] = {**CALLED, "description": "something else"}
-            second = await world.call(7, contract=BY)
+            second = await running.call(7, contract=BY)
     assert (first.status, second.error_kind) == ("ok", "contract_changed")
     assert here.asked.count("tools/call") == 1
 
@@ -145,10 +145,10 @@ def call(name, params):
     return {{"content": [{{"type": "text", "text": str(os.getpid())}}]}}
 serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
 """
-    async with Bench(tmp_path, monkeypatch).world(source) as world:
-        first = await world.call(1)
-        late = await world.call(13, timeout_s=0.3)
-        second = await world.call(2)
+    async with Bench(tmp_path, monkeypatch).launch(source) as running:
+        first = await running.call(1)
+        late = await running.call(13, timeout_s=0.3)
+        second = await running.call(2)
     assert late.error_kind == "timeout_call"
     assert said(first) == said(second) != ""
 
@@ -158,8 +158,8 @@ async def test_a_result_that_asks_for_input_is_no_answer():
         return {"resultType": "input_required", "inputRequests": {}}
 
     with serve_script(stateless(tools=[CALLED], call=ask_back)) as here:
-        async with remote_world(here.url) as world:
-            found = await world.call(7, contract=BY)
+        async with open_remote(here.url) as running:
+            found = await running.call(7, contract=BY)
     assert (found.status, found.error_kind) == ("failed", "protocol_error")
     assert "input_required" in (found.hint or "")
 

@@ -17,8 +17,8 @@ from serving.meta import MetaPolicy
 from serving.meta.context import Desk
 from serving.meta.functions import write_functions
 from serving.ranking.query import BadQuery
-from tests.serving.meta_world import WORLD, Functions, publish, row, served
-from tests.training.evaluation.agent_world import Script, calls, says
+from tests.serving.meta_server import ROWS, Functions, publish, row, served
+from tests.training.evaluation.scripted_agent import Script, calls, says
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import LLMError
@@ -178,7 +178,7 @@ async def test_rules_end_with_the_result_where_calls_run(router: Any) -> None:
 
 async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path: Path) -> None:
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
-    publish(tmp_path, [*WORLD, odd])
+    publish(tmp_path, [*ROWS, odd])
     model = Script(says(write_block("odd", "plan a day")), says("x"))
     await run_agent("Plan my day.", model, served(tmp_path), limits=AgentLimits(k=2))
     messages, offered = model.heard[1]
@@ -221,10 +221,10 @@ def test_a_contract_without_a_schema_takes_no_arguments() -> None:
     assert made.function["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
-def test_every_tool_of_the_world_is_offered_under_a_name_of_its_own() -> None:
-    held = [(f"{one['server_id']}::{one['tool']}", json.loads(one["contract"])) for one in WORLD]
+def test_every_tool_of_an_index_is_offered_under_a_name_of_its_own() -> None:
+    held = [(f"{one['server_id']}::{one['tool']}", json.loads(one["contract"])) for one in ROWS]
     offered = write_functions([*held, ("npm_odd__slow", held[0][1])])
-    assert len(offered) == len(WORLD) + 1
+    assert len(offered) == len(ROWS) + 1
     assert {one.tool_id for one in offered.values()} == {name for name, _ in held} | {
         "npm_odd__slow"
     }

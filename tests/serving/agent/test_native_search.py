@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from serving.agent.native_search import APIS, write_native_answer, write_search_tool
 from serving.router import Ask, Router
-from tests.serving.meta_world import WORLD, opened, publish, row
+from tests.serving.meta_server import ROWS, opened, publish, row
 from warehouse.llm.chat import write_wire_name
 
 GET_TIME = write_wire_name("pypi:clock::get_time")
@@ -62,7 +62,7 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
 @pytest.mark.parametrize("api", APIS)
 def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path, api: str) -> None:
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
-    publish(tmp_path, [*WORLD, odd])
+    publish(tmp_path, [*ROWS, odd])
     router = opened(tmp_path, None)
     hits = router.find(Ask(tool="plan a day", k=3)).hits
     made = write_native_answer(api, router, hits, "c")

@@ -14,49 +14,52 @@ from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import UNVERIFIED, Source
 from serving.index.release_index import VIEWS, make_router_index
-from tests.serving.conftest import WORLD, build
+from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 
 
 def test_a_tool_on_two_marketplaces_is_one_tool() -> None:
-    tools = order_content(Source(WORLD)).tools
+    tools = order_content(Source(SNAPSHOT_ROWS)).tools
     clock = next(tool for tool in tools if tool.tool == "get_time")
     assert clock.marketplaces == ("mcpso", "registry")
     assert len(tools) == 4
 
 
 def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedder) -> None:
-    assert build(home, WORLD[::-1], embedder) == read_served_version(home)
-    assert build(home, WORLD, embedder, release="r2") != read_served_version(home)
+    assert build(home, SNAPSHOT_ROWS[::-1], embedder) == read_served_version(home)
+    assert build(home, SNAPSHOT_ROWS, embedder, release="r2") != read_served_version(home)
 
 
 @settings(max_examples=25)
-@given(st.permutations(WORLD))
+@given(st.permutations(SNAPSHOT_ROWS))
 def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
     told = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
-    names = {compute_version(order_content(Source(r, told)), "e", "r", None) for r in (rows, WORLD)}
+    names = {
+        compute_version(order_content(Source(r, told)), "e", "r", None)
+        for r in (rows, SNAPSHOT_ROWS)
+    }
     assert len(names) == 1
 
 
 def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
-    digest = WORLD[0]["contract_digest"]
+    digest = SNAPSHOT_ROWS[0]["contract_digest"]
     variants = [
-        Source(WORLD),
-        Source(WORLD, servers={"npm:files": {"name": "Files"}}),
-        Source(WORLD, instructions={digest: ["Show me notes.txt"]}),
-        Source(WORLD, recipes={"npm:files": {"package": "files"}}),
-        Source([{**WORLD[0], "flags": ("poisoning",)}, *WORLD[1:]]),
-        Source([{**WORLD[0], "reliability": 0.5}, *WORLD[1:]]),
+        Source(SNAPSHOT_ROWS),
+        Source(SNAPSHOT_ROWS, servers={"npm:files": {"name": "Files"}}),
+        Source(SNAPSHOT_ROWS, instructions={digest: ["Show me notes.txt"]}),
+        Source(SNAPSHOT_ROWS, recipes={"npm:files": {"package": "files"}}),
+        Source([{**SNAPSHOT_ROWS[0], "flags": ("poisoning",)}, *SNAPSHOT_ROWS[1:]]),
+        Source([{**SNAPSHOT_ROWS[0], "reliability": 0.5}, *SNAPSHOT_ROWS[1:]]),
     ]
     made = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(made) == len(variants)
 
 
 def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
-    copy = {**WORLD[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
-    asked = {WORLD[0]["contract_digest"]: ["Show me notes.txt"]}
-    made = order_content(Source([*WORLD, copy], instructions=asked))
+    copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
+    asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
+    made = order_content(Source([*SNAPSHOT_ROWS, copy], instructions=asked))
     assert [made.tools[at].server_id for at, _ in made.asked] == ["npm:files"]
 
 
@@ -75,16 +78,16 @@ def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
 
 def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: WordEmbedder) -> None:
     source = Source(
-        WORLD,
+        SNAPSHOT_ROWS,
         servers={"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}},
-        instructions={WORLD[4]["contract_digest"]: ["Tell Anna I am late", "Write to Bob"]},
+        instructions={SNAPSHOT_ROWS[4]["contract_digest"]: ["Tell Anna I am late", "Write to Bob"]},
         recipes={"pypi:mail": {"registry": "pypi", "name": "mail"}},
     )
     version = build_index(tmp_path, source, embedder.embed, embedder="words")
     index = load_index(tmp_path, version)
     place = index.place_of("pypi:mail::send_email")
     assert place is not None
-    assert index.contract(place) == json.loads(WORLD[4]["contract"])
+    assert index.contract(place) == json.loads(SNAPSHOT_ROWS[4]["contract"])
     assert index.recipe("pypi:mail") == {"registry": "pypi", "name": "mail"}
     assert index.recipe("npm:files") is None
     assert index.place_of("pypi:mail::gone") is None
@@ -146,7 +149,7 @@ def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
 
 def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
     before = read_served_version(home)
-    other = build(home, WORLD[:2], embedder)
+    other = build(home, SNAPSHOT_ROWS[:2], embedder)
     (home / "router" / other / "view-full.npy").unlink()
     with pytest.raises(IndexBroken):
         move_pointer(home, other)
@@ -157,21 +160,21 @@ def test_pointing_at_the_served_version_again_changes_nothing(
     home: Path, embedder: WordEmbedder
 ) -> None:
     before = (home / "router" / "HEAD.json").read_bytes()
-    move_pointer(home, build(home, WORLD, embedder))
+    move_pointer(home, build(home, SNAPSHOT_ROWS, embedder))
     assert (home / "router" / "HEAD.json").read_bytes() == before
 
 
 def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> None:
     version = read_served_version(home)
     (home / "router" / version / "index.json").unlink()
-    assert build(home, WORLD, embedder) == version
+    assert build(home, SNAPSHOT_ROWS, embedder) == version
     assert load_index(home, version).version == version
 
 
 def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="texts but 1 vectors"):
         build_index(
-            tmp_path, Source(WORLD), lambda texts: np.ones((1, 4), np.float32), embedder="e"
+            tmp_path, Source(SNAPSHOT_ROWS), lambda texts: np.ones((1, 4), np.float32), embedder="e"
         )
     assert list((tmp_path / "router").iterdir()) == []
 
@@ -183,10 +186,10 @@ def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> N
 
 def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, Source(WORLD), store, "base", "r1")
+    first = make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, "base", "r1")
     assert read_served_version(tmp_path) == first
     held = store.count(VIEWS)
-    grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
+    grown = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
     second = make_router_index(tmp_path, Source(grown), store, "base", "r2")
     assert store.count(VIEWS) == held + 2  # the new tool, and the summary by tools of its server
     assert read_served_version(tmp_path) == second != first

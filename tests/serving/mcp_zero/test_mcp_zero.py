@@ -18,7 +18,7 @@ from serving.mcp_zero.parameters import make_schema, write_parameters
 from serving.mcp_zero.read import read_dataset
 from serving.mcp_zero.write import export_dataset
 from serving.router import Ask, Router
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 from warehouse.errors import UnusableInput
@@ -223,7 +223,7 @@ def publish(place: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> None:
-    publish(tmp_path, WORLD)
+    publish(tmp_path, SNAPSHOT_ROWS)
     told = export_dataset(tmp_path, tmp_path / "out.json")
     assert (told["servers"], told["tools"], told["left_out"]) == (3, 4, 0)
     assert told["bytes"] == (tmp_path / "out.json").stat().st_size
@@ -239,14 +239,14 @@ def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> N
 
 
 def test_what_is_held_or_unverified_is_not_written(tmp_path: Path) -> None:
-    publish(tmp_path, [{**WORLD[0], "flags": (UNVERIFIED,)}, *WORLD[1:]])
-    write_blocklist(tmp_path, [WORLD[4]["contract_digest"]])
+    publish(tmp_path, [{**SNAPSHOT_ROWS[0], "flags": (UNVERIFIED,)}, *SNAPSHOT_ROWS[1:]])
+    write_blocklist(tmp_path, [SNAPSHOT_ROWS[4]["contract_digest"]])
     told = export_dataset(tmp_path, tmp_path / "out.json")
     assert (told["tools"], told["left_out"]) == (2, 2)
     text = (tmp_path / "out.json").read_text()
-    assert WORLD[0]["tool"] not in text
-    assert WORLD[4]["tool"] not in text
-    publish(tmp_path, [{**row, "flags": (UNVERIFIED,)} for row in WORLD])
+    assert SNAPSHOT_ROWS[0]["tool"] not in text
+    assert SNAPSHOT_ROWS[4]["tool"] not in text
+    publish(tmp_path, [{**row, "flags": (UNVERIFIED,)} for row in SNAPSHOT_ROWS])
     with pytest.raises(UnusableInput, match="nothing to write"):
         export_dataset(tmp_path, tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()

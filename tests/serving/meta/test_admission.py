@@ -17,7 +17,7 @@ from tests.serving.meta.test_http import (
     SECRET,
     token,
 )
-from tests.serving.meta_world import ERAS, World, http_client, over_http, publish
+from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
 THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
@@ -26,9 +26,9 @@ HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def meta(tmp_path: Path) -> MetaServer:
     publish(tmp_path)
-    return World(tmp_path)
+    return MetaServer(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +51,9 @@ async def send_half(url: str, stack: list) -> None:
     stack.append((reader, writer))
 
 
-async def test_a_token_opens_no_more_sessions_than_its_own(world: World) -> None:
+async def test_a_token_opens_no_more_sessions_than_its_own(meta: MetaServer) -> None:
     settings = {"tokens": (ALICE, MALLORY), "max_sessions": 8, "token_sessions": 3}
-    async with over_http(world, **settings) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         opened = [await http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(12)]
         assert await ask(url)
         session = {**THEIRS, "Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
@@ -65,17 +65,17 @@ async def test_a_token_opens_no_more_sessions_than_its_own(world: World) -> None
     assert (ended.status_code, again.status_code) == (200, 200)
 
 
-async def test_sessions_opened_at_once_do_not_pass_the_limit_together(world: World) -> None:
+async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta: MetaServer) -> None:
     settings = {"tokens": (MALLORY,), "token_sessions": 3}
-    async with over_http(world, **settings) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         sent = (http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(20))
         codes = [one.status_code for one in await asyncio.gather(*sent)]
     assert 1 <= codes.count(200) <= 3
     assert set(codes) == {200, 429}
 
 
-async def test_requests_that_ask_nothing_are_counted_too(world: World) -> None:
-    async with over_http(world, tokens=(ALICE, MALLORY)) as url, httpx2.AsyncClient() as http:
+async def test_requests_that_ask_nothing_are_counted_too(meta: MetaServer) -> None:
+    async with over_http(meta, tokens=(ALICE, MALLORY)) as url, httpx2.AsyncClient() as http:
         opened = await http.post(url, json=INITIALIZE, headers=THEIRS)
         session = {**THEIRS, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
         codes = [(await http.post(url, json=PING, headers=session)).status_code for _ in range(70)]
@@ -83,7 +83,7 @@ async def test_requests_that_ask_nothing_are_counted_too(world: World) -> None:
     assert codes == [200] * 59 + [429] * 11
 
 
-async def test_a_token_holds_no_more_requests_open_than_its_own(world: World) -> None:
+async def test_a_token_holds_no_more_requests_open_than_its_own(meta: MetaServer) -> None:
     settings = {"tokens": (ALICE, MALLORY), "open_requests": 2}
     stuck = {**THEIRS, "Content-Length": "100", "Content-Type": "application/json"}
 
@@ -96,7 +96,7 @@ async def test_a_token_holds_no_more_requests_open_than_its_own(world: World) ->
             await http.post(url, content=trickle(), headers=stuck)
 
     async with (
-        over_http(world, **settings) as url,
+        over_http(meta, **settings) as url,
         httpx2.AsyncClient() as http,
         anyio.create_task_group() as group,
     ):
@@ -110,9 +110,9 @@ async def test_a_token_holds_no_more_requests_open_than_its_own(world: World) ->
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_half_sent_headers_keep_nobody_out(world: World, mode: str) -> None:
+async def test_half_sent_headers_keep_nobody_out(meta: MetaServer, mode: str) -> None:
     held: list = []
-    async with over_http(world, tokens=(ALICE,), max_connections=20) as url:
+    async with over_http(meta, tokens=(ALICE,), max_connections=20) as url:
         for _ in range(60):
             await send_half(url, held)
         assert await ask(url, mode)
@@ -131,9 +131,9 @@ async def test_half_sent_headers_keep_nobody_out(world: World, mode: str) -> Non
         b"Authorization: Bearer " + SECRET.encode() + b"\r\n\r\n{",
     ],
 )
-async def test_a_header_or_body_that_never_ends_is_cut_off(world: World, sent: bytes) -> None:
+async def test_a_header_or_body_that_never_ends_is_cut_off(meta: MetaServer, sent: bytes) -> None:
     """One byte now and then does not set the clock back."""
-    async with over_http(world, tokens=(ALICE,), header_s=0.3, body_s=0.3) as url:
+    async with over_http(meta, tokens=(ALICE,), header_s=0.3, body_s=0.3) as url:
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(sent)
@@ -147,9 +147,9 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(world: World, sent: b
         assert await ask(url)
 
 
-async def test_an_answer_that_takes_long_is_not_cut_off(world: World) -> None:
+async def test_an_answer_that_takes_long_is_not_cut_off(meta: MetaServer) -> None:
     async with (
-        over_http(world, tokens=(ALICE,), header_s=0.2, body_s=0.2) as url,
+        over_http(meta, tokens=(ALICE,), header_s=0.2, body_s=0.2) as url,
         http_client(url, SECRET) as client,
         anyio.create_task_group() as group,
     ):
@@ -160,7 +160,7 @@ async def test_an_answer_that_takes_long_is_not_cut_off(world: World) -> None:
 
         group.start_soon(call)
         await anyio.sleep(0.6)
-        assert world.caller.called
+        assert meta.caller.called
         assert not ended
         group.cancel_scope.cancel()
 

@@ -9,28 +9,28 @@ import pytest
 
 from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
-from tests.serving.meta_world import ERAS, KEY, WORLD, World, answering, publish, row, said
+from tests.serving.meta_server import ERAS, KEY, ROWS, MetaServer, answering, publish, row, said
 
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def meta(tmp_path: Path) -> MetaServer:
     publish(tmp_path)
-    return World(tmp_path)
+    return MetaServer(tmp_path)
 
 
-def with_policy(world: World, **more: Any) -> World:
-    return World(world.place, MetaPolicy(poll_s=0.05, grace_s=0.1, **more))
+def with_policy(meta: MetaServer, **more: Any) -> MetaServer:
+    return MetaServer(meta.place, MetaPolicy(poll_s=0.05, grace_s=0.1, **more))
 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(
-    world: World, mode: str
+    meta: MetaServer, mode: str
 ) -> None:
     asked: list[str] = []
-    async with world.client(mode, elicit=answering("decline", asked)) as client:
+    async with meta.client(mode, elicit=answering("decline", asked)) as client:
         result = await client.call_tool("call_tool", READ)
     assert asked == []
     assert not result.is_error
@@ -39,16 +39,16 @@ async def test_a_tool_that_only_reads_runs_unasked_and_its_result_is_quoted(
     quoted = result.content[1].text
     assert quoted.startswith("[third-party content ")
     assert "good morning" in quoted
-    (line,) = world.recorded
+    (line,) = meta.recorded
     assert line["status"] == "ok"
     assert (line["tool_id"], line["token"]) == ("npm:files::read_file", "local")
     assert line["index"] == told["index"]
     assert line["call_id"] == told["call_id"]
 
 
-async def test_structured_content_is_handed_on_as_data(world: World) -> None:
+async def test_structured_content_is_handed_on_as_data(meta: MetaServer) -> None:
     asked = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
-    async with world.client() as client:
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", asked)
     assert result.structured_content["structured"] == {"city": "Oslo", "hour": 9}
     assert '"hour": 9' in said(result)
@@ -56,17 +56,17 @@ async def test_structured_content_is_handed_on_as_data(world: World) -> None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(
-    world: World, mode: str
+    meta: MetaServer, mode: str
 ) -> None:
     asked: list[str] = []
-    async with world.client(mode, elicit=answering("accept", asked, run=True)) as client:
+    async with meta.client(mode, elicit=answering("accept", asked, run=True)) as client:
         result = await client.call_tool("call_tool", WRITE)
     assert not result.is_error
-    assert world.caller.files["/tmp/x"] == "hello"
+    assert meta.caller.files["/tmp/x"] == "hello"
     (message,) = asked
     for shown in ("write_file", "npm:files", "npm package files 1.2.3", '"text": "hello"'):
         assert shown in message
-    assert [line["status"] for line in world.recorded] == ["ok"]
+    assert [line["status"] for line in meta.recorded] == ["ok"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -79,14 +79,14 @@ async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(
     ],
 )
 async def test_who_declines_is_answered_and_nothing_runs(
-    world: World, mode: str, action: str, content: dict, status: str
+    meta: MetaServer, mode: str, action: str, content: dict, status: str
 ) -> None:
-    async with world.client(mode, elicit=answering(action, [], **content)) as client:
+    async with meta.client(mode, elicit=answering(action, [], **content)) as client:
         result = await client.call_tool("call_tool", WRITE)
     assert not result.is_error
     assert result.structured_content["status"] == status
-    assert world.caller.called == []
-    assert [line["status"] for line in world.recorded] == [status]
+    assert meta.caller.called == []
+    assert [line["status"] for line in meta.recorded] == [status]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -95,35 +95,35 @@ async def test_who_declines_is_answered_and_nothing_runs(
     [("ask", False, "always"), ("never", False, "never"), ("always", True, "")],
 )
 async def test_a_client_that_cannot_ask_gets_what_the_policy_says(
-    world: World, mode: str, consent: Any, runs: bool, told: str
+    meta: MetaServer, mode: str, consent: Any, runs: bool, told: str
 ) -> None:
-    world = with_policy(world, consent=consent)
-    async with world.client(mode) as client:
+    meta = with_policy(meta, consent=consent)
+    async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", WRITE)
-    assert bool(world.caller.called) is runs
+    assert bool(meta.caller.called) is runs
     assert result.is_error is not runs
     if not runs:
         assert result.structured_content["error"]["kind"] == "no_consent"
         assert told in said(result)
-        assert world.recorded[0]["error_kind"] == "no_consent"
+        assert meta.recorded[0]["error_kind"] == "no_consent"
 
 
-async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(world: World) -> None:
-    async with world.client() as client:
+async def test_a_flagged_tool_is_asked_for_whatever_it_says_of_itself(meta: MetaServer) -> None:
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::flagged"})
     assert result.is_error
     assert "urgent_words" in said(result)
 
 
-async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(world: World) -> None:
-    world = with_policy(world, trust_read_only=False)
-    async with world.client() as client:
+async def test_a_servers_word_that_it_only_reads_need_not_be_trusted(meta: MetaServer) -> None:
+    meta = with_policy(meta, trust_read_only=False)
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", READ)
     assert result.structured_content["error"]["kind"] == "no_consent"
 
 
-async def test_one_consent_runs_one_call_however_often_it_is_sent(world: World) -> None:
-    async with world.client(elicit=answering("decline", [])) as client:
+async def test_one_consent_runs_one_call_however_often_it_is_sent(meta: MetaServer) -> None:
+    async with meta.client(elicit=answering("decline", [])) as client:
         session = client.session
         first = await session.call_tool("call_tool", WRITE, allow_input_required=True)
         answer: Any = {"consent": {"action": "accept", "content": {"run": True}}}
@@ -143,16 +143,16 @@ async def test_one_consent_runs_one_call_however_often_it_is_sent(world: World) 
     assert ran.structured_content["status"] == "ok"
     assert replayed.result_type == "input_required"
     assert unasked.result_type == "input_required"
-    assert len(world.caller.called) == 1
-    assert [line["status"] for line in world.recorded] == ["ok"]
+    assert len(meta.caller.called) == 1
+    assert [line["status"] for line in meta.recorded] == ["ok"]
 
 
-async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(world: World) -> None:
-    digest = next(row["contract_digest"] for row in WORLD if row["tool"] == "write_file")
-    server = world.server()
+async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(meta: MetaServer) -> None:
+    digest = next(row["contract_digest"] for row in ROWS if row["tool"] == "write_file")
+    server = meta.server()
 
     async def slow_yes(context: Any, params: Any) -> Any:
-        write_blocklist(world.place, [digest])
+        write_blocklist(meta.place, [digest])
         await anyio.sleep(0.5)  # the watcher looks every 0.05 s
         return await answering("accept", [])(context, params)
 
@@ -161,7 +161,7 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(world: 
     async with Client(server, mode="legacy", elicitation_callback=slow_yes) as client:
         result = await client.call_tool("call_tool", WRITE)
     assert result.is_error
-    assert world.caller.called == []
+    assert meta.caller.called == []
 
 
 @pytest.mark.parametrize(
@@ -169,23 +169,23 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(world: 
     [({}, "$.path"), ({"path": 7}, "$.path"), ({"path": "/x", "extra": 1}, "$.extra")],
 )
 async def test_arguments_that_do_not_validate_are_told_field_by_field_and_nothing_runs(
-    world: World, arguments: dict, path: str
+    meta: MetaServer, arguments: dict, path: str
 ) -> None:
-    async with world.client() as client:
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": arguments})
     assert result.is_error
     told = result.structured_content
     assert told["status"] == "invalid_arguments"
     assert path in [problem["path"] for problem in told["problems"]]
     assert path in said(result)
-    assert world.caller.called == []
-    (line,) = world.recorded
+    assert meta.caller.called == []
+    (line,) = meta.recorded
     assert (line["status"], line["blame"]) == ("invalid_arguments", "caller")
 
 
-async def test_repair_mends_what_it_can_and_says_what_it_changed(world: World) -> None:
+async def test_repair_mends_what_it_can_and_says_what_it_changed(meta: MetaServer) -> None:
     wrong = {"tool_id": "npm:files::read_file", "arguments": {"Path": "/etc/motd"}}
-    async with world.client() as client:
+    async with meta.client() as client:
         unasked = await client.call_tool("call_tool", wrong)
         fixed = await client.call_tool("call_tool", {**wrong, "repair": True})
     assert unasked.is_error
@@ -193,13 +193,13 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(world: World) -
     assert fixed.structured_content["status"] == "ok"
     assert fixed.structured_content["repaired"]
     assert "repaired:" in said(fixed)
-    assert world.caller.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
-    assert [line.get("repaired") for line in world.recorded] == [0, 1]
+    assert meta.caller.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
+    assert [line.get("repaired") for line in meta.recorded] == [0, 1]
 
 
-async def test_arguments_sent_as_text_are_mended_too_where_that_is_asked(world: World) -> None:
+async def test_arguments_sent_as_text_are_mended_too_where_that_is_asked(meta: MetaServer) -> None:
     sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}'}
-    async with world.client("legacy") as client:
+    async with meta.client("legacy") as client:
         unasked = await client.call_tool("call_tool", sent)
         fixed = await client.call_tool("call_tool", {**sent, "repair": True})
     assert unasked.structured_content["error"]["field"] == "arguments"
@@ -216,27 +216,29 @@ BAD = [
 
 
 @pytest.mark.parametrize(("given", "field"), BAD, ids=[str(i) for i in range(len(BAD))])
-async def test_a_field_that_cannot_be_used_is_named(world: World, given: dict, field: str) -> None:
-    async with world.client("legacy") as client:
+async def test_a_field_that_cannot_be_used_is_named(
+    meta: MetaServer, given: dict, field: str
+) -> None:
+    async with meta.client("legacy") as client:
         result = await client.call_tool("call_tool", given)
     assert result.structured_content["error"]["field"] == field
-    assert world.caller.called == []
+    assert meta.caller.called == []
 
 
-async def test_arguments_nested_deep_are_refused(world: World) -> None:
+async def test_arguments_nested_deep_are_refused(meta: MetaServer) -> None:
     deep: Any = "end"
     for _ in range(60):
         deep = {"a": [deep]}
-    async with world.client("legacy") as client:
+    async with meta.client("legacy") as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": {"path": deep}})
     assert "nested too deep" in said(result)
 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through(
-    world: World, mode: str
+    meta: MetaServer, mode: str
 ) -> None:
-    async with world.client(mode) as client:
+    async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::hostile"})
     kinds = [block.type for block in result.content]
     assert kinds == ["text", "text", "image"]
@@ -247,52 +249,52 @@ async def test_a_hostile_result_is_bounded_and_only_text_and_pictures_go_through
     assert result.content[1].annotations is None
 
 
-async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(world: World) -> None:
-    async with world.client() as client:
+async def test_a_tools_own_error_is_an_error_and_its_words_are_shown(meta: MetaServer) -> None:
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {**READ, "arguments": {"path": "/no"}})
     assert result.is_error
     assert "no such file: /no" in said(result)
-    (line,) = world.recorded
+    (line,) = meta.recorded
     assert (line["status"], line["blame"]) == ("tool_error", "tool")
 
 
-async def test_a_call_that_does_not_end_is_given_up_and_recorded(world: World) -> None:
-    world = with_policy(world, timeout_s=0.1)
-    async with world.client() as client:
+async def test_a_call_that_does_not_end_is_given_up_and_recorded(meta: MetaServer) -> None:
+    meta = with_policy(meta, timeout_s=0.1)
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
     assert result.structured_content["error"]["kind"] == "timeout_call"
-    assert world.recorded[0]["error_kind"] == "timeout_call"
+    assert meta.recorded[0]["error_kind"] == "timeout_call"
 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_bug_in_the_caller_tells_nothing_of_itself_and_is_recorded(
-    world: World, mode: str
+    meta: MetaServer, mode: str
 ) -> None:
-    async with world.client(mode) as client:
+    async with meta.client(mode) as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::broken"})
     assert result.structured_content["error"]["kind"] == "internal"
     assert "secret" not in str(result)
-    (line,) = world.recorded
+    (line,) = meta.recorded
     assert (line["status"], line["error_kind"]) == ("failed", "internal")
 
 
-async def test_a_client_that_hangs_up_leaves_an_outcome(world: World) -> None:
-    async with world.client("legacy") as client:
+async def test_a_client_that_hangs_up_leaves_an_outcome(meta: MetaServer) -> None:
+    async with meta.client("legacy") as client:
         with anyio.move_on_after(0.5):
             await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
         with anyio.fail_after(5):
-            while not world.recorded:
+            while not meta.recorded:
                 await anyio.sleep(0.02)
-    assert world.recorded[0]["status"] == "cancelled"
+    assert meta.recorded[0]["status"] == "cancelled"
 
 
-async def test_calls_can_be_switched_off_for_all_or_for_one_token(world: World) -> None:
-    async with world.client(calls=False) as client:
+async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta: MetaServer) -> None:
+    async with meta.client(calls=False) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         result = await client.session.call_tool("call_tool", READ)
     assert "call_tool" not in names
     assert "switched off" in said(result)
-    reader = with_policy(world, local=Token("reader", calls=False))
+    reader = with_policy(meta, local=Token("reader", calls=False))
     async with reader.client() as client:
         result = await client.session.call_tool("call_tool", READ)
     assert "may not call" in said(result)
@@ -301,27 +303,27 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(world: World) 
 
 async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path: Path) -> None:
     publish(tmp_path, [row("npm:unknown", "tool", "Do a thing")])
-    world, asked = World(tmp_path), []
-    async with world.client(elicit=answering("accept", asked)) as client:
+    meta, asked = MetaServer(tmp_path), []
+    async with meta.client(elicit=answering("accept", asked)) as client:
         told = await client.call_tool("describe_tool", {"tool_id": "npm:unknown::tool"})
         result = await client.call_tool("call_tool", {"tool_id": "npm:unknown::tool"})
     assert told.structured_content["callable"] is False
     assert result.structured_content["error"]["kind"] == "no_recipe"
-    assert (asked, world.caller.called) == ([], [])
-    assert world.recorded[0]["error_kind"] == "no_recipe"
+    assert (asked, meta.caller.called) == ([], [])
+    assert meta.recorded[0]["error_kind"] == "no_recipe"
 
 
-async def test_an_argument_or_result_is_nowhere_in_the_outcomes(world: World) -> None:
-    async with world.client() as client:
+async def test_an_argument_or_result_is_nowhere_in_the_outcomes(meta: MetaServer) -> None:
+    async with meta.client() as client:
         await client.call_tool("call_tool", READ)
         await client.call_tool("call_tool", {**READ, "arguments": {"path": "/private"}})
-    written = "".join(path.read_text() for path in world.outcomes.folder.iterdir())
+    written = "".join(path.read_text() for path in meta.outcomes.folder.iterdir())
     for private in ("/etc/motd", "good morning", "/private"):
         assert private not in written
 
 
-async def test_a_report_is_kept_with_what_it_is_about(world: World) -> None:
-    async with world.client() as client:
+async def test_a_report_is_kept_with_what_it_is_about(meta: MetaServer) -> None:
+    async with meta.client() as client:
         call = (await client.call_tool("call_tool", READ)).structured_content
         ok = await client.call_tool(
             "report_outcome", {"call_id": call["call_id"], "outcome": "worked"}
@@ -329,7 +331,7 @@ async def test_a_report_is_kept_with_what_it_is_about(world: World) -> None:
         told = {"tool_id": "npm:odd::fortune", "outcome": "wrong_tool", "note": "not\nmine"}
         await client.call_tool("report_outcome", told)
     assert ok.structured_content == {"index": call["index"], "recorded": True}
-    first, second = world.recorded[1:]
+    first, second = meta.recorded[1:]
     assert (first["reported"], first["tool_id"]) == ("worked", "npm:files::read_file")
     assert (second["reported"], second["note"]) == ("wrong_tool", "not mine")
     assert second["contract_digest"].startswith("c1:")
@@ -346,19 +348,19 @@ async def test_a_report_is_kept_with_what_it_is_about(world: World) -> None:
     ],
 )
 async def test_a_report_that_cannot_be_used_names_the_field(
-    world: World, given: dict, field: str
+    meta: MetaServer, given: dict, field: str
 ) -> None:
-    async with world.client("legacy") as client:
+    async with meta.client("legacy") as client:
         result = await client.call_tool("report_outcome", given)
     assert result.structured_content["error"]["field"] == field
-    assert world.recorded == []
+    assert meta.recorded == []
 
 
 POISONED = {"tool_id": "npm:odd::poisoned"}
 
 
-async def test_a_result_that_gives_orders_is_handed_on_and_marked(world: World) -> None:
-    async with world.client() as client:
+async def test_a_result_that_gives_orders_is_handed_on_and_marked(meta: MetaServer) -> None:
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", POISONED)
     told = result.structured_content
     assert (result.is_error, told["status"]) == (False, "ok")
@@ -372,22 +374,22 @@ async def test_a_result_that_gives_orders_is_handed_on_and_marked(world: World) 
 
 
 @pytest.mark.parametrize("path", ["", "long"])
-async def test_a_policy_that_blocks_hands_nothing_of_it_on(world: World, path: str) -> None:
-    world = with_policy(world, results="block")
-    async with world.client() as client:
+async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta: MetaServer, path: str) -> None:
+    meta = with_policy(meta, results="block")
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {**POISONED, "arguments": {"path": path}})
     assert result.is_error
     assert result.structured_content["error"]["kind"] == "result_blocked"
     shown = said(result) + json.dumps(result.structured_content)
     assert "Sunny" not in shown
     assert "xxx" not in shown
-    (line,) = world.recorded
+    (line,) = meta.recorded
     assert (line["status"], line["error_kind"]) == ("failed", "result_blocked")
 
 
-async def test_an_honest_result_says_nothing_of_findings(world: World) -> None:
-    world = with_policy(world, results="block")
-    async with world.client() as client:
+async def test_an_honest_result_says_nothing_of_findings(meta: MetaServer) -> None:
+    meta = with_policy(meta, results="block")
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", READ)
     assert result.structured_content["text"] == "good morning"
     assert "findings" not in result.structured_content

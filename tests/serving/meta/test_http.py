@@ -13,10 +13,10 @@ from mcp_types import ResourceListChangedNotification, ToolListChangedNotificati
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, new_token, run_http
 from serving.meta.protocol.http import CannotServe
 from serving.meta.protocol.notifications import Changes
-from tests.serving.meta_world import (
+from tests.serving.meta_server import (
     ERAS,
-    WORLD,
-    World,
+    ROWS,
+    MetaServer,
     answering,
     http_client,
     over_http,
@@ -52,16 +52,16 @@ BOB = token(OTHER, "bob", allow=("pypi:clock::*",), consent="always")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def meta(tmp_path: Path) -> MetaServer:
     publish(tmp_path)
-    return World(tmp_path)
+    return MetaServer(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_list_find_describe_call_report_and_read(world: World, mode: str) -> None:
+async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: str) -> None:
     asked: list[str] = []
     async with (
-        over_http(world, tokens=(ALICE,)) as url,
+        over_http(meta, tokens=(ALICE,)) as url,
         http_client(url, SECRET, mode, elicitation_callback=answering("accept", asked)) as client,
     ):
         assert len((await client.list_tools()).tools) == 4
@@ -75,39 +75,39 @@ async def test_list_find_describe_call_report_and_read(world: World, mode: str) 
     assert told.structured_content["consent"]["needed"] is True
     assert called.structured_content["status"] == "ok"
     assert len(asked) == 1
-    assert world.caller.files["/tmp/x"] == "hello"
+    assert meta.caller.files["/tmp/x"] == "hello"
     assert reported.structured_content["recorded"] is True
     assert "<tool_assistant>" in prompt.contents[0].text
-    assert {line["token"] for line in world.recorded} == {"alice"}
+    assert {line["token"] for line in meta.recorded} == {"alice"}
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_who_declines_over_http_is_answered(world: World, mode: str) -> None:
+async def test_who_declines_over_http_is_answered(meta: MetaServer, mode: str) -> None:
     async with (
-        over_http(world) as url,
+        over_http(meta) as url,
         http_client(url, None, mode, elicitation_callback=answering("decline", [])) as client,
     ):
         called = await client.call_tool("call_tool", WRITE)
     assert called.structured_content["status"] == "declined"
-    assert world.caller.called == []
+    assert meta.caller.called == []
 
 
 @pytest.mark.parametrize(
     "sent", [None, "Bearer wrong-wrong-wrong-wrong", "Bearer", "Basic YTpi", f"bearer{SECRET}"]
 )
-async def test_without_a_known_token_the_door_is_shut(world: World, sent: str | None) -> None:
+async def test_without_a_known_token_the_door_is_shut(meta: MetaServer, sent: str | None) -> None:
     headers = {**HEADERS, **({"Authorization": sent} if sent else {})}
-    async with over_http(world, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, json=INITIALIZE, headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer ")
     assert "wrong-wrong" not in answer.text
 
 
-async def test_no_token_is_ever_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_token_is_ever_logged(meta: MetaServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     wrong = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
-    async with over_http(world, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
         await http.post(url, json=INITIALIZE, headers=wrong)
         async with http_client(url, SECRET) as client:
             await client.call_tool("call_tool", READ)
@@ -117,8 +117,8 @@ async def test_no_token_is_ever_logged(world: World, caplog: pytest.LogCaptureFi
     assert OTHER not in caplog.text
 
 
-async def test_each_token_sees_its_own_tools_and_policy(world: World) -> None:
-    async with over_http(world, tokens=(ALICE, BOB)) as url:
+async def test_each_token_sees_its_own_tools_and_policy(meta: MetaServer) -> None:
+    async with over_http(meta, tokens=(ALICE, BOB)) as url:
         async with http_client(url, OTHER) as bob:
             found = await bob.call_tool("find_tools", {"query": "read one text file", "k": 50})
             refused = await bob.call_tool("call_tool", READ)
@@ -132,8 +132,8 @@ async def test_each_token_sees_its_own_tools_and_policy(world: World) -> None:
     assert called.structured_content["status"] == "ok"
 
 
-async def test_a_session_of_one_token_is_not_there_for_another(world: World) -> None:
-    async with over_http(world, tokens=(ALICE, BOB)) as url, httpx2.AsyncClient() as http:
+async def test_a_session_of_one_token_is_not_there_for_another(meta: MetaServer) -> None:
+    async with over_http(meta, tokens=(ALICE, BOB)) as url, httpx2.AsyncClient() as http:
         mine = {**HEADERS, "Authorization": f"Bearer {SECRET}"}
         opened = await http.post(url, json=INITIALIZE, headers=mine)
         theirs = {
@@ -151,17 +151,17 @@ async def test_a_session_of_one_token_is_not_there_for_another(world: World) -> 
     [({"Host": "evil.example"}, 421), ({"Origin": "http://evil.example"}, 403)],
 )
 async def test_a_page_that_points_its_name_here_is_refused(
-    world: World, header: dict, status: int
+    meta: MetaServer, header: dict, status: int
 ) -> None:
-    async with over_http(world) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, json=INITIALIZE, headers={**HEADERS, **header})
     assert answer.status_code == status
 
 
-async def test_a_host_that_was_named_is_accepted_besides_loopback(world: World) -> None:
+async def test_a_host_that_was_named_is_accepted_besides_loopback(meta: MetaServer) -> None:
     named = {"hosts": ("mill.example",), "origins": ("https://mill.example",)}
     headers = {**HEADERS, "Host": "mill.example", "Origin": "https://mill.example"}
-    async with over_http(world, **named) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, **named) as url, httpx2.AsyncClient() as http:
         ours = await http.post(url, json=INITIALIZE, headers=headers)
         loopback = await http.post(url, json=INITIALIZE, headers=HEADERS)
     assert (ours.status_code, loopback.status_code) == (200, 200)
@@ -169,11 +169,11 @@ async def test_a_host_that_was_named_is_accepted_besides_loopback(world: World) 
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
-    world: World, mode: str
+    meta: MetaServer, mode: str
 ) -> None:
     few = token(SECRET, "few", requests_per_minute=6)
     async with (
-        over_http(world, tokens=(few, BOB)) as url,
+        over_http(meta, tokens=(few, BOB)) as url,
         http_client(url, SECRET, mode) as client,
     ):
         results = [
@@ -192,16 +192,16 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
     assert not free.is_error
 
 
-async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(world: World) -> None:
+async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta: MetaServer) -> None:
     one = token(SECRET, "one", concurrent=1)
     async with (
-        over_http(world, tokens=(one,)) as url,
+        over_http(meta, tokens=(one,)) as url,
         http_client(url, SECRET) as client,
         anyio.create_task_group() as group,
     ):
         group.start_soon(client.call_tool, "call_tool", {"tool_id": "npm:odd::slow"})
         with anyio.fail_after(5):
-            while not world.caller.called:
+            while not meta.caller.called:
                 await anyio.sleep(0.02)
         second = await client.call_tool("call_tool", READ)
         group.cancel_scope.cancel()
@@ -209,19 +209,19 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(world: World) ->
     assert "1 calls running" in said(second)
 
 
-async def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
-    async with over_http(world, max_body=10_000) as url, httpx2.AsyncClient() as http:
+async def test_a_body_beyond_the_limit_is_refused(meta: MetaServer) -> None:
+    async with over_http(meta, max_body=10_000) as url, httpx2.AsyncClient() as http:
         large = {**INITIALIZE, "params": {"filler": "x" * 20_000}}
         answer = await http.post(url, json=large, headers=HEADERS)
     assert answer.status_code == 413
 
 
 async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
-    world: World,
+    meta: MetaServer,
 ) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 100_000
     headers = {**HEADERS, "Content-Type": "application/json"}
-    async with over_http(world) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, content=body, headers=headers)
         async with http_client(url) as client:
             found = await client.call_tool("find_tools", {"query": "read one text file"})
@@ -229,19 +229,19 @@ async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
     assert not found.is_error
 
 
-async def test_sessions_are_told_of_a_new_index(world: World) -> None:
+async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
     heard: list[type] = []
 
     async def hear(message) -> None:
         heard.append(type(message))
 
     async with (
-        over_http(world) as url,
+        over_http(meta) as url,
         http_client(url, None, "legacy", message_handler=hear) as client,
     ):
         listed = (await client.list_tools()).tools[0].description
         await anyio.sleep(0.3)  # until the client's own stream of notifications is open
-        publish(world.place, [*WORLD, row("npm:new", "brand_new", "Paint a picture")], "r2")
+        publish(meta.place, [*ROWS, row("npm:new", "brand_new", "Paint a picture")], "r2")
         with anyio.fail_after(10):
             while not {ToolListChangedNotification, ResourceListChangedNotification} <= set(heard):
                 await anyio.sleep(0.05)
@@ -254,11 +254,11 @@ async def test_sessions_are_told_of_a_new_index(world: World) -> None:
 
 
 async def test_a_session_that_has_ended_is_told_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    meta: MetaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = Changes()
     monkeypatch.setattr("serving.meta.protocol.server.Changes", lambda: changes)
-    async with over_http(world) as url:
+    async with over_http(meta) as url:
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()
             assert len(changes.sessions) == 1
@@ -268,14 +268,14 @@ async def test_a_session_that_has_ended_is_told_nothing(
         await changes.announce()
 
 
-async def test_listeners_are_told_of_a_new_index(world: World) -> None:
+async def test_listeners_are_told_of_a_new_index(meta: MetaServer) -> None:
     from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
 
     heard: set[type] = set()
-    async with over_http(world) as url, http_client(url) as client:
+    async with over_http(meta) as url, http_client(url) as client:
         listening = client.listen(tools_list_changed=True, resources_list_changed=True)
         async with listening as events:
-            publish(world.place, WORLD[:3], "r2")
+            publish(meta.place, ROWS[:3], "r2")
             with anyio.fail_after(10):
                 async for event in events:
                     heard.add(type(event))
@@ -285,12 +285,12 @@ async def test_listeners_are_told_of_a_new_index(world: World) -> None:
 
 
 async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_published(
-    world: World,
+    meta: MetaServer,
 ) -> None:
     odd = [row("npm:odd", f"tool_{i}", "Read one text file") for i in range(4)]
     even = [row("npm:even", f"tool_{i}", "Read one text file") for i in range(4)]
-    versions = {publish(world.place, odd, "odd"): "npm:odd"}
-    versions[publish(world.place, even, "even")] = "npm:even"
+    versions = {publish(meta.place, odd, "odd"): "npm:odd"}
+    versions[publish(meta.place, even, "even")] = "npm:even"
     answers, stop = [], anyio.Event()
 
     async def ask(url: str) -> None:
@@ -299,11 +299,11 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
                 found = await client.call_tool("find_tools", {"query": "read a file", "k": 3})
                 answers.append(found)
 
-    async with over_http(world) as url, anyio.create_task_group() as group:
+    async with over_http(meta) as url, anyio.create_task_group() as group:
         for _ in range(4):
             group.start_soon(ask, url)
         for turn in range(6):
-            publish(world.place, *((odd, "odd") if turn % 2 else (even, "even")))
+            publish(meta.place, *((odd, "odd") if turn % 2 else (even, "even")))
             await anyio.sleep(0.3)
         stop.set()
     assert not any(found.is_error for found in answers)
@@ -325,10 +325,10 @@ def test_beyond_loopback_tokens_are_needed() -> None:
 def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
     import socket
 
-    world = World(tmp_path, MetaPolicy())
+    meta = MetaServer(tmp_path, MetaPolicy())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = HttpSettings(port=taken.getsockname()[1])
-        parts = (served(tmp_path), None, world.policy, world.outcomes)
+        parts = (served(tmp_path), None, meta.policy, meta.outcomes)
         with pytest.raises(CannotServe, match="choose another port"):
             run_http(*parts, settings)
 
@@ -358,9 +358,9 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
 
 
 async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(
-    world: World,
+    meta: MetaServer,
 ) -> None:
-    async with over_http(world, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+    async with over_http(meta, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
         for path in ("oauth-protected-resource", "oauth-authorization-server"):
             answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
             assert answer.status_code == 404

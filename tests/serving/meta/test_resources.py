@@ -8,13 +8,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from serving.discovery.request import write_system_prompt
-from tests.serving.meta_world import ERAS, World, publish, row
+from tests.serving.meta_server import ERAS, MetaServer, publish, row
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def meta(tmp_path: Path) -> MetaServer:
     publish(tmp_path)
-    return World(tmp_path)
+    return MetaServer(tmp_path)
 
 
 async def read(client: Any, uri: str) -> Any:
@@ -22,8 +22,8 @@ async def read(client: Any, uri: str) -> Any:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_there_is_to_read_is_listed(world: World, mode: str) -> None:
-    async with world.client(mode) as client:
+async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> None:
+    async with meta.client(mode) as client:
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
         templates = [
             one.uri_template for one in (await client.list_resource_templates()).resource_templates
@@ -34,8 +34,8 @@ async def test_what_there_is_to_read_is_listed(world: World, mode: str) -> None:
     assert "toolmill://servers/{server_id}" in templates
 
 
-async def test_the_prompt_is_the_one_of_the_request_module(world: World) -> None:
-    async with world.client() as client:
+async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> None:
+    async with meta.client() as client:
         plain = (await client.read_resource("toolmill://prompt")).contents[0].text
         example = (await client.read_resource("toolmill://prompt/example")).contents[0].text
         named = await client.get_prompt("find-tools")
@@ -49,8 +49,8 @@ async def test_the_prompt_is_the_one_of_the_request_module(world: World) -> None
     assert names == ["find-tools", "find-tools-example"]
 
 
-async def test_the_catalogue_counts_tools_by_server_and_leads_to_each(world: World) -> None:
-    async with world.client() as client:
+async def test_the_catalogue_counts_tools_by_server_and_leads_to_each(meta: MetaServer) -> None:
+    async with meta.client() as client:
         catalogue = await read(client, "toolmill://catalogue")
         files = await read(client, "toolmill://servers/npm%3Afiles")
     counts = {one["server_id"]: one["tools"] for one in catalogue["items"]}
@@ -66,7 +66,7 @@ async def test_the_catalogue_counts_tools_by_server_and_leads_to_each(world: Wor
 
 async def test_a_large_catalogue_comes_in_pages(tmp_path: Path) -> None:
     publish(tmp_path, [row(f"npm:server-{i:03}", "tool", "Do a thing") for i in range(205)])
-    async with World(tmp_path).client() as client:
+    async with MetaServer(tmp_path).client() as client:
         first = await read(client, "toolmill://catalogue")
         second = await read(client, first["next"])
         with pytest.raises(MCPError, match="page is 3; expected 1 to 2"):
@@ -89,15 +89,15 @@ async def test_a_large_catalogue_comes_in_pages(tmp_path: Path) -> None:
         "toolmill://servers/..%2F..%2Fetc",
     ],
 )
-async def test_an_address_that_names_nothing_is_an_error(world: World, uri: str) -> None:
-    async with world.client() as client:
+async def test_an_address_that_names_nothing_is_an_error(meta: MetaServer, uri: str) -> None:
+    async with meta.client() as client:
         with pytest.raises(MCPError) as raised:
             await client.read_resource(uri)
     assert len(str(raised.value)) < 400
 
 
 async def test_without_an_index_the_prompt_can_be_read_all_the_same(tmp_path: Path) -> None:
-    async with World(tmp_path).client() as client:
+    async with MetaServer(tmp_path).client() as client:
         prompt = await client.read_resource("toolmill://prompt")
         with pytest.raises(MCPError, match="toolmill index"):
             await client.read_resource("toolmill://catalogue")

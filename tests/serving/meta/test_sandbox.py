@@ -14,15 +14,15 @@ from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
-from tests.serving.meta_world import ERAS, World, said
+from tests.serving.meta_server import ERAS, MetaServer, said
 from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder
 
 CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
 
 
-class Sandboxed(World):
-    """A world whose one tool is an untrusted server's process."""
+class Sandboxed(MetaServer):
+    """A meta whose one tool is an untrusted server's process."""
 
     def __init__(self, place: Path, bench: Bench, source: str) -> None:
         super().__init__(place, MetaPolicy(consent="always", timeout_s=20))
@@ -49,28 +49,28 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(
     tmp_path: Path, bench: Bench, mode: str
 ) -> None:
-    world = Sandboxed(tmp_path, bench, "calls(lambda m, x: say(m, x * x))")
+    meta = Sandboxed(tmp_path, bench, "calls(lambda m, x: say(m, x * x))")
     try:
-        async with world.client(mode) as client:
+        async with meta.client(mode) as client:
             result = await client.call_tool("call_tool", CALL)
             wrong = await client.call_tool("call_tool", {**CALL, "arguments": {"x": "seven"}})
     finally:
-        await world.caller.close()
+        await meta.caller.close()
     assert result.structured_content["text"] == "49"
     assert wrong.structured_content["problems"][0]["path"] == "$.x"
-    assert [line["status"] for line in world.recorded] == ["ok", "invalid_arguments"]
+    assert [line["status"] for line in meta.recorded] == ["ok", "invalid_arguments"]
 
 
 async def test_a_server_that_dies_is_told_and_recorded(tmp_path: Path, bench: Bench) -> None:
-    world = Sandboxed(tmp_path, bench, "print('no such key', file=sys.stderr); sys.exit(3)")
+    meta = Sandboxed(tmp_path, bench, "print('no such key', file=sys.stderr); sys.exit(3)")
     try:
-        async with world.client() as client:
+        async with meta.client() as client:
             result = await client.call_tool("call_tool", CALL)
     finally:
-        await world.caller.close()
+        await meta.caller.close()
     assert result.is_error
     error = result.structured_content["error"]
-    (line,) = world.recorded
+    (line,) = meta.recorded
     assert (line["status"], line["error_kind"]) == ("failed", error["kind"])
     assert error["message"] in said(result)
     assert line["contract_digest"] == contract_digest(CONTRACT)

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
 
-from tests.serving.meta_world import ERAS, WORLD, World, answering, publish, said
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, publish, said
 from tests.support.paths import ROOT
 
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
@@ -45,7 +45,7 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     assert bad.structured_content["status"] == "invalid_arguments"
     assert "<tool_assistant>" in prompt.messages[0].content.text
     assert "toolmill://catalogue" in resources
-    statuses = [line["status"] for line in World(tmp_path).recorded]
+    statuses = [line["status"] for line in MetaServer(tmp_path).recorded]
     assert statuses == ["ok", "ok", "invalid_arguments"]
 
 
@@ -76,7 +76,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
     async with client(tmp_path, "legacy", message_handler=hear) as mill:
         await mill.list_tools()
         await anyio.sleep(0.3)
-        publish(tmp_path, WORLD[:2], "r2")
+        publish(tmp_path, ROWS[:2], "r2")
         with anyio.fail_after(10):
             while ToolListChangedNotification not in heard:
                 await anyio.sleep(0.05)

@@ -16,8 +16,8 @@ from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED
 from serving.meta import MetaPolicy
 from serving.router import Ask
-from tests.serving.meta_world import ERAS, RECIPES, WORLD, World, publish, row, said, served
-from tests.training.evaluation.agent_world import Script, says
+from tests.serving.meta_server import ERAS, RECIPES, ROWS, MetaServer, publish, row, said, served
+from tests.training.evaluation.scripted_agent import Script, says
 from warehouse.llm.chat import write_wire_name
 
 # A recipe of that server is in the index, so that the mark alone is what refuses.
@@ -28,15 +28,15 @@ FIND = {"query": "dig for buried treasure", "k": 1}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    publish(tmp_path, [*WORLD, NEVER])
+def meta(tmp_path: Path) -> MetaServer:
+    publish(tmp_path, [*ROWS, NEVER])
     assert "npm:odd" in RECIPES
-    return World(tmp_path)
+    return MetaServer(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_every_answer_says_that_it_is_unverified(world: World, mode: str) -> None:
-    async with world.client(mode) as client:
+async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: str) -> None:
+    async with meta.client(mode) as client:
         found = await client.call_tool("find_tools", FIND)
         told = await client.call_tool("describe_tool", {"tool_id": ID})
         server = (await client.read_resource("toolmill://servers/npm%3Aodd")).contents[0].text
@@ -52,42 +52,42 @@ async def test_every_answer_says_that_it_is_unverified(world: World, mode: str) 
 
 
 @pytest.mark.parametrize("consent", ["ask", "always"])
-async def test_it_is_never_called(world: World, consent: Any) -> None:
-    world.policy = MetaPolicy(consent=consent)
-    async with world.client() as client:
+async def test_it_is_never_called(meta: MetaServer, consent: Any) -> None:
+    meta.policy = MetaPolicy(consent=consent)
+    async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": ID, "arguments": {}})
     assert result.structured_content["status"] == "refused"
     assert "nobody has launched" in said(result)
-    assert world.caller.called == []
-    [line] = world.recorded
+    assert meta.caller.called == []
+    [line] = meta.recorded
     assert (line["status"], line["error_kind"]) == ("refused", UNVERIFIED)
 
 
-async def test_no_outcome_of_it_can_be_reported(world: World) -> None:
-    async with world.client() as client:
+async def test_no_outcome_of_it_can_be_reported(meta: MetaServer) -> None:
+    async with meta.client() as client:
         result = await client.call_tool("report_outcome", {"tool_id": ID, "outcome": "worked"})
     assert result.is_error
-    assert world.recorded == []
+    assert meta.recorded == []
 
 
-def test_a_hit_and_a_prompt_carry_the_mark(world: World) -> None:
-    router = served(world.place).current()
+def test_a_hit_and_a_prompt_carry_the_mark(meta: MetaServer) -> None:
+    router = served(meta.place).current()
     [hit] = router.find(Ask(query=FIND["query"], k=1)).hits
     assert hit.flags == (UNVERIFIED,)
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
 
 
 def test_it_is_no_twin_of_a_tool_that_was_launched(tmp_path: Path) -> None:
-    copy = {**WORLD[0], "server_id": "npm:copy"}
+    copy = {**ROWS[0], "server_id": "npm:copy"}
     for flags, count in (([], 1), ([UNVERIFIED], 2)):
-        index = load_index(tmp_path, publish(tmp_path, [WORLD[0], {**copy, "flags": flags}]))
+        index = load_index(tmp_path, publish(tmp_path, [ROWS[0], {**copy, "flags": flags}]))
         twins = find_twin_places(index.tools, [index.contract(0), index.contract(1)])
         assert len(np.unique(twins)) == len(np.unique(index.twins)) == count
 
 
 async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path: Path) -> None:
-    publish(tmp_path, [*WORLD, NEVER])
-    pinned = World(tmp_path, MetaPolicy(pinned=("npm:odd::*",)))
+    publish(tmp_path, [*ROWS, NEVER])
+    pinned = MetaServer(tmp_path, MetaPolicy(pinned=("npm:odd::*",)))
     async with pinned.client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))

@@ -13,11 +13,14 @@ from serving.index.folder import move_pointer
 from serving.index.model import Source
 from serving.index.release_index import make_router_index
 from serving.router import Ask, ServedRouter, open_router
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import snapshot
 from warehouse.storage.lance import LanceStore
 
-SMALL, GROWN = WORLD[:3], [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
+SMALL, GROWN = (
+    SNAPSHOT_ROWS[:3],
+    [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")],
+)
 
 
 def publish(place: Path, rows: list[dict], release: str = "r1") -> str:
@@ -60,11 +63,11 @@ def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(
 
 
 def test_what_is_held_takes_effect_without_a_new_version(tmp_path: Path) -> None:
-    publish(tmp_path, WORLD)
+    publish(tmp_path, SNAPSHOT_ROWS)
     served = ServedRouter(tmp_path)
     assert served.current().find(Ask("send an email", k=1)).hits[0].tool == "send_email"
     path = tmp_path / "router" / "BLOCKED.json"
-    path.write_text(json.dumps({"digests": [WORLD[4]["contract_digest"]], "tools": []}))
+    path.write_text(json.dumps({"digests": [SNAPSHOT_ROWS[4]["contract_digest"]], "tools": []}))
     served.settle(30)
     assert served.current().find(Ask("send an email", k=1)).hits[0].tool != "send_email"
     path.write_text("{half")

@@ -19,7 +19,7 @@ from serving.index.model import Source
 from serving.index.release_index import make_router_index
 from serving.ranking.eligible import read_blocked
 from serving.router import Ask, ServedRouter, open_router
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import run
 from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
@@ -35,7 +35,7 @@ from training.runtime.model_store import get_model_folder, save_model
 from warehouse.home import claim_home
 from warehouse.storage.lance import LanceStore
 
-GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
+GROWN = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
 M1 = "1" * 64
 
 
@@ -71,7 +71,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two nights: the base retriever over four tools, a trained one over five."""
     home = tmp_path_factory.mktemp("nights")
     claim_home(home)
-    publish(home, WORLD, "c1")
+    publish(home, SNAPSHOT_ROWS, "c1")
     crown(home)
     publish(home, GROWN, "c2")
     return home
@@ -164,7 +164,7 @@ def _point(home: Path, version: str) -> None:
 
 
 def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(home: Path) -> None:
-    rows = {row["tool"]: row["contract_digest"] for row in WORLD}
+    rows = {row["tool"]: row["contract_digest"] for row in SNAPSHOT_ROWS}
     record_decision(
         home, Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad")
     )

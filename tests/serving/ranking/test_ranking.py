@@ -16,13 +16,13 @@ from serving.index.fusion import built_in, read_fusion
 from serving.index.model import Source
 from serving.ranking.strategies import find_top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 POOL = [
-    *WORLD,
+    *SNAPSHOT_ROWS,
     snapshot("npm:disk", "Read-File", "Read one text file from disk"),
     snapshot("npm:disk", "readFile", "Read one text file from a remote disk"),
     snapshot("pypi:post", "send_email", "Send an email to somebody"),

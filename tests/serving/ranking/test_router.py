@@ -11,7 +11,7 @@ from serving.index.folder import load_index, read_served_version
 from serving.index.model import Source
 from serving.index.release_index import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
 from warehouse.storage.lance import LanceStore
 
@@ -73,19 +73,19 @@ def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
 
 def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, Source(WORLD[:3]), store, "base", "r1")
+    first = make_router_index(tmp_path, Source(SNAPSHOT_ROWS[:3]), store, "base", "r1")
     served = ServedRouter(tmp_path)
     seen: list[str] = []
     served.on_change(seen.append)
     assert served.current().index.version == first
     assert served.current() is served.current()
-    second = make_router_index(tmp_path, Source(WORLD), store, "base", "r2")
+    second = make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, "base", "r2")
     assert served.settle(30).index.version == second
     assert seen == [second]
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
-    make_router_index(tmp_path, Source(WORLD), LanceStore(tmp_path / "lance"), "base", "r1")
+    make_router_index(tmp_path, Source(SNAPSHOT_ROWS), LanceStore(tmp_path / "lance"), "base", "r1")
     heavy = ("torch", "dagster", "transformers", "lancedb", "polars", "pandas", "pyarrow")
     program = (
         "import sys, pathlib; from serving.router import Ask, open_router;"

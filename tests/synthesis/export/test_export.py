@@ -13,7 +13,7 @@ from assets.synthesis.export.licences import normalise_licence, permits_commerci
 from assets.synthesis.export.select import Choice, ExportError, parse_moment
 from assets.synthesis.export.write import export
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from tests.synthesis.export_world import (
+from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
     judgement,

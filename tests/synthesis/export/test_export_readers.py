@@ -11,7 +11,7 @@ from assets.synthesis.common.tables import read_goldens
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
-from tests.synthesis.export_world import golden, pair, published, tool
+from tests.synthesis.export_rows import golden, pair, published, tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import render_conversation, render_tool_schema

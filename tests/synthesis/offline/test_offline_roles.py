@@ -14,7 +14,7 @@ from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.verify.checks.description_echo import find_parroting
 from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
-from tests.synthesis.offline_ask import CONTRACTS, WORLD, ask, grounded
+from tests.synthesis.offline_ask import CONTRACTS, ENVIRONMENT, ask, grounded
 
 
 def test_nearly_every_required_value_is_in_the_words() -> None:
@@ -48,10 +48,10 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
                or "grateful" in d["instruction"] for d in made)  # fmt: skip
 
 
-def test_values_are_taken_from_the_world_that_is_given() -> None:
-    meta = {"contract": canonicalize_contract(READ_FILE), "count": 12, "environment": WORLD}
+def test_values_are_taken_from_the_environment_that_is_given() -> None:
+    meta = {"contract": canonicalize_contract(READ_FILE), "count": 12, "environment": ENVIRONMENT}
     paths = [r["values"]["path"] for r in answer_requests(meta, 1)["requests"]]
-    assert sum(path in WORLD["files"] for path in paths) >= 7
+    assert sum(path in ENVIRONMENT["files"] for path in paths) >= 7
     due = [
         r["values"].get("due_date")
         for seed in range(10)
@@ -62,10 +62,12 @@ def test_values_are_taken_from_the_world_that_is_given() -> None:
     assert "2026-02-11" in due
 
 
-@pytest.mark.parametrize("world", [{"files": None}, {"files": "x"}, {"dates": [3]}, {"odd": []}])
-def test_an_odd_world_does_no_harm(world: dict) -> None:
+@pytest.mark.parametrize(
+    "environment", [{"files": None}, {"files": "x"}, {"dates": [3]}, {"odd": []}]
+)
+def test_an_odd_world_does_no_harm(environment: dict) -> None:
     made = answer_requests(
-        {"contract": canonicalize_contract(READ_FILE), "count": 3, "environment": world}, 1
+        {"contract": canonicalize_contract(READ_FILE), "count": 3, "environment": environment}, 1
     )
     assert len(made["requests"]) == 3
 
@@ -78,7 +80,7 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
             [first, canonicalize_contract(CREATE_ISSUE)],
             [canonicalize_contract(READ_FILE), first],
         ):
-            meta = {"contracts": shown, "shape": shape, "environment": WORLD}
+            meta = {"contracts": shown, "shape": shape, "environment": ENVIRONMENT}
             made = ask("generator", Several, meta, seed)
             assert len(made.calls) == 2
             for step in made.calls:
@@ -168,7 +170,7 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
         draft = answer_requests({"contract": of, "count": 3}, seed)["requests"][seed % 3]
         meta = {
             "contract": of, "instruction": "Could you do this for me?", "values": draft["values"],
-            "absent": list(draft["values"]), "environment": WORLD, "language": "en",
+            "absent": list(draft["values"]), "environment": ENVIRONMENT, "language": "en",
         }  # fmt: skip
         made = ask("reviser", Worded, meta, seed)
         assert made.values == draft["values"]
@@ -182,7 +184,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
         "values": {},
         "absent": ["path"],
     }
-    made = ask("reviser", Worded, {**meta, "environment": WORLD})
+    made = ask("reviser", Worded, {**meta, "environment": ENVIRONMENT})
     assert made.values["path"] in made.instruction
 
 
@@ -191,7 +193,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
 def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, direction: str) -> None:
     for seed in range(3):
         draft = answer_requests({"contract": of, "count": 1}, seed)["requests"][0]
-        meta = {**draft, "contract": of, "direction": direction, "environment": WORLD}
+        meta = {**draft, "contract": of, "direction": direction, "environment": ENVIRONMENT}
         made = ask("evolver", Worded, meta, seed)
         added = len(made.instruction.split()) - len(draft["instruction"].split())
         assert 10 <= added <= 20, made.instruction

@@ -32,7 +32,7 @@ JIRA = [
     snapshot("npm:@acme/jira-mcp", "delete_issue", "Delete an issue for good"),
 ]
 CLOCK = [snapshot("pypi:clock", "get_time", "Tell the time in a city")]
-WORLD = [*JIRA, *CLOCK]
+LISTED = [*JIRA, *CLOCK]
 
 
 def said(text: str = TEXT) -> Say:
@@ -65,7 +65,7 @@ def by_server(rows: list[Json]) -> dict[str, Json]:
 
 
 def test_offline_says_what_kinds_of_things_the_tools_do() -> None:
-    rows, due = make_summaries(WORLD, {}, None)
+    rows, due = make_summaries(LISTED, {}, None)
     jira = by_server(rows)["npm:@acme/jira-mcp"]
     assert jira["summary"].startswith("jira can search issues of a project; create issue; ")
     assert (jira["provider"], jira["status"], jira["usd"], jira["tools"]) == ("offline", "ok", 0, 3)
@@ -76,12 +76,12 @@ def test_offline_says_what_kinds_of_things_the_tools_do() -> None:
 
 
 def test_the_order_and_the_marketplaces_of_the_rows_decide_nothing() -> None:
-    listed_twice = [*reversed(WORLD), *({**row, "marketplace": "glama"} for row in JIRA)]
-    assert make_summaries(listed_twice, {}, None)[0] == make_summaries(WORLD, {}, None)[0]
+    listed_twice = [*reversed(LISTED), *({**row, "marketplace": "glama"} for row in JIRA)]
+    assert make_summaries(listed_twice, {}, None)[0] == make_summaries(LISTED, {}, None)[0]
 
 
 def test_an_unchanged_server_keeps_its_row_and_a_changed_one_is_made_anew() -> None:
-    first, _ = make_summaries(WORLD, {}, None)
+    first, _ = make_summaries(LISTED, {}, None)
     changed = [snapshot("pypi:clock", "get_time", "Tell the time on a ship"), *JIRA]
     again, due = make_summaries(changed, {}, None, first)
     assert (due.stale, due.unchanged) == (["pypi:clock"], ["npm:@acme/jira-mcp"])
@@ -92,14 +92,14 @@ def test_an_unchanged_server_keeps_its_row_and_a_changed_one_is_made_anew() -> N
 
 def test_a_model_is_asked_once_and_its_receipt_is_kept(ledger: Ledger) -> None:
     with a_model(ledger, lambda _body, _number: said()) as (client, requests):
-        rows, _ = make_summaries(WORLD, {"pypi:clock": "World clock"}, client())
+        rows, _ = make_summaries(LISTED, {"pypi:clock": "World clock"}, client())
         assert {row["summary"] for row in rows} == {TEXT}
         assert all(row["usd"] > 0 and row["completion_tokens"] > 0 for row in rows)
         assert {row["model"] for row in rows} == {"m-1"}
         assert len(requests) == 2
-        again, due = make_summaries(WORLD, {"pypi:clock": "World clock"}, client(), rows)
+        again, due = make_summaries(LISTED, {"pypi:clock": "World clock"}, client(), rows)
         assert (again, due.due, len(requests)) == (rows, [], 2)
-        _, due = make_summaries(WORLD, {"pypi:clock": "Clock of the world"}, client(), rows)
+        _, due = make_summaries(LISTED, {"pypi:clock": "Clock of the world"}, client(), rows)
         assert (due.stale, len(requests)) == (["pypi:clock"], 3)
 
 
@@ -179,7 +179,7 @@ def test_a_failed_summary_keeps_yesterdays_and_is_due_again(
 def test_a_spent_budget_is_a_row_and_not_the_end(ledger: Ledger) -> None:
     ledger.set_budget("usd", 0.000001)
     with a_model(ledger, lambda _body, _number: said()) as (client, requests):
-        rows, _ = make_summaries(WORLD, {}, client())
+        rows, _ = make_summaries(LISTED, {}, client())
     assert ({row["error_kind"] for row in rows}, requests) == ({"budget"}, [])
     (flaw,) = find_summary_flaws(rows)
     assert "2 of 2 servers have no summary" in flaw
@@ -236,7 +236,7 @@ def test_any_tools_have_a_summary_of_bounded_length_whatever_their_order(told: l
 
 
 def test_rows_fit_the_table() -> None:
-    rows, _ = make_summaries(WORLD, {}, None)
+    rows, _ = make_summaries(LISTED, {}, None)
     assert SUMMARIES.frame(rows).height == 2
     assert contract_digest(json.loads(JIRA[0]["contract"])) in json.loads(rows[0]["contracts"])
     assert make_summaries([], {}, None)[0] == []

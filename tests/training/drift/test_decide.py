@@ -55,8 +55,8 @@ def test_drift_counts_every_tool_once(then: dict[str, str], now: dict[str, str])
 
 
 @given(MAPS)
-def test_the_same_world_has_no_drift(world: dict[str, str]) -> None:
-    assert compute_drift(world, dict(world)).share == 0.0
+def test_the_same_contracts_has_no_drift(contracts: dict[str, str]) -> None:
+    assert compute_drift(contracts, dict(contracts)).share == 0.0
 
 
 def test_before_the_first_training_everything_is_new() -> None:

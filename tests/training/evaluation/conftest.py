@@ -1,4 +1,4 @@
-"""A training set over the small world, and predictors that follow a script."""
+"""A training set over made-up rows, and predictors that follow a script."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 # The folder's fixtures once more, of this folder's own `made`: a session makes each only once.
 from tests.training.conftest import (  # noqa: F401
     embed,
-    make_world,
+    make_rows,
     pool,
     rows,
     test_rows,
@@ -53,8 +53,8 @@ def texts(say: Callable[[Asked], str]) -> Say:
 
 @pytest.fixture(scope="session")
 def made() -> TrainingSet:
-    """The small world's set, with held-out tools and requests, and a row that no tool serves."""
-    snapshots, pairs = make_world()
+    """the made-up set, with held-out tools and requests, and a row that no tool serves."""
+    snapshots, pairs = make_rows()
     aside = {
         **pairs[0],
         "pair_id": "p1:aside",

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from assets.vectors.embed import find_encoder_folder
 from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, read_served_version
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import (
     UNSURE,
     consider_model,
@@ -96,7 +96,9 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     from tests.vectors.conftest import WordEmbedder
 
     words = WordEmbedder("words-base")
-    other = build_index(tmp_path, Source(WORLD), words.embed, embedder=words.id, release=name)
+    other = build_index(
+        tmp_path, Source(SNAPSHOT_ROWS), words.embed, embedder=words.id, release=name
+    )
     with pytest.raises(ReleaseError, match="was made by retriever base, not m1"):
         serve_version(tmp_path, other)
     assert read_served_version(tmp_path) == version
@@ -175,7 +177,7 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path
 
 def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
     _, first = serve_release(tmp_path, "c1")
-    _, second = serve_release(tmp_path, "c1", WORLD[:3])
+    _, second = serve_release(tmp_path, "c1", SNAPSHOT_ROWS[:3])
     assert first != second
     assert prune_releases(tmp_path, RetentionPolicy(3)).versions == [first]
 

@@ -9,7 +9,7 @@ from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.vectors.embed import MiniLM
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.eligible import read_blocked
-from tests.serving.conftest import WORLD
+from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import consider_model, read_pointers
 from training.policies import Trainer
 from training.releases.defs import release, router_index
@@ -19,7 +19,7 @@ from training.runtime.model_store import get_model_folder
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
-ONE_MARKET = [row for row in WORLD if row["marketplace"] == "registry"]
+ONE_MARKET = [row for row in SNAPSHOT_ROWS if row["marketplace"] == "registry"]
 LESS = ONE_MARKET[:2]
 
 

@@ -15,7 +15,7 @@ from assets.vectors.index import VECTORS, digest_text
 from orchestration.cli.app import app
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
-from tests.synthesis.export_world import pair, publish, published, snapshot, tool
+from tests.synthesis.export_rows import pair, publish, published, snapshot, tool
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import Champion
 from training.releases.release import make_release
@@ -73,7 +73,7 @@ def test_a_named_tool_is_not_its_twin_on_another_server() -> None:
 
 
 @pytest.fixture
-def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+def published_warehouse(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Pairs of three servers, a training set with one of them, and a model trained on it."""
     home = warehouse.home
     pairs = published(warehouse)
@@ -106,7 +106,7 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 
 def publish_more(warehouse: Warehouse, pairs: list[dict[str, Any]]) -> None:
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-    from tests.synthesis.export_world import judgement
+    from tests.synthesis.export_rows import judgement
 
     publish(warehouse, PAIRS, pairs)
     publish(warehouse, JUDGEMENTS, [judgement(row) for row in pairs])
@@ -147,7 +147,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["blast-radius", *arguments])
 
 
-def test_the_command_lists_all_that_depends_on_a_tool(world: Warehouse) -> None:
+def test_the_command_lists_all_that_depends_on_a_tool(published_warehouse: Warehouse) -> None:
     done = run("npm:file::find.file", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -166,7 +166,7 @@ def test_the_command_lists_all_that_depends_on_a_tool(world: Warehouse) -> None:
     assert [row["role"] for row in told["release"]["rows"]] == ["retriever"]
 
 
-def test_a_rival_that_prompts_showed_is_a_dependency_too(world: Warehouse) -> None:
+def test_a_rival_that_prompts_showed_is_a_dependency_too(published_warehouse: Warehouse) -> None:
     told = json.loads(run("drop.file", "--json").stdout)
     shown = told["pairs"]["by_because"]
     assert shown == {"calls": 2, "shown": 22}  # of 25 pairs; one saw no rival
@@ -174,16 +174,16 @@ def test_a_rival_that_prompts_showed_is_a_dependency_too(world: Warehouse) -> No
     assert json.loads(run("drop.note", "--json").stdout)["vectors"]["count"] == 0
 
 
-def test_counts_on_a_terminal(world: Warehouse) -> None:
+def test_counts_on_a_terminal(published_warehouse: Warehouse) -> None:
     done = run("npm:file::find.file")
     assert done.stdout.splitlines()[0].startswith("npm:file::find.file  1 contracts: c1:")
     assert any(line.split()[:2] == ["8", "pairs"] for line in done.stdout.splitlines())
     assert any("role retriever: 1" in line for line in done.stdout.splitlines())
 
 
-def test_exit_codes(world: Warehouse) -> None:
+def test_exit_codes(published_warehouse: Warehouse) -> None:
     twin = {**FILE, "server_id": "npm:twin"}
-    publish(world, SNAPSHOTS, [FILE, ISSUE, twin])
+    publish(published_warehouse, SNAPSHOTS, [FILE, ISSUE, twin])
     unknown, ambiguous = run("find.fil"), run("find.file")
     assert (unknown.exit_code, ambiguous.exit_code) == (1, 2)
     assert "near: " in unknown.stderr

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.training.evaluation.agent_world import Script, Tools, calls, says, small, task
+from tests.training.evaluation.scripted_agent import Script, Tools, calls, says, small, task
 from tests.training.reporting.test_report import NOTHING
 from training.evaluation.agent.compare import compare_agents, summarise_agents
 from training.evaluation.agent.episode import Limits

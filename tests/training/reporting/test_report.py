@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.training.report_world import (
+from tests.training.report_figures import (
     CARD,
     MANIFEST,
     MODEL,

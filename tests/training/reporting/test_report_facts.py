@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.agent.test_agent_run import publish
-from tests.training.report_world import MODEL, OTHER, call_rows, calls
+from tests.training.report_figures import MODEL, OTHER, call_rows, calls
 from training.evaluation.ablations.run import ABLATIONS
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.saved import AGENT, save_evaluation

@@ -44,7 +44,7 @@ def row_of(name: str, *golds: str, **facts: Any) -> Row:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[dict[str, Row], list[str]]:
+def pools(draw: st.DrawFn) -> tuple[dict[str, Row], list[str]]:
     """A pool in which names repeat, servers have several tools, and some are marked as twins."""
     words = st.sampled_from(["find", "make", "drop", "song", "note", "page"])
     many = draw(st.integers(1, 14))
@@ -63,11 +63,11 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, Row], list[str]]:
 
 
 @examples(60)
-@given(worlds(), st.integers(1, 20), st.sampled_from(DISTRACTORS), st.integers(0, 3), st.data())
+@given(pools(), st.integers(1, 20), st.sampled_from(DISTRACTORS), st.integers(0, 3), st.data())
 def test_an_offer_holds_what_it_says(
-    world: tuple[dict[str, Row], list[str]], n: int, how: str, seed: int, data: st.DataObject
+    drawn: tuple[dict[str, Row], list[str]], n: int, how: str, seed: int, data: st.DataObject
 ) -> None:
-    entries, digests = world
+    entries, digests = drawn
     pool = Pool(entries)
     golds = data.draw(st.lists(st.sampled_from(digests), min_size=1, max_size=3, unique=True))
     golds = list({entries[name]["tool"]: name for name in golds}.values())
@@ -90,7 +90,7 @@ def test_an_offer_holds_what_it_says(
     assert len(without) == min(n, len(free))
 
 
-def test_offers_of_the_world_repeat_and_put_the_right_tool_anywhere(made: TrainingSet) -> None:
+def test_offers_of_the_set_repeat_and_put_the_right_tool_anywhere(made: TrainingSet) -> None:
     pool = select_split_pool(made.pool, TRAIN)
     rows = [row for row in made.rows if row["split"] == TRAIN]
     places = set()

@@ -9,7 +9,7 @@ import pytest
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from tests.training.conftest import make_world
+from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
 from training.last_run import set_name, set_rows
@@ -56,13 +56,13 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """One published set for the tests that leave it as it is."""
     root = tmp_path_factory.mktemp("set")
     warehouse = Warehouse(home=root / "home", state=root / "state")
-    assert run_asset(warehouse, *make_world())["dagster/row_count"] == 60
+    assert run_asset(warehouse, *make_rows())["dagster/row_count"] == 60
     return warehouse
 
 
 def only(keep: Any) -> tuple[list[Row], list[Row]]:
-    """The world with the pairs of which `keep` is true."""
-    snapshots, pairs = make_world()
+    """The snapshots with the pairs of which `keep` is true."""
+    snapshots, pairs = make_rows()
     return snapshots, [row for row in pairs if keep(row)]
 
 
@@ -101,7 +101,7 @@ def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: 
     name = set_name(published)
     kept = load_manifest(published.home, name)
     pool = load_pool(published.home, name)
-    assert run_asset(published, *make_world())["version_moved"] is False
+    assert run_asset(published, *make_rows())["version_moved"] is False
     assert load_manifest(published.home, name) == kept
     assert load_pool(published.home, name) == pool
     assert kept
@@ -121,7 +121,7 @@ def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: 
 def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
     warehouse: Warehouse,
 ) -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     raw = {"name": "zzz", "description": "Qqq www eee rrr.", "inputSchema": {"type": "object"}}
     lonely = {**snapshots[0], "server_id": "npm:note", "tool": "zzz", "contract_digest": "c1:zzz",
               "contract": json.dumps(raw)}  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.common.tables import select_accepted, select_trainable
-from tests.training.conftest import embed, make_world
+from tests.training.conftest import embed, make_rows
 from training.sets.audit.audit import set_flaws
 from training.sets.audit.manifest import load_manifest, save_manifest
 from training.sets.policy import SetPolicy
@@ -73,7 +73,7 @@ def test_the_nearest_tool_is_the_first_negative(made: TrainingSet) -> None:
 
 
 def test_tools_it_is_confused_with_are_its_first_negatives(made: TrainingSet) -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     learnt = [name for name, entry in made.pool.items() if entry["split"] == TRAIN]
     strange = next(
@@ -88,7 +88,7 @@ def test_tools_it_is_confused_with_are_its_first_negatives(made: TrainingSet) ->
 
 
 def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     row = next(row for row in made.rows if row["split"] == TRAIN)
     twin = json.loads(row["negatives"])[0]
     marked = [(row["contract_digest"], twin)]
@@ -101,7 +101,7 @@ def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) ->
 
 
 def test_a_pair_of_a_changed_contract_is_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     pairs[0]["contract_digest"] = "c1:gone"
     assert build_training_set(pairs, snapshots, embed).dropped == {"stale_contract": 1}
 
@@ -126,7 +126,7 @@ def test_only_verified_and_judged_pairs_are_accepted() -> None:
 
 
 def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     pairs[0]["contracts"] = json.dumps([pairs[0]["contract_digest"], "c1:held"])
     made = build_training_set(pairs, snapshots, embed, held={("npm:other", "look_up", "c1:held")})
     assert made.dropped == {"quarantined": 1}
@@ -134,7 +134,7 @@ def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
 
 
 def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     bad = snapshots[0]
     seen: list[str] = []
 
@@ -152,7 +152,7 @@ def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
 
 
 def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     one, two = of(pairs, "find_song"), of(pairs, "drop_song")
     more(pairs, "parallel", "both", one, two, calls=json.dumps([call(one), call(two)]))
     more(pairs, "no_tool", "none", one, two, calls="[]", arguments=None)
@@ -171,7 +171,7 @@ def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> No
 
 
 def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     learnt = next(row for row in pairs if split_of(row["server_id"]) == TRAIN)
     tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
     more(pairs, "no_tool", "some", learnt, tested, calls="[]", arguments=None)
@@ -184,7 +184,7 @@ def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
 
 
 def test_calls_on_both_sides_or_of_one_name_are_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     learnt, tested = of(pairs, "find_song"), of(pairs, "find_note")
     more(pairs, "parallel", "mixed", learnt, tested, calls=json.dumps([call(learnt), call(tested)]))
     copied = {**next(r for r in snapshots if r["tool"] == "drop_page"), "server_id": "npm:song"}
@@ -196,14 +196,14 @@ def test_calls_on_both_sides_or_of_one_name_are_left_out() -> None:
 
 
 def test_a_row_says_whether_its_request_was_made_harder() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     pairs[0]["steps"] = json.dumps([{"step": "generate"}, {"step": "evolve"}])
     rows = build_training_set(pairs, snapshots, embed).rows
     assert [row["pair_id"] for row in rows if row["evolved"]] == [pairs[0]["pair_id"]]
 
 
 def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=1.0))
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     learnt = [row for row in made.rows if row["split"] == TRAIN]
@@ -216,7 +216,7 @@ def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
 
 
 def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     for row in snapshots:
         row["first_seen"] = "2026-03-01" if row["server_id"] == "npm:song" else "2025-01-01"
     made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
@@ -233,7 +233,7 @@ def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
 
 
 def test_a_cutoff_before_all_servers_leaves_nothing_to_learn_and_says_so() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     for row in snapshots:
         row["first_seen"] = "2026-03-01"
     made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
@@ -242,8 +242,8 @@ def test_a_cutoff_before_all_servers_leaves_nothing_to_learn_and_says_so() -> No
     ]
 
 
-def test_the_order_of_pairs_does_not_change_the_set(world: tuple[list, list]) -> None:
-    snapshots, pairs = world
+def test_the_order_of_pairs_does_not_change_the_set(snapshots_and_pairs: tuple[list, list]) -> None:
+    snapshots, pairs = snapshots_and_pairs
     one = build_training_set(pairs, snapshots, embed)
     two = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
     names = [TRAINING_SET.digest(TRAINING_SET.frame(made.rows)) for made in (one, two)]
@@ -252,7 +252,7 @@ def test_the_order_of_pairs_does_not_change_the_set(world: tuple[list, list]) ->
 
 
 def test_one_more_server_moves_no_row_of_another() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     fewer = [row for row in snapshots if row["server_id"] != "npm:ticket"]
     before = build_training_set([p for p in pairs if p["server_id"] != "npm:ticket"], fewer, embed)
     after = {

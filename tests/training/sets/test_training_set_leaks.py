@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from tests.training.conftest import embed, make_world, raw_tool
+from tests.training.conftest import embed, make_rows, raw_tool
 from training.sets.audit.audit import set_flaws
 from training.sets.near import find_near_pairs, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
@@ -22,7 +22,7 @@ PLAIN = SetPolicy(unseen_tools=0.0, seen_tools=0.0)
 def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     """(snapshot row, pair) of a tool on a server."""
     own = {"server_id": server, "tool": raw["name"], "contract_digest": contract_digest(raw)}
-    pair = make_world()[1][0] | own | {"pair_id": f"p1:{name}", "instruction": asks}
+    pair = make_rows()[1][0] | own | {"pair_id": f"p1:{name}", "instruction": asks}
     return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
@@ -31,7 +31,7 @@ def test_the_two_servers_are_on_the_sides_that_these_tests_say() -> None:
 
 
 def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
     made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
     assert made.dropped == {"leak_text": 1}
@@ -43,7 +43,7 @@ def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
 
 
 def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     raw = raw_tool("find", "note")
     near_copy = {**raw, "description": raw["description"] + " or by whoever wrote it"}
     row, pair = listed(LEARNT, near_copy, "twin", "Anything of another kind.")
@@ -63,7 +63,7 @@ def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -
 
 def test_a_copy_of_a_held_out_tool_is_no_train_tool_either() -> None:
     """Tools fall by their name: a renamed copy is what is left for the audit to catch."""
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     base = build_training_set(pairs, snapshots, embed)
     held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
     raw = {**json.loads(held["contract"])}
@@ -78,7 +78,7 @@ def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:
 
 
 def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     said = asked("test", TESTED, "Where did I put the blue folder of invoices for May?", pairs)
     same = asked("same", LEARNT, "where did i put: the BLUE folder of invoices, for may", pairs)
     other = asked("other", LEARNT, "Where did I put the red folder of letters for June?", pairs)
@@ -94,7 +94,7 @@ def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
 
 
 def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     for row in pairs:
         row["instruction"] = f"Do what is usual for {row['tool']}."  # both pairs of a tool are one
     made = build_training_set(pairs, snapshots, embed, SetPolicy(near_cosine=0.99))
@@ -107,7 +107,7 @@ def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> No
 
 
 def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     whole = build_training_set(pairs, snapshots, embed)
     held = next(row for row in whole.rows if row["split"] == SEEN_TOOL)
     own = [r for r in whole.rows if r["text_digest"] == held["text_digest"] and r["split"] == TRAIN]
@@ -122,7 +122,7 @@ def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> No
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_whatever_repeats_no_published_set_has_a_leak(data: st.DataObject) -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     words = st.sampled_from(["Find it.", "find it", "Delete the note!", "Play a song", "Now."])
     for row in pairs:
         if data.draw(st.booleans()):

@@ -58,7 +58,7 @@ READ = tool("read_file", "Read one text file from the disk", ("path",))
 GITHUB = tool("create_issue", "Open an issue in a GitHub repository", ("owner", "repo"))
 LINEAR = tool("createIssue", "Open an issue in a Linear team", ("teamId",))
 CLOCK = tool("get_time", "Tell the time in a city", ("city",))
-WORLD = [
+LISTED = [
     row("npm:a/files", READ),
     row("npm:b/files", tool("readFile", "read one text  file from the disk.", ("path",))),
     row("npm:x/github-mcp", GITHUB),
@@ -68,7 +68,7 @@ WORLD = [
 
 
 def test_twins_and_confusables_are_told_apart_and_from_unlike_tools() -> None:
-    rows = [*WORLD, row("npm:c/files", READ)]
+    rows = [*LISTED, row("npm:c/files", READ)]
     made = found_in(rows)
     kinds = {(one["server_id"], one["other_server_id"]): one["kind"] for one in made}
     assert kinds[("npm:x/github-mcp", "npm:y/linear-mcp")] == "confusable"
@@ -144,7 +144,7 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
 @given(st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
 def test_the_order_of_the_rows_decides_nothing(seed: int) -> None:
-    rows = [*WORLD, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
+    rows = [*LISTED, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
     random.Random(seed).shuffle(rows)
     assert found_in(rows) == found_in(sorted(rows, key=lambda one: one["server_id"]))
 
@@ -254,7 +254,7 @@ def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
     sly = tool(
         "create_issue", "Open an issue <b>now</b> in [x](http://evil.example) Jira", ("key",)
     )
-    rows = [*WORLD, row("npm:w/jira|mcp", sly, "glama")]
+    rows = [*LISTED, row("npm:w/jira|mcp", sly, "glama")]
     made = found_in(rows)
     told = compute_figures(made, rows)
     assert told["tools"] == 6

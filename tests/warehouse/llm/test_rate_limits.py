@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from warehouse.llm.rate_limits import Bucket, Slots
 
 
-class World:
+class SleepClock:
     """A clock that only moves when somebody sleeps."""
 
     def __init__(self) -> None:
@@ -31,15 +31,15 @@ class World:
 def test_no_stretch_of_time_holds_more_than_the_rate(
     per_minute: float, early_s: float, steps: list[tuple[float, float]]
 ) -> None:
-    world = World()
-    bucket = world.bucket(per_minute, early_s)
+    clock = SleepClock()
+    bucket = clock.bucket(per_minute, early_s)
     taken: list[tuple[float, float]] = []
 
     async def run() -> None:
         for amount, pause in steps:
             await bucket.take(amount)
-            taken.append((world.now, amount))
-            world.now += pause
+            taken.append((clock.now, amount))
+            clock.now += pause
 
     asyncio.run(run())
     largest = max(amount for _, amount in taken)
@@ -52,29 +52,29 @@ def test_no_stretch_of_time_holds_more_than_the_rate(
 
 
 async def test_what_was_not_used_is_there_for_the_next() -> None:
-    world = World()
-    bucket = world.bucket(60, 1.0)
+    clock = SleepClock()
+    bucket = clock.bucket(60, 1.0)
     await bucket.take(30)
     bucket.give_back(28)
     await bucket.take(1)
-    assert world.now == pytest.approx(1001.0), "two were used, one a second may be early"
+    assert clock.now == pytest.approx(1001.0), "two were used, one a second may be early"
 
 
 async def test_what_was_used_beyond_the_reservation_is_waited_for() -> None:
-    world = World()
-    bucket = world.bucket(60, 0.0)
+    clock = SleepClock()
+    bucket = clock.bucket(60, 0.0)
     await bucket.take(1)
     bucket.give_back(-9)
     await bucket.take(1)
-    assert world.now == pytest.approx(1010.0)
+    assert clock.now == pytest.approx(1010.0)
 
 
 async def test_no_rate_never_waits() -> None:
-    world = World()
-    bucket = world.bucket(0, 1.0)
+    clock = SleepClock()
+    bucket = clock.bucket(0, 1.0)
     for _ in range(1000):
         await bucket.take(1e9)
-    assert world.now == 1000.0
+    assert clock.now == 1000.0
 
 
 async def most_at_once(slots: Slots, tasks: int) -> int:

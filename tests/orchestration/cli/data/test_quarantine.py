@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from assets.contracts.defs import contract_changes, findings, snapshots
 from orchestration.cli.app import app
-from tests.contracts.world import MARKET, World, honest_servers, poison_tool
+from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -16,10 +16,10 @@ SAID = ("--by", "ann", "--why", "read it")
 
 
 @pytest.fixture
-def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def pipeline(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     monkeypatch.setenv("TOOLMILL_HOME", str(warehouse.home))
     monkeypatch.chdir(warehouse.home.parent)
-    made = World(warehouse)
+    made = Pipeline(warehouse)
     made.deploy(honest_servers())
     made.run([snapshots, findings], MARKET)
     servers = honest_servers()
@@ -45,11 +45,11 @@ def held() -> dict[str, set[str]]:
 
 
 def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
-    world: World,
+    pipeline: Pipeline,
 ) -> None:
     rules = held()["find_photo"]
     assert "rug_pull" in rules
-    name = world.read_digest(*BAD)
+    name = pipeline.read_digest(*BAD)
     for rule in sorted(rules):
         assert "find_photo" in held()
         code, out, _ = toolmill("quarantine", "release", name, "--rule", rule, *SAID)
@@ -57,8 +57,8 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     assert held() == {}
 
 
-def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
-    name = world.read_digest("npm:song", "find_song")
+def test_a_hold_is_listed_with_who_held_it(pipeline: Pipeline) -> None:
+    name = pipeline.read_digest("npm:song", "find_song")
     code, _, _ = toolmill("quarantine", "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
     assert code == 0
     code, out, _ = toolmill("quarantine", "list")
@@ -79,31 +79,31 @@ def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
         (("release", "c1:" + "0" * 64, *SAID), 2),
     ],
 )
-def test_what_cannot_be_decided_is_refused_with_its_code(world, arguments, code) -> None:
+def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, code) -> None:
     done = toolmill("quarantine", *arguments)
     assert done[0] == code
     assert done[1] == ""
 
 
-def test_a_broken_record_is_one_line_and_code_1(world: World) -> None:
-    toolmill("quarantine", "hold", world.read_digest(*BAD), *SAID)
-    [path] = world.warehouse.home.rglob("decisions.jsonl")
+def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
+    toolmill("quarantine", "hold", pipeline.read_digest(*BAD), *SAID)
+    [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text("{}\n")
-    code, out, err = toolmill("quarantine", "hold", world.read_digest(*BAD), *SAID)
+    code, out, err = toolmill("quarantine", "hold", pipeline.read_digest(*BAD), *SAID)
     assert code == 0  # a decision is added, not read
     code, out, err = toolmill("quarantine", "list")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
 
 
-def test_the_history_of_a_server_holds_each_contract_and_each_change(world: World) -> None:
-    world.run([contract_changes])
+def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: Pipeline) -> None:
+    pipeline.run([contract_changes])
     code, out, _ = toolmill("contract", "history", "npm:photo", "--json")
     told = json.loads(out)
     assert code == 0
     tools = {tool["tool"]: tool["contracts"] for tool in told["tools"]}
     assert [one["current"] for one in tools["find_photo"]] == [False, True]
     assert [one["current"] for one in tools["make_photo"]] == [True]
-    assert tools["find_photo"][1]["contract_digest"] == world.read_digest(*BAD)
+    assert tools["find_photo"][1]["contract_digest"] == pipeline.read_digest(*BAD)
     [change] = told["changes"]
     assert (change["tool"], change["class"]) == ("find_photo", "suspicious")
     assert "secret" in change["why"]
@@ -111,15 +111,15 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(world: Worl
     assert (code, out.count("c1:")) == (0, 4)
 
 
-def test_a_server_that_was_never_seen_is_named(world: World) -> None:
+def test_a_server_that_was_never_seen_is_named(pipeline: Pipeline) -> None:
     code, out, err = toolmill("contract", "history", "npm:nobody")
     assert (code, out) == (1, "")
     assert "npm:nobody" in err
 
 
-def test_a_decision_reaches_the_index_that_is_served_now(world: World) -> None:
-    blocked = world.warehouse.home / "router" / "BLOCKED.json"
-    name = world.read_digest(*BAD)
+def test_a_decision_reaches_the_index_that_is_served_now(pipeline: Pipeline) -> None:
+    blocked = pipeline.warehouse.home / "router" / "BLOCKED.json"
+    name = pipeline.read_digest(*BAD)
     assert not blocked.exists()
     assert toolmill("quarantine", "hold", name, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == [name]

@@ -16,8 +16,8 @@ from assets.synthesis.writing.migration.moved_arguments import (
     find_renamed_parameters,
     rewrite_arguments,
 )
-from tests.contracts.schema_worlds import next_version as any_version
-from tests.contracts.schema_worlds import value_for, whole
+from tests.contracts.random_schemas import next_version as any_version
+from tests.contracts.random_schemas import value_for, whole
 from tests.support.examples import examples
 from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, tool
 

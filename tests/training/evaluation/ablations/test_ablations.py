@@ -11,7 +11,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.training.conftest import embed, make_world
+from tests.training.conftest import embed, make_rows
 from tests.training.small_bert import small_bert
 from training.evaluation.ablations import run as running
 from training.evaluation.ablations.arms import list_contrasts, select_arm_rows
@@ -79,7 +79,7 @@ def test_only_random_negatives_differ_between_filtered_and_random() -> None:
 @pytest.fixture(scope="module")
 def sets() -> Sets:
     """What `run_ablations` is given; every second pair is evolved."""
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     for at, pair in enumerate(pairs):
         pair["steps"] = '[{"step": "evolve"}]' if at % 2 else "[]"
     made = build_training_set(pairs, snapshots, embed)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.conftest import embed, make_world
+from tests.training.conftest import embed, make_rows
 from training.caller.settings import get_base_profile
 from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     made = build_training_set(pairs, snapshots, embed)
     caller = replace(get_base_profile("tiny"), threads=1, device="cpu", candidates=2)
     settings = AblationSettings(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from serving.agent.offline import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import Source
-from tests.serving.meta_world import WORLD, row
-from tests.training.evaluation.agent_world import says
+from tests.serving.meta_server import ROWS, row
+from tests.training.evaluation.scripted_agent import says
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.active.api_bank import read_api_bank
 from training.evaluation.active.arms import Contest, run_arms
@@ -39,7 +39,7 @@ ASKED = [
 ]
 TWIN = row("npm:copy", "read_file", "Read one text file from disk", {"required": ["path"]},
            annotations={"readOnlyHint": True})  # fmt: skip
-SOURCE = Source([*WORLD, TWIN], instructions={WORLD[0]["contract_digest"]: ["leaks"]})
+SOURCE = Source([*ROWS, TWIN], instructions={ROWS[0]["contract_digest"]: ["leaks"]})
 
 
 def needles(**plan: Any) -> CaseSet:

@@ -8,7 +8,7 @@ import pytest
 
 from assets.servers.calls.inspection import check_result
 from assets.servers.calls.result import CallResult
-from tests.training.evaluation.agent_world import (
+from tests.training.evaluation.scripted_agent import (
     DIGEST,
     DO,
     REST,

@@ -19,7 +19,7 @@ from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.untrusted_server import POLICY
-from tests.training.evaluation.agent_world import row
+from tests.training.evaluation.scripted_agent import row
 from training.evaluation.agent.run import AgentPlan, can_run_here, clear_pool, evaluate_agents
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.retriever import NothingToEvaluate

@@ -149,10 +149,10 @@ def test_any_plan_makes_items_with_names_of_their_own(plan: TestPlan) -> None:
 
 
 def _made() -> TrainingSet:
-    from tests.training.conftest import embed, make_world
+    from tests.training.conftest import embed, make_rows
     from training.sets.training_set import build_training_set
 
-    snapshots, pairs = make_world()
+    snapshots, pairs = make_rows()
     return build_training_set(pairs[:24], snapshots, embed)
 
 

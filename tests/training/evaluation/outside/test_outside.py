@@ -10,7 +10,7 @@ import pytest
 from assets.contracts.match.bfcl.data import read_bfcl
 from assets.contracts.validate import validate_call
 from tests.training.evaluation.agent.test_agent_run import publish
-from tests.training.evaluation.agent_world import row
+from tests.training.evaluation.scripted_agent import row
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.outside.bfcl import evaluate_outside_set
 from training.evaluation.outside.items import match_by_our_rules, to_asked, to_contract

@@ -9,7 +9,7 @@ import pytest
 from serving.index.folder import build_index, load_index
 from serving.index.model import Source
 from serving.router import Router
-from tests.training.conftest import make_world
+from tests.training.conftest import make_rows
 from tests.training.evaluation.conftest import PLAN
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.caller.items import Item, make_whole_pool_items
@@ -25,7 +25,7 @@ from training.sets.training_set import TrainingSet
 def routed(tmp_path_factory: pytest.TempPathFactory) -> RouterPredictor:
     place = tmp_path_factory.mktemp("router")
     encoder = WordEmbedder()
-    version = build_index(place, Source(make_world()[0]), encoder.embed, embedder=encoder.id)
+    version = build_index(place, Source(make_rows()[0]), encoder.embed, embedder=encoder.id)
     return RouterPredictor(router=Router(load_index(place, version), encoder))
 
 

@@ -1,4 +1,4 @@
-"""A small world for the meta-server: real tools (functions), an index of them, and clients."""
+"""The meta-server: real tools (functions), an index of them, and clients."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def row(server: str, tool: str, about: str, schema: Any = None, **more: Any) -> 
     }
 
 
-WORLD = [
+ROWS = [
     row("npm:files", "read_file", "Read one text file from disk", {"required": ["path"]},
         annotations=READS),
     row("npm:files", "write_file", "Write one text file to disk",
@@ -75,7 +75,7 @@ RECIPES = {
 } | {f"pypi:{name}": {"ecosystem": "pypi", "name": name} for name in ("clock", "mail")}
 
 
-def publish(place: Path, rows: Sequence[dict[str, Any]] = WORLD, release: str = "r1") -> str:
+def publish(place: Path, rows: Sequence[dict[str, Any]] = ROWS, release: str = "r1") -> str:
     """Builds an index under `place`, serves it, and returns its version."""
     embedder = WordEmbedder()
     source = Source(rows, recipes=RECIPES)
@@ -163,7 +163,7 @@ def text(said: str, **more: Any) -> CallResult:
     return CallResult(**{"status": "ok", "content": [{"type": "text", "text": said}], **more})
 
 
-class World:
+class MetaServer:
     """The parts of one meta-server over one place."""
 
     def __init__(self, place: Path, policy: MetaPolicy | None = None) -> None:
@@ -198,10 +198,10 @@ def answering(action: str, asked: list[str], **content: Any) -> Any:
 
 
 @asynccontextmanager
-async def over_http(world: World, **settings: Any) -> AsyncIterator[str]:
+async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
     """Serves on a free loopback port and yields the address."""
     made = HttpSettings(port=0, **settings)
-    app = http_app(world.server(made.tokens), made)
+    app = http_app(meta.server(made.tokens), made)
     listening = socket.create_server((made.host, 0))
     config = make_config(app, made)
     config.timeout_graceful_shutdown = 1

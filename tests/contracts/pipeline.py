@@ -1,4 +1,4 @@
-"""A world of made-up servers on which the real assets run, offline."""
+"""The real assets over made-up servers, offline."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def poison_tool(tool: Tool) -> Tool:
     return {**tool, "description": tool["description"] + POISON}
 
 
-class World:
+class Pipeline:
     """One marketplace, run after run."""
 
     def __init__(self, warehouse: Warehouse) -> None:

@@ -71,7 +71,7 @@ class Endpoint:
                 if dropped := _find_rejected(error, refused):
                     refused.add(dropped)
                     continue
-                cause = _find_too_large(error) or error
+                cause = _find_refused(error) or error
                 kind, passing = _classify_error(cause)
                 if kind is None:
                     raise
@@ -201,9 +201,9 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 
-    from warehouse.network.body import BodyTooLarge
+    from warehouse.network.body import BodyRefused
 
-    broken = (ValueError, AttributeError, RecursionError, OverflowError, BodyTooLarge)
+    broken = (ValueError, AttributeError, RecursionError, OverflowError, BodyRefused)
     unreadable = (openai.APIError, *broken)
     if isinstance(error, (openai.APITimeoutError, TimeoutError)):
         return "timeout", True
@@ -217,11 +217,11 @@ def _classify_error(error: Exception) -> tuple[str | None, bool]:
     return None, False
 
 
-def _find_too_large(error: Exception) -> Exception | None:
+def _find_refused(error: Exception) -> Exception | None:
     """The body that was too large, which the SDK tells as a lost connection."""
-    from warehouse.network.body import BodyTooLarge
+    from warehouse.network.body import BodyRefused
 
-    return error.__cause__ if isinstance(error.__cause__, BodyTooLarge) else None
+    return error.__cause__ if isinstance(error.__cause__, BodyRefused) else None
 
 
 def _may_be_paid(error: Exception) -> bool:

@@ -5,42 +5,53 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 
-ENCODINGS = "gzip, deflate"  # that are decoded here, as Accept-Encoding names them
-_EITHER = 47  # zlib's window bits for gzip or zlib, whichever it is
+ENCODING = "gzip"  # the one that is asked for and decoded
+_WINDOW = 31  # zlib's window bits for gzip
 
 
-class BodyTooLarge(httpx2.DecodingError):
+class BodyRefused(httpx2.DecodingError):
+    """The body of an answer is not read: too large, or packed as nobody asked for."""
+
+
+class BodyTooLarge(BodyRefused):
     """The body of an answer is more than the bytes that were allowed, decoded."""
 
 
 class BodyReader:
-    """Decodes one body part by part, never holding more than `most` bytes of it."""
+    """Decodes one body part by part, never holding more than `most` bytes of it. An encoding that
+    was not asked for is refused: of two in one header the library would decode the second without
+    a bound."""
 
     def __init__(self, encoding: str, most: int) -> None:
-        named = encoding.strip().lower()
-        self._inflate = zlib.decompressobj(_EITHER) if named in ENCODINGS.split(", ") else None
-        self._most, self._size = most, 0
-
-    @property
-    def decodes(self) -> bool:
-        """Whether it knows the encoding; the body passes as it is where it does not."""
-        return self._inflate is not None
+        self._named = encoding.strip().lower() or "identity"
+        self._inflate = zlib.decompressobj(_WINDOW) if self._named == ENCODING else None
+        self._most, self._size, self._begun = most, 0, False
 
     def read(self, part: bytes) -> bytes:
         """What the part holds. Raises BodyTooLarge, and DecodingError for what cannot be read."""
-        room = self._most + 1 - self._size
-        try:
-            data = self._inflate.decompress(part, room) if self._inflate else part
-        except zlib.error as error:
-            raise httpx2.DecodingError(str(error)) from error
+        self._begun = self._begun or bool(part)
+        if part and self._named not in ("identity", ENCODING):
+            raise BodyRefused(f"content-encoding {self._named[:40]!r}, not {ENCODING}")
+        data = self._decode(part, self._most + 1 - self._size) if self._inflate else part
         self._size += len(data)
         if self._size > self._most:
             raise BodyTooLarge(f"more than {self._most:,} bytes")
         return data
 
+    def _decode(self, part: bytes, room: int) -> bytes:
+        assert self._inflate is not None
+        after = part if self._inflate.eof else b""
+        try:
+            data = b"" if after else self._inflate.decompress(part, room)
+        except zlib.error as error:
+            raise httpx2.DecodingError(str(error)) from error
+        if after or self._inflate.unused_data:
+            raise httpx2.DecodingError(f"more bytes after the end of its {ENCODING}")
+        return data
+
     def finish(self) -> None:
         """Raises DecodingError where the body was cut."""
-        if self._inflate is not None and not self._inflate.eof:
+        if self._inflate is not None and self._begun and not self._inflate.eof:
             raise httpx2.DecodingError(f"cut after {self._size:,} bytes")
 
 
@@ -48,7 +59,7 @@ def bound_response(response: httpx2.Response, most: int) -> httpx2.Response:
     """The response of a transport with its body decoded within `most` bytes; reading raises
     BodyTooLarge."""
     reader = BodyReader(response.headers.get("content-encoding", ""), most)
-    dropped = ("content-encoding", "content-length") if reader.decodes else ()
+    dropped = ("content-encoding", "content-length")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in dropped]
     return httpx2.Response(
         response.status_code, headers=headers, stream=_BoundedStream(response.stream, reader),

@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
-from warehouse.network.body import ENCODINGS, bound_response
+from warehouse.network.body import ENCODING, bound_response
 from warehouse.network.egress import Connector, SyncConnector, is_loopback
 
 _LIMITS = httpx2.Limits(max_connections=10)
@@ -49,7 +49,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
             self._pools[proxy] = self._open_pool(proxy)
         if self._most_bytes is None:
             return await self._pools[proxy].handle_async_request(request)
-        request.headers["accept-encoding"] = ENCODINGS
+        request.headers["accept-encoding"] = ENCODING
         return bound_response(
             await self._pools[proxy].handle_async_request(request), self._most_bytes
         )
@@ -96,7 +96,7 @@ class Transport(httpx2.BaseTransport):
             self._pools[proxy] = self._open_pool(proxy)
         if self._most_bytes is None:
             return self._pools[proxy].handle_request(request)
-        request.headers["accept-encoding"] = ENCODINGS
+        request.headers["accept-encoding"] = ENCODING
         return bound_response(self._pools[proxy].handle_request(request), self._most_bytes)
 
     def close(self) -> None:

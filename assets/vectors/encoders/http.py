@@ -75,14 +75,14 @@ class Wire:
     def _send_once(self, body: dict[str, Any]) -> Any:
         import httpx2
 
-        from warehouse.network.body import BodyTooLarge
+        from warehouse.network.body import BodyRefused
 
         try:
             with self._client.stream("POST", self._url, json=body) as answer:
                 said = self._read_answer(answer)
         except httpx2.TimeoutException:
             raise self._is_late() from None
-        except BodyTooLarge as error:
+        except BodyRefused as error:
             raise _Refused(str(error), "ask another endpoint") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             hint = "start the endpoint, or correct base_url"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.contracts.scan import HIGH, scan_list
+from assets.contracts.scan import HIGH, scan_each
 from serving.mcp_zero.json_text import JsonText
 from serving.mcp_zero.parameters import make_schema
 from warehouse.errors import UnusableInput
@@ -28,6 +28,7 @@ _MOST_IN_ALL = 200_000  # tools of a file; searches were measured to 100,000
 _MOST_SCANNED = 50_000_000  # characters of all; the scan takes 1.5 s for a million
 _WIDEST = 8_192  # numbers of a vector
 _NAME, _TEXT = 300, 20_000  # characters
+_MOST_MEMBERS = 100  # of a server; the published ones have seven
 _MEMBERS = (
     *("server_name", "server_description", "server_summary", "embedder"),
     *("description_embedding", "summary_embedding"),
@@ -60,6 +61,7 @@ class Dataset:
     renamed: int = 0
     embedder: str | None = None
     dim: int | None = None
+    read: int = 0  # tools, usable or not
 
     @property
     def whole(self) -> bool:
@@ -96,7 +98,7 @@ def read_dataset(path: Path) -> Dataset:
 def _read_entries(path: Path, out: Dataset) -> list[tuple[str, Entry]]:
     """Every server with where it stands, none of it scanned. Raises UnusableInput."""
     entries: list[tuple[str, Entry]] = []
-    tools = characters = 0
+    characters = 0
     text = JsonText(read_text(path), path)
     if text.peek() != "[":
         raise UnusableInput(f"{path}: it starts with {text.preview()}; {_SHAPE}")
@@ -105,10 +107,8 @@ def _read_entries(path: Path, out: Dataset) -> list[tuple[str, Entry]]:
         entry = _read_server(text, where, path, out)
         if entry is None:
             continue
-        tools += len(entry.tools)
         characters += len(json.dumps(entry.tools, ensure_ascii=False))
         characters += len(entry.description) + len(entry.summary)
-        _require_most(path, tools, _MOST_IN_ALL, "tools")
         _require_most(path, characters, _MOST_SCANNED, "characters of tools and servers")
         entries.append((where, entry))
     return entries
@@ -126,10 +126,15 @@ def _read_server(text: JsonText, where: str, path: Path, out: Dataset) -> Entry 
         return None
     raw: dict[str, Any] = {}
     entry, known = Entry("", "", "", tools=[]), set[str]()
-    for member in text.iterate_members(where):
+    for members, member in enumerate(text.iterate_members(where), 1):
+        _require_most(path, members, _MOST_MEMBERS, f"members in {where}")
         if member == "tools" and text.peek() == "[":
+            if entry.tools:
+                raise UnusableInput(f"{path}: {where} has `tools` twice; {_SHAPE}")
             for number, tool in enumerate(text.iterate_list(f"{where}, tool"), 1):
                 _require_most(path, number, _MOST_TOOLS, f"tools in {where}")
+                out.read += 1
+                _require_most(path, out.read, _MOST_IN_ALL, "tools")
                 _add_tool(entry, known, text.take(tool), tool, out)
         else:
             value = text.take(f"{where}: {member[:40]}")
@@ -171,15 +176,17 @@ def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset
 def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
     """Leaves out the tools that the scan of contracts would hold, and a server's text likewise."""
     told = {"name": "server", "description": f"{entry.description}\n{entry.summary}"}
-    if any(one.severity == HIGH for one in scan_list([{**told, "inputSchema": {}}])):
+    if any(one.severity == HIGH for one in scan_each([{**told, "inputSchema": {}}])[0]):
         out.skipped.append(f"{where}: its description looks like an attack; it is left blank")
         entry.description = entry.summary = ""
-    held = {one.tool: one.rule for one in scan_list(entry.tools) if one.severity == HIGH}
-    known = {tool["name"] for tool in entry.tools}
-    for name in known if held.keys() - known else held:  # a name that was shortened: all of them
-        out.skipped.append(f"{where}: tool {name!r} looks like an attack ({held.get(name, '-')})")
-        entry.tool_vectors.pop(name, None)
-        entry.tools = [tool for tool in entry.tools if tool["name"] != name]
+    kept = []
+    for tool, found in zip(entry.tools, scan_each(entry.tools), strict=True):
+        if rule := next((one.rule for one in found if one.severity == HIGH), None):
+            out.skipped.append(f"{where}: tool {tool['name']!r} looks like an attack ({rule})")
+            entry.tool_vectors.pop(tool["name"], None)
+        else:
+            kept.append(tool)
+    entry.tools = kept
 
 
 def _note_embedder(raw: Mapping[str, Any], where: str, out: Dataset) -> None:

@@ -18,7 +18,7 @@ from assets.contracts.history.snapshot import format_date
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.listed.table import ABSENT, DIFFERS, HELD, UNVERIFIED
 from assets.contracts.quarantine.decisions import Decided, Decision
-from assets.contracts.scan import HIGH, scan_list
+from assets.contracts.scan import HIGH, scan_each
 from assets.contracts.scan.engine import digest_rules
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
@@ -151,13 +151,11 @@ def _scan_contracts(
 
 def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
     """Tool -> the rules with a high finding about it."""
-    rules: dict[str, set[str]] = {name: set() for name in contracts}
-    for found in scan_list(list(contracts.values())):
-        if found.severity == HIGH:
-            # Of a name that was shortened nobody knows which it is: all of them wait.
-            for name in [found.tool] if found.tool in rules else list(rules):
-                rules[name].add(found.rule)
-    return rules
+    each = scan_each(list(contracts.values()))
+    return {
+        name: {one.rule for one in found if one.severity == HIGH}
+        for name, found in zip(contracts, each, strict=True)
+    }
 
 
 def _build_row(

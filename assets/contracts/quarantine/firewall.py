@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.contracts.quarantine.decisions import Decided, Decision, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Contract
-from assets.contracts.scan import HIGH, scan_list
+from assets.contracts.scan import HIGH, scan_each
 from warehouse.json_types import Row
 from warehouse.store import Warehouse
 
@@ -56,17 +56,14 @@ class Firewall:
         """High findings of contracts that no published scan has read."""
         due: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
-            if key_contract(row) not in self._scanned:
+            if row.get("contract") and key_contract(row) not in self._scanned:
                 due[row["server_id"]].append(row)
         for server, listed in due.items():
-            by_name = {row["tool"]: row for row in listed}
-            tools = [json.loads(text) for row in listed if (text := row.get("contract"))]
-            for one in scan_list(tools):
-                row = by_name.get(one.tool)
-                for held in [row] if row else listed:  # its name was shortened: all wait
-                    digest = held["contract_digest"]
-                    owner = {"server_id": server, "tool": held["tool"], "contract_digest": digest}
-                    yield {**one.as_row(), **owner}
+            each = scan_each([json.loads(row["contract"]) for row in listed])
+            for row, found in zip(listed, each, strict=True):
+                digest = row["contract_digest"]
+                owner = {"server_id": server, "tool": row["tool"], "contract_digest": digest}
+                yield from ({**one.as_row(), **owner} for one in found)
 
 
 def open_firewall(warehouse: Warehouse) -> Firewall:

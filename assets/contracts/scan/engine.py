@@ -49,11 +49,17 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[F
 
     elsewhere: names of tools on other servers, as far as they are known.
     """
+    return [found for one in scan_each(tools, elsewhere) for found in one]
+
+
+def scan_each(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[list[Finding]]:
+    """The same, a list a tool: a finding's `tool` is made printable and short, and two names can
+    come to the same."""
     own = frozenset(name for tool in tools if (name := read_name(tool)))
     out = [scan_tool(tool, own, elsewhere) for tool in tools]
     for index, found in scan_names([read_name(tool) for tool in tools]):
         out[index].append(found)
-    return [found for one in out for found in sorted(one, key=rank_severity, reverse=True)]
+    return [sorted(one, key=rank_severity, reverse=True) for one in out]
 
 
 def scan_names(names: Sequence[str]) -> Iterator[tuple[int, Finding]]:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from assets.contracts.canonical import ContractError, canonicalize_contract
-from assets.contracts.scan import HIGH, scan_list
+from assets.contracts.scan import HIGH, scan_each
 
 MOST_TOOLS, MOST_PARAMETERS = 200, 60
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
@@ -47,12 +47,10 @@ def select_grounded(found: ReadmeTools, readme: str) -> tuple[list[dict[str, Any
             left.append(f"{one.name!r} does not stand in the README")
         else:
             kept[one.name] = _make_tool(one, readme)
-    for name in sorted(
-        {one.tool for one in scan_list(list(kept.values())) if one.severity == HIGH}
-    ):
-        left.append(f"{name!r} looks like an attack")
-        kept.pop(name, None)
-    return list(kept.values()), left
+    each = zip(list(kept), scan_each(list(kept.values())), strict=True)
+    held = [name for name, found in each if any(one.severity == HIGH for one in found)]
+    left += [f"{name!r} looks like an attack" for name in held]
+    return [tool for name, tool in kept.items() if name not in held], left
 
 
 def _make_tool(one: ReadmeTool, readme: str) -> dict[str, Any]:

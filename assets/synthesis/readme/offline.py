@@ -24,7 +24,7 @@ _ARGUMENT = re.compile(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.\-/]{1,79}")
 _KIND = re.compile(
-    r"\s*[:(\-–—]*\s*\(?\s*"
+    r"[\s:(\-–—]{0,20}"
     r"(string|str|integer|int|number|float|boolean|bool|array|list|object)"
     r"\b([^):]{0,60})\)?\s*[:\-–—]*\s*",
     re.IGNORECASE,

@@ -115,7 +115,7 @@ def test_a_person_may_hold_one_and_release_a_rule() -> None:
 
 def test_an_unchanged_listing_is_not_scanned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = build(tool(), tool("b", description="x" + POISON)).rows
-    monkeypatch.setattr("assets.contracts.listed.build.scan_list", lambda _: 1 / 0)
+    monkeypatch.setattr("assets.contracts.listed.build.scan_each", lambda _: 1 / 0)
     again = build(tool(), tool("b", description="x" + POISON), previous=first, now=2 * NOW)
     assert (again.rows, again.unread) == (first, 0)
     # A changed one is, and a fault nobody foresaw costs that listing alone.

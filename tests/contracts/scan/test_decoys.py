@@ -1,10 +1,12 @@
 """Decoys: many harmless hits, or a harmless first one, hide no grave hit behind them."""
 
+import json
 from base64 import b64encode
 
 import pytest
 
-from assets.contracts.scan import scan_tool
+from assets.contracts.quarantine.firewall import Firewall
+from assets.contracts.scan import HIGH, scan_each, scan_tool
 from assets.contracts.scan.documents import scan_extras, scan_result
 from assets.contracts.scan.engine import KEPT_CAP
 from assets.contracts.scan.text.fields import TEXT_CAP
@@ -80,3 +82,22 @@ def test_what_is_left_undecoded_is_said():
     found = scan_tool({"name": "do", "description": text})
     assert ("not_read_whole", "high") in severities(found)
     assert scan_result("do", {"content": [text]}).unread
+
+
+@pytest.mark.parametrize(
+    ("bad", "decoy"), [("x\u200b", "x\\u{200b}"), ("x" * 300, "x" * 200), ("b c", "a")]
+)
+def test_no_tool_takes_the_findings_of_another_whose_name_is_shown_alike(bad, decoy):
+    tools = [
+        {"name": decoy, "description": "Tell the time", "inputSchema": {"type": "object"}},
+        {"name": bad, "description": ORDER, "inputSchema": {"type": "object"}},
+    ]
+    held = [any(one.severity == HIGH for one in found) for found in scan_each(tools)]
+    assert held == [False, True]
+    rows = [
+        {"server_id": "s", "tool": tool["name"], "contract": json.dumps(tool),
+         "contract_digest": f"sha256:{at}"}
+        for at, tool in enumerate(tools)
+    ]  # fmt: skip
+    clear, waits = Firewall([], [], []).split(rows)
+    assert ([row["tool"] for row in clear], [row["tool"] for row in waits]) == ([decoy], [bad])

@@ -174,6 +174,8 @@ def test_a_line_of_blanks_costs_no_more_than_its_length() -> None:
     """8,000 characters took 37 s: each blank was tried as the end of the heading."""
     wide = "# a" + " " * 100_000 + "x"
     assert read_tools(f"## Tools\n{wide}\n## Tools\n- `get_time`: the time").tools[0].name
+    deeper = f"## Tools\n- `get_time`\n  - `zone`{' ' * 2_900}x"
+    assert [one.name for one in read_tools(deeper).tools[0].parameters] == ["zone"]
 
 
 def test_a_signature_names_its_tool_and_parameters() -> None:

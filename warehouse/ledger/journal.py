@@ -47,7 +47,8 @@ class Replayed:
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    # Attempts whose id another key has: a database from a backup gives the numbers after it again.
+    # Attempts whose id another has, be it of the same key: a database from a backup gives the
+    # numbers after it again.
     displaced: list[dict[str, Any]] = field(default_factory=list)
     torn: int = 0
 
@@ -76,7 +77,7 @@ class Replayed:
 
     def _put_attempt(self, row: dict[str, Any]) -> None:
         known = self.attempts.get(row["id"], row)
-        if known["key"] != row["key"]:
+        if identify_attempt(known) != identify_attempt(row):
             self.displaced.append(known)
         self.attempts[row["id"]] = row
 
@@ -84,11 +85,12 @@ class Replayed:
         """Gives each displaced attempt an id of its own, and each effect without an attempt one
         that cost nothing."""
         free = (number for number in count(1) if number not in self.attempts)
-        known = {(row["key"], row["started_at"]) for row in self.attempts.values()}
+        known = set(map(identify_attempt, self.attempts.values()))
         for row in self.displaced:
-            if (row["key"], row["started_at"]) not in known:  # else a rebuild was killed
+            if identify_attempt(row) not in known:  # else a rebuild was killed
                 number = next(free)
                 self.attempts[number] = {**row, "id": number}
+                known.add(identify_attempt(row))
         self.displaced.clear()
         owned = {(row["key"], row.get("finished_at")) for row in self.attempts.values()}
         for effect in self.effects.values():
@@ -101,6 +103,11 @@ class Replayed:
                 "reserved_usd": 0.0, "model": "", "prompt_tokens": 0, "completion_tokens": 0,
                 "usd": 0.0, "status": "done",
             }  # fmt: skip
+
+
+def identify_attempt(row: Row) -> tuple[str, Any]:
+    """What is one attempt's alone, whatever its number: its key and when it began."""
+    return row["key"], row["started_at"]
 
 
 def replay_journal(path: Path) -> Replayed:

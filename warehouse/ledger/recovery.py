@@ -15,7 +15,7 @@ from warehouse.ledger.files import (
     journal_of,
     list_users,
 )
-from warehouse.ledger.journal import Replayed, replay_journal, write_whole
+from warehouse.ledger.journal import Replayed, identify_attempt, replay_journal, write_whole
 from warehouse.storage.blobs import Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -123,7 +123,7 @@ def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
     for side in (database, journal):
         for attempt in (*side.attempts.values(), *side.displaced):
             known = held.attempts.get(attempt["id"])
-            if known is not None and known["key"] != attempt["key"]:
+            if known is not None and identify_attempt(known) != identify_attempt(attempt):
                 held.displaced.append(attempt)
             elif known is None or known["status"] != "done":
                 held.attempts[attempt["id"]] = attempt

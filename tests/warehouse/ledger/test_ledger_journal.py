@@ -187,6 +187,20 @@ def test_one_id_for_two_keys_is_two_attempts_after_a_rebuild(tmp_path: Path) -> 
     ledger.close()
 
 
+def test_one_id_for_one_key_twice_is_paid_twice_after_a_rebuild(tmp_path: Path) -> None:
+    """A database from a backup: the same run asks again under the same number."""
+    lived_in(tmp_path).close()
+    path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
+    lines = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
+    first = next(row for row in lines if row["is"] == "done" and row["usd"])
+    later = {name: first[name] + 100 for name in ("started_at", "finished_at")}
+    with journal_of(path).open("ab") as file:
+        file.write(b"\n" + json.dumps({**first, **later}).encode())
+    before = check(path, blobs).paid_usd
+    assert rebuild_ledger(path, blobs).paid_usd == rebuild_ledger(path, blobs).paid_usd == before
+    assert before == pytest.approx(4 * 0.04 + 0.02)
+
+
 def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
     for n in range(400):

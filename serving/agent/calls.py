@@ -6,10 +6,11 @@ from serving.agent.episode import Runner
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply
-from serving.meta.tools.arguments import BadField
+from serving.meta.tools.arguments import MAX_ID, BadField
 from serving.meta.tools.call_tool import call_tool
 from serving.meta.tools.consent import Client
 from serving.meta.tools.describe_tool import NotHere
+from warehouse.sanitize.quote import escape_name
 
 
 class Unattended(Client):
@@ -27,7 +28,7 @@ def make_runner(desk: Desk, token: Token) -> Runner:
     """Runs calls as `call_tool` does for a client that cannot ask its user."""
 
     async def run(tool_id: str, arguments: Any) -> tuple[str, str]:
-        given = {"tool_id": tool_id, "arguments": arguments}
+        given = {"tool_id": escape_name(tool_id, MAX_ID), "arguments": arguments}
         try:
             reply = await call_tool(desk, token, given, Unattended())
         except (BadField, NotHere, IndexMissing, IndexBroken) as error:

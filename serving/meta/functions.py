@@ -12,7 +12,7 @@ from serving.index.model import UNVERIFIED
 from serving.meta.untrusted_text import Bounded, show_line
 from serving.ranking.query import Hit
 from warehouse.llm.chat import write_wire_name
-from warehouse.sanitize.quote import escape_exact, quote_name
+from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
 
 _ABOUT = 1_000  # characters of a description
 _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
@@ -61,7 +61,8 @@ def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
     if odd is not None:
         return f"a parameter is called {quote_name(odd, 60)}, APIs take [a-zA-Z0-9_.-]{{1,64}}"
     problem = find_schema_problem(parameters)
-    return None if problem is None else f"its parameters are no JSON Schema: {problem}"[:280]
+    told = quote_text(show_line(problem or "", 240))
+    return None if problem is None else f"its parameters are no JSON Schema: {told}"
 
 
 def _read_parameters(one: Offered) -> dict[str, Any]:

@@ -28,11 +28,16 @@ def escape_exact(text: str, most: int, keep: str = "") -> str:
 
 
 def escape_name(text: str, most: int) -> str:
-    """A name or id in one line that `read_name` reads back: marks and \\ are written out too."""
+    """A name or id in one line that `read_name` reads back: marks, \\ and a blank at an end, which
+    is easily lost, are written out too."""
     cut = text[:most] + ("…" if len(text) > most else "")
     if _PLAIN.fullmatch(cut):
         return cut
-    return "".join(_write_code(c) if c in _MARKS or not is_seen(c) else c for c in cut)
+    begin, end = len(cut) - len(cut.lstrip()), len(cut.rstrip())
+    return "".join(
+        c if is_seen(c) and c not in _MARKS and begin <= at < end else _write_code(c)
+        for at, c in enumerate(cut)
+    )
 
 
 def quote_name(text: str, most: int) -> str:

@@ -10,7 +10,7 @@ from serving.meta.access.policy import Token
 from serving.meta.access.tokens import find_token
 from serving.meta.context import Desk, Reply
 from serving.meta.protocol import resources
-from serving.meta.tools.arguments import BadField
+from serving.meta.tools.arguments import MAX_ID, BadField
 from serving.meta.tools.call_tool import call_tool
 from serving.meta.tools.consent import Client, Pending
 from serving.meta.tools.describe_tool import NotHere, describe_tool
@@ -18,6 +18,7 @@ from serving.meta.tools.find_tools import find_tools
 from serving.meta.tools.listing import Listed, describe_seen, list_tools
 from serving.meta.tools.report_outcome import report_outcome
 from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, REPORT
+from warehouse.sanitize.quote import escape_name
 
 if TYPE_CHECKING:
     from serving.router import Router
@@ -102,7 +103,8 @@ class RequestHandlers:
         if params.name == REPORT:
             return await report_outcome(self._desk, token, given)
         if params.name != CALL:
-            given = {"tool_id": await self._find_pinned(token, params.name), "arguments": given}
+            pinned = escape_name(await self._find_pinned(token, params.name), MAX_ID)
+            given = {"tool_id": pinned, "arguments": given}
         client = Client(ctx, params, self._desk.questions)
         with self._desk.limits.running(token):
             return await call_tool(self._desk, token, given, client)

@@ -58,6 +58,7 @@ def _run_replica(servers: int, day: int, port: int = 0) -> Iterator[str]:
     ours, theirs = FRESH.Pipe()
     process = FRESH.Process(target=_serve_replica, args=(servers, day, port, theirs))
     process.start()
+    theirs.close()  # else nothing ends the wait for a process that died
     try:
         yield ours.recv()
     finally:

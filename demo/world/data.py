@@ -23,7 +23,8 @@ def load_records(folder: Path) -> list[Record]:
     files = sorted(folder.glob("registry-seed/*.json"))
     seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
     by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
-    rows = [json.loads(line) for line in servers.read_text(encoding="utf-8").splitlines()]
+    with servers.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
     plain = [_make_plain(row["repository_url"]) for row in rows]
     found = [
         _read_smithery(*pair) for pair in zip(rows, map(by_repository.get, plain), strict=True)

@@ -27,6 +27,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0
 _WORDS = {"true": True, "false": False, "!0": True, "!1": False}  # any other name is nothing
 _CLOSES = {"{": "}", "[": "]"}
 _DEEPEST = 60
+_MOST_TOKENS = 1_000_000  # of one literal: some 150 MB while it is read
 _ANCHORS = 50  # a page that repeats its anchor more often is not read to the end
 
 
@@ -52,6 +53,8 @@ def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
             if pieces[-1:] == [", "]:
                 pieces.pop()
                 places.pop()
+        if len(pieces) == _MOST_TOKENS:
+            raise NotALiteral(f"more than {_MOST_TOKENS:,} tokens at {place}")
         pieces.append(f"{_write_json(str(kind), word)} ")
         places.append(place)
         if not open_:

@@ -115,8 +115,9 @@ def _reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:
     done: list[str] = []
 
     def report(job: Future[Any]) -> None:
-        failed = job.cancelled() or job.exception() is not None
-        done.append("error" if failed else job.result()[0]["status"])
+        if job.cancelled():
+            return
+        done.append("error" if job.exception() is not None else job.result()[0]["status"])
         progress.update(
             "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")
         )

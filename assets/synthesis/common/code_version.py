@@ -29,7 +29,10 @@ def get_rules_version() -> str:
 @cache
 def get_offline_version() -> str:
     """Digest of everything that decides what the offline provider says; 12 hex digits."""
-    folders = ("synthesis/verify", "synthesis/offline", "synthesis/judging/offline")
+    folders = (
+        *("synthesis/verify", "synthesis/offline", "synthesis/judging/offline"),
+        "contracts/repair",
+    )
     return digest([digest_sources(_ASSETS, *_READING, *folders), get_rules_version()])[:12]
 
 

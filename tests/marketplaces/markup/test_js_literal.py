@@ -105,3 +105,12 @@ def test_hostile_text_is_refused(part: str) -> None:
         with pytest.raises(NotALiteral):
             read_all(text)
         assert find_object(text, "server") is None
+
+
+def test_a_literal_without_end_is_refused_at_its_millionth_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("assets.marketplaces.markup.js_literal._MOST_TOKENS", 100)
+    assert read_literal(f"[{'0,' * 40}]")[0] == [0] * 40
+    with pytest.raises(NotALiteral, match="more than 100 tokens"):
+        read_literal(f"[{'0,' * 60}]")

@@ -42,7 +42,7 @@ async def ask_revision(
 ) -> tuple[str, Values]:
     """The reviser's text, and the values with those that it told for `names`."""
     names = list(dict.fromkeys(names))
-    meta = {**_describe_request(writing, text, values), "absent": names}
+    meta = _describe_request(writing, text, values, absent=names)
     reply = await writing.ask("revise", Worded, row, meta)
     said = check_values("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
@@ -50,10 +50,12 @@ async def ask_revision(
     return text, {**values, **told}
 
 
-def _describe_request(writing: Writing, text: str, values: Values) -> dict[str, Json]:
-    """What the reviser and the evolver are told."""
+def _describe_request(
+    writing: Writing, text: str, values: Values, **asked: Json
+) -> dict[str, Json]:
+    """What the reviser and the evolver are told, in the order that keys paid answers."""
     about = {"environment": writing.world, "language": writing.language}
-    return {"instruction": text, "values": values, **about}
+    return {"instruction": text, "values": values, **asked, **about}
 
 
 async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[str, Values]:
@@ -75,7 +77,7 @@ async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[s
 async def _evolve_step(
     writing: Writing, direction: str, text: str, values: Values
 ) -> tuple[str, Values]:
-    meta = {**_describe_request(writing, text, values), "direction": direction}
+    meta = _describe_request(writing, text, values, direction=direction)
     own, more = writing.unit.own, DIRECTIONS[direction]
     reply = await writing.ask("evolve", Worded, own, meta, direction=more)
     before, text = text, writing.set_request("evolve", reply.value.instruction)

@@ -12,6 +12,7 @@ from fnmatch import translate
 from typing import Any, NamedTuple
 
 _SEPARATOR = "::"
+_ADDRESS = re.compile(r"://\[[0-9a-fA-F:.]+\]")  # brackets that are no class of a glob
 _CODES = {":": "%3A", "%": "%25"}
 _CODED = re.compile(r"(?<![^:]):|%(?=3A|25)")
 _CODE = re.compile("%3A|%25")
@@ -64,7 +65,11 @@ def compile_globs(globs: Sequence[str]) -> Callable[[str, str], bool]:
 
     def matches(server_id: str, tool: str) -> bool:
         if server_id not in tails:
-            fit = [tail for head, match, tail in heads if head == server_id or match(server_id)]
+            fit = [
+                tail
+                for head, match, tail in heads
+                if match(server_id) or (head == server_id and _ADDRESS.search(head))
+            ]
             tails[server_id] = _match_any(fit)
         text = str(ToolId(server_id, tool))
         written = text[len(server_id) + len(_SEPARATOR) :]

@@ -71,6 +71,8 @@ def test_what_names_no_tool_of_a_server_is_refused(text: str) -> None:
         ("http://[::1]:8000/mcp::read", "http://[::1]:8000/mcp", "read", True),
         ("http://*/mcp::*", "http://[::1]:8000/mcp", "read", True),
         ("npm:files::read", "npm:files", "Read", False),
+        ("corp:team-[ab]::*", "corp:team-a", "x", True),
+        ("corp:team-[ab]::*", "corp:team-[ab]", "x", False),
     ],
 )
 def test_a_glob_is_parted_as_an_id_is(glob: str, server: str, tool: str, fits: bool) -> None:

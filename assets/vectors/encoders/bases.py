@@ -120,10 +120,19 @@ def _check_base(model: Path) -> Base:
     config = _check_config(folder / CONFIG)
     head = read_head(modules, config["hidden_size"])
     _check_weights(folder / WEIGHTS, config)
-    prompts = read_model_prompts(model)
-    if prompts.given and not head.reads_prompt:
-        raise BadEmbedder("its prompts are left out of the pooling (include_prompt)")
-    return Base(folder, head, prompts)
+    _check_case(folder)
+    return Base(folder, head, read_model_prompts(model))
+
+
+def _check_case(folder: Path) -> None:
+    """Raises BadEmbedder for a model that is lower-cased before its tokenizer reads."""
+    path = folder / "sentence_bert_config.json"
+    said = read_model_json(path) if path.is_file() else {}
+    if isinstance(said, dict) and said.get("do_lower_case"):
+        told = read_model_json(folder / TOKENIZER)
+        normalizer = told.get("normalizer") if isinstance(told, dict) else None
+        if not isinstance(normalizer, dict) or normalizer.get("lowercase") is not True:
+            raise BadEmbedder(f"{path}: do_lower_case, which its tokenizer does not do")
 
 
 def _check_config(path: Path) -> dict[str, Any]:

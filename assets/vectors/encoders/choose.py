@@ -62,8 +62,13 @@ def open_embedder(
         from assets.vectors.encoders.bases import find_base
         from assets.vectors.encoders.minilm import MiniLM
 
-        made = MiniLM(threads=threads, base=name)
-        prompts = prompts.fill(find_base(name).prompts)
+        base, made = find_base(name), MiniLM(threads=threads, base=name)
+        prompts = prompts.fill(base.prompts)
+        if prompts.given and not base.head.reads_prompt:
+            raise BadEmbedder(
+                f"base {name}: its prompts are left out of the pooling (include_prompt), which"
+                " `sentence-transformers:` does"
+            )
     else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 

@@ -89,7 +89,7 @@ def _find_poolings(config: Mapping[str, Any]) -> list[Any]:
         return said if isinstance(said, list) else [said]
     if not any(flag in config for flag in _FLAGS):
         return [MEAN]  # as the library has it
-    return [mode for flag, mode in _FLAGS.items() if config.get(flag) is True]
+    return [mode for flag, mode in _FLAGS.items() if config.get(flag)]
 
 
 def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:

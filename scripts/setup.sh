@@ -77,7 +77,7 @@ python_packages() {
   "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps --require-hashes \
     -r requirements.lock
   "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .
-  # uv compiles nothing, so a first run would, in each of its processes at once: 25 of 320 s. What
+  # uv compiles nothing, so a first run would, in each of its processes at once: some 40 of 320 s. What
   # most runs never import is left out.
   "$venv/bin/python" -m compileall -q -j 0 -x '/(transformers/models|sympy|tests?)/' \
     "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \

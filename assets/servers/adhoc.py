@@ -12,9 +12,10 @@ from assets.contracts.scan import scan_list
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy.confirm import digest_confirmed
 from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.grants import find_grant_problem
 from assets.servers.deploy.package import describe_certificate, probe_launch_behaviour
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed
+from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.local_folder import make_readable
 from assets.servers.packages.resolve import Resolver
 from assets.servers.probe.failure_kinds import Failure
@@ -24,7 +25,13 @@ from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.runtimes import list_python_files
-from assets.servers.sandbox.spec import Launch, Mount, MountRefused, is_private_folder
+from assets.servers.sandbox.spec import (
+    Launch,
+    Mount,
+    MountRefused,
+    SandboxPolicy,
+    is_private_folder,
+)
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
@@ -98,6 +105,10 @@ def _probe_directory(
     script = next((word for word in command[1:] if not word.startswith("-")), "")
     if command[0] in _RUNTIMES and script.endswith(_SCRIPTS) and not (directory / script).is_file():
         raise TargetError(f"--dir {directory}: no file {script!r:.120} in it to run")
+    server_id = f"private:{directory.name}"
+    grant = policy.grant_of(server_id)
+    if problem := find_grant_problem(grant, policy.own):
+        return make_failed(Failure("bad_grant", problem))
     with make_readable(where) as folder:
         runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
         if toolchain.node:
@@ -109,11 +120,13 @@ def _probe_directory(
                 *map(Mount.same, toolchain.binds),
                 *_mount_program(command[0]),
                 Mount(folder, str(where)),
+                *grant.folders,
             ),
             cwd=str(where),
             dirs=(DATA,),
+            uid=grant.user,
         )
-        return _probe_launch(launch, policy, toolchain)
+        return _probe_launch(launch, policy, policy.sandbox_of(server_id), toolchain)
 
 
 def _mount_program(word: str) -> list[Mount]:
@@ -132,12 +145,14 @@ def _mount_program(word: str) -> list[Mount]:
         raise TargetError(str(error)) from None
 
 
-def _probe_launch(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
-    result = probe(launch, policy.sandbox, policy.conversation)
+def _probe_launch(
+    launch: Launch, policy: DeployPolicy, sandbox: SandboxPolicy, toolchain: Toolchain
+) -> Deployed:
+    result = probe(launch, sandbox, policy.conversation)
     return Deployed(
         result,
-        behaviour=probe_launch_behaviour(launch, result, policy, policy.sandbox),
-        certificate=describe_certificate(policy.sandbox, toolchain),
+        behaviour=probe_launch_behaviour(launch, result, policy, sandbox),
+        certificate=describe_certificate(sandbox, toolchain),
     )
 
 

@@ -5,11 +5,13 @@ from secrets import token_bytes
 
 from assets.servers.credentials.oauth import Accounts
 from assets.servers.credentials.secrets import Secrets
-from assets.servers.deploy.policy import DeployPolicy, Network
+from assets.servers.deploy.grants import ServerGrant, mount_folders
+from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from orchestration.settings.derive import derive_policy
-from orchestration.settings.model import Settings
+from orchestration.settings.model import Settings, config_path
+from orchestration.settings.sandbox import Server
 from warehouse.storage.files import hold_lock, write_atomically
 
 
@@ -17,22 +19,26 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
     """How one server is run: in a run to list its tools, and when one of them is called."""
     limits = settings.sandbox
     sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
-    grants: dict[str, Network] = {
-        name: one.network for name, one in settings.servers.items() if one.network
-    }
     secrets = collect_secrets(settings)
+    home, state = settings.home_path(), settings.state_path()
     return DeployPolicy(
-        home=settings.home_path(),
+        home=home,
         sandbox=sandbox,
         remote=_make_remote(settings),
         secrets=secrets,
-        accounts=Accounts(settings.state_path(), secrets),
-        grants=grants,
+        accounts=Accounts(state, secrets),
+        grants={name: make_grant(one) for name, one in settings.servers.items()},
+        own=(home, state, config_path().resolve()),
         confirmed={name: one.confirmed for name, one in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
         stateless=frozenset(name for name, one in settings.servers.items() if one.stateless),
     )
+
+
+def make_grant(server: Server) -> ServerGrant:
+    """What the user grants one server beyond its sandbox."""
+    return ServerGrant(server.network, mount_folders(server.folders), personal=True)
 
 
 def _make_remote(settings: Settings) -> RemotePolicy | None:

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from assets.servers.credentials.secrets import ServerSecrets
+from assets.servers.deploy.grants import mount_folders
 from assets.servers.sandbox.spec import SandboxSettings
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
@@ -53,12 +54,22 @@ class Server(ServerSecrets):
     """What one server is given: where its secrets are, its account, its network."""
 
     network: Literal["none", "full"] | None = None
+    folders: tuple[str, ...] = Field(
+        default=(), description="of this host that it may read, or write with :rw behind the path"
+    )
     confirmed: tuple[str, ...] = Field(
         default=(), description="digests of recipes whose arguments and variables you confirmed"
     )
     stateless: bool = Field(
         default=False, description="it remembers nothing between calls: tokens may share it"
     )
+
+    @field_validator("folders")
+    @classmethod
+    def _check_folders(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """What the disk holds is looked at when the server is launched."""
+        mount_folders(folders)
+        return folders
 
     @field_validator("env", "headers")
     @classmethod

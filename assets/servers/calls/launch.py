@@ -8,6 +8,7 @@ from assets.servers.calls.result import CallFailed
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.deploy import find_refusal
+from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.package import list_given_names
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.packages.fetch import Artifact
@@ -61,7 +62,8 @@ def plan_launch(
     check_secrets(recipe, given)
     if unconfirmed := find_unconfirmed(recipe, given, policy):
         raise CallFailed.of(unconfirmed, sent=False)
-    made_up = sorted(set(recipe.placeholders) - list_given_names(given))
+    real = list_given_names(given) | list_granted_places(recipe, policy.grant_of(server_id))
+    made_up = sorted(set(recipe.placeholders) - real)
     scripts = needs_scripts(facts)
     shared = server_id in policy.stateless
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}

@@ -62,9 +62,10 @@ def _prepare_launch(
 ) -> Launch | Command:
     """Fetches what is launched. Raises CallFailed; runs in a thread of its own."""
     recipe, given = wanted.recipe, wanted.given
+    grant = policy.grant_of(recipe.server_id)
     try:
         if recipe.ecosystem == "oci":
-            return fetch_image(recipe, given, sandbox)()
+            return fetch_image(recipe, given, sandbox, grant)()
         preflight(sandbox)
         toolchain = find_toolchain()
         artifact = ensure_artifact(
@@ -75,7 +76,7 @@ def _prepare_launch(
     except SandboxUnavailable as error:
         raise _make_no_sandbox_failure(error) from None
     check_secrets(recipe, given, artifact)
-    return make_launch(recipe, artifact, toolchain, given)
+    return make_launch(recipe, artifact, toolchain, given, grant)
 
 
 def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:

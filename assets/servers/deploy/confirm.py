@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.recipes.placeholders import split_words
@@ -50,7 +51,10 @@ def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Fail
             f" what code runs or where that goes; give your own value ({example} in toolmill.toml)",
         )
     url = _find_chosen_url(recipe)
-    if not (env or headers or recipe.args or url):
+    granted = list_granted_places(recipe, policy.grant_of(recipe.server_id))
+    args = [word for place, word in enumerate(recipe.args) if f"arg:{place}" not in granted]
+    env = {name: value for name, value in env.items() if f"env:{name}" not in granted}
+    if not (env or headers or args or url):
         return None
     wanted = digest_confirmed(recipe)
     if wanted in policy.confirmed.get(recipe.server_id, ()):
@@ -80,12 +84,16 @@ def digest_confirmed(recipe: Recipe) -> str:
 
 def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | None:
     """What of the user's the launch is given. A grant is one for this server: `sandbox.network`
-    trusts all alike."""
+    trusts all alike. A folder that toolmill made for the launch is nobody's."""
     remote, accounts = recipe.ecosystem == "remote", policy.accounts
     if given.env or given.headers or (remote and accounts and accounts.known(recipe.server_id)):
         return "your secret"
-    granted = not remote and policy.grants.get(recipe.server_id) == "full"
-    return "the network" if granted else None
+    grant = policy.grant_of(recipe.server_id)
+    if remote:
+        return None
+    if grant.network == "full":
+        return "the network"
+    return "your folder" if grant.folders and grant.personal else None
 
 
 def _find_chosen_url(recipe: Recipe) -> str:

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.confirm import find_unconfirmed
+from assets.servers.deploy.grants import find_grant_problem
 from assets.servers.deploy.image import run_image
 from assets.servers.deploy.package import list_given_names, probe_behaviour, run_package
 from assets.servers.deploy.policy import DeployPolicy
@@ -56,7 +57,8 @@ def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = ""
 def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
-        return None
+        problem = find_grant_problem(policy.grant_of(recipe.server_id), policy.own)
+        return Failure("bad_grant", problem) if problem else None
     if policy.remote is None:
         why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
         return Failure("policy_denied", why)

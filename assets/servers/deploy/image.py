@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.grants import ServerGrant, list_granted_places, prepare_folders
 from assets.servers.deploy.package import list_given_names, probe_behaviour
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
@@ -15,7 +16,9 @@ from assets.servers.sandbox.docker import Docker, write_env_file
 from assets.servers.sandbox.spec import SandboxPolicy
 
 
-def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callable[[], Command]:
+def fetch_image(
+    recipe: Recipe, given: Given, sandbox: SandboxPolicy, grant: ServerGrant
+) -> Callable[[], Command]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
     docker = Docker(program=sandbox.engine)
     try:
@@ -31,7 +34,9 @@ def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callabl
         write_env_file(env)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    return lambda: docker.image_command(image, recipe.args, env, sandbox)
+    prepare_folders(grant)
+    seen = {"mounts": grant.folders, "uid": grant.user}
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, **seen)
 
 
 def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
@@ -40,9 +45,9 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     Its clock cannot be moved: its differential probe changes the name and the number of calls.
     It has no certificate, because the escape suite did not run in this image's own root.
     """
-    sandbox = policy.sandbox_of(recipe.server_id)
+    sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
-        command = fetch_image(recipe, given, sandbox)
+        command = fetch_image(recipe, given, sandbox, grant)
     except PackageError as error:
         return make_failed(Failure(error.kind, str(error)))
 
@@ -52,5 +57,6 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     result = ask(policy.conversation)
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
     made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
-    names = tuple(sorted(made_up - list_given_names(given)))
+    real = list_given_names(given) | list_granted_places(recipe, grant)
+    names = tuple(sorted(made_up - real))
     return Deployed(result, names, behaviour=probe_behaviour(result, policy, ask))

@@ -7,6 +7,7 @@ from typing import Any
 from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.confirm import find_unconfirmed
+from assets.servers.deploy.grants import ServerGrant, list_granted_places, prepare_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import Artifact, ensure_artifact
@@ -40,10 +41,10 @@ def run_package(
     if tried.result.status != "ok":
         tried = package.try_guesses(tried)
     artifact, sandbox = tried.artifact, package.sandbox
-    launch = make_launch(tried.recipe, artifact, toolchain, given)
+    launch = make_launch(tried.recipe, artifact, toolchain, given, package.grant)
     return Deployed(
         tried.result,
-        _list_made_up(recipe, tried, given),
+        _list_made_up(recipe, tried, given, package.grant),
         artifact.locked,
         artifact.megabytes,
         artifact.built_with_scripts,
@@ -55,16 +56,24 @@ def run_package(
 
 
 def make_launch(
-    recipe: Recipe, artifact: Artifact, toolchain: Toolchain, given: Given | None = None
+    recipe: Recipe,
+    artifact: Artifact,
+    toolchain: Toolchain,
+    given: Given | None = None,
+    grant: ServerGrant | None = None,
 ) -> Launch:
-    """The command and what it sees in the run phase."""
+    """The command and what it sees in the run phase; granted folders are ready from here on."""
     mounts = [Mount.same(path) for path in toolchain.binds]
     mounts.append(Mount(artifact.tree, SERVER))
+    if grant:
+        prepare_folders(grant)
+        mounts += grant.folders
     return Launch(
         argv=(*artifact.argv, *recipe.args),
         env={**artifact.env, **dict(recipe.env), **(given.env if given else {})},
         mounts=tuple(mounts),
         dirs=(DATA,),
+        uid=grant.user if grant else None,
     )
 
 
@@ -124,6 +133,10 @@ class _Package:
     def sandbox(self) -> SandboxPolicy:
         return self.policy.sandbox_of(self.recipe.server_id)
 
+    @property
+    def grant(self) -> ServerGrant:
+        return self.policy.grant_of(self.recipe.server_id)
+
     def fetch(self, recipe: Recipe, *, scripts: bool = False) -> Artifact:
         """Raises PackageError."""
         if recipe.ecosystem == "private":
@@ -137,7 +150,7 @@ class _Package:
         )
 
     def try_launch(self, recipe: Recipe, artifact: Artifact) -> _Tried:
-        launch = make_launch(recipe, artifact, self.toolchain, self.given)
+        launch = make_launch(recipe, artifact, self.toolchain, self.given, self.grant)
         return _Tried(recipe, artifact, probe(launch, self.sandbox, self.policy.conversation))
 
     def try_built(self, first: _Tried) -> _Tried:
@@ -179,12 +192,14 @@ def _describe_launch(recipe: Recipe, tried: _Tried) -> dict[str, Any] | None:
     scripts = tried.artifact.built_with_scripts
     if tried.recipe == recipe and not scripts:
         return None
-    made_up = _list_made_up(recipe, tried, Given())
+    made_up = _list_made_up(recipe, tried, Given(), ServerGrant())
     used = tried.recipe.model_copy(update={"placeholders": made_up})
     return dump_recipe(used, scripts=scripts)
 
 
-def _list_made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:
+def _list_made_up(
+    recipe: Recipe, tried: _Tried, given: Given, grant: ServerGrant
+) -> tuple[str, ...]:
     """Which values of the launch that counted were placeholders."""
     passed = {f"env:{name}" for name, _ in tried.recipe.env}
     names = {
@@ -196,4 +211,5 @@ def _list_made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...
         )
         if not name.startswith("env:") or name in passed
     }
-    return tuple(sorted(names - list_given_names(given)))
+    granted = list_granted_places(tried.recipe, grant)
+    return tuple(sorted(names - list_given_names(given) - granted))

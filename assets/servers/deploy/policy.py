@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from assets.servers.credentials.oauth import Accounts
 from assets.servers.credentials.secrets import SecretError, Secrets
+from assets.servers.deploy.grants import ServerGrant
 from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from warehouse.storage.digest import digest
 
-Network = Literal["none", "full"]
+_NOTHING = ServerGrant()
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class DeployPolicy:
     """How servers are run.
 
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
-    remote servers and probes none. accounts: of remote servers. grants: servers whose network
-    differs from the sandbox's. confirmed: by server, digests of recipes whose arguments and
-    variables its user confirmed. placeholders: whether a further try may make up values. outside:
-    whether remote servers beyond this host may be asked. twice: whether each server is asked a
-    second time, by somebody else. stateless: servers that remember nothing between calls, so that
-    all callers may share one that runs.
+    remote servers and probes none. accounts: of remote servers. grants: what single servers may
+    reach besides. own: toolmill's own files and folders, which no grant may show. confirmed: by
+    server, digests of recipes whose arguments and variables its user confirmed. placeholders:
+    whether a further try may make up values. outside: whether remote servers beyond this host may
+    be asked. twice: whether each server is asked a second time, by somebody else. stateless:
+    servers that remember nothing between calls, so that all callers may share one that runs.
     """
 
     home: Path
@@ -35,7 +35,8 @@ class DeployPolicy:
     remote: RemotePolicy | None = None
     secrets: Secrets = field(default_factory=lambda: Secrets({}, bytes(16)))
     accounts: Accounts | None = None
-    grants: Mapping[str, Network] = field(default_factory=dict)
+    grants: Mapping[str, ServerGrant] = field(default_factory=dict)
+    own: tuple[Path, ...] = ()
     confirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     placeholders: bool = True
     outside: bool = True
@@ -44,7 +45,12 @@ class DeployPolicy:
 
     def sandbox_of(self, server_id: str) -> SandboxPolicy:
         """The limits of one server."""
-        return replace(self.sandbox, network=self.grants.get(server_id, self.sandbox.network))
+        network = self.grant_of(server_id).network or self.sandbox.network
+        return replace(self.sandbox, network=network)
+
+    def grant_of(self, server_id: str) -> ServerGrant:
+        """What one server may reach besides; nothing where nobody granted it anything."""
+        return self.grants.get(server_id, _NOTHING)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,8 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
     }
     if confirmed := policy.confirmed.get(server_id):
         facts["confirmed"] = sorted(confirmed)
+    if folders := policy.grant_of(server_id).folders:  # never what they hold
+        facts["folders"] = [[str(one.host), one.inside, one.writable] for one in folders]
     return digest(facts)
 
 

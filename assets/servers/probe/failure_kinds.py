@@ -43,6 +43,8 @@ KINDS: dict[str, Kind] = {
         None,
         "us",
     ),
+    # Due at once: its user makes the folder, or grants another.
+    "bad_grant": Kind("what you granted it cannot be given", 0.0, "us"),
     "needs_argument": Kind(
         "the server needs an argument that the listing does not name", 7 * _DAY, "us"
     ),

@@ -70,7 +70,14 @@ class Docker:
         )
 
     def image_command(
-        self, image: str, args: Sequence[str], env: Mapping[str, str], policy: SandboxPolicy
+        self,
+        image: str,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        policy: SandboxPolicy,
+        *,
+        mounts: Sequence[Mount] = (),
+        uid: int | None = None,
     ) -> Command:
         """The launch of a server that is an image: its own root and entry point, the same limits.
 
@@ -80,8 +87,8 @@ class Docker:
                 f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned"
             )
         environment.check_words(args, env)
-        launch = Launch((), env, cwd="")
-        words = self.arguments(launch, policy, [])
+        launch = Launch((), env, cwd="", uid=uid)
+        words = self.arguments(launch, policy, mounts)
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
         return self._build_command([*words, image, *args], given)
 

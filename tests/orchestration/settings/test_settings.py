@@ -279,6 +279,36 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [("notes", "expected a full path"), ("/", "is a home folder"), ("~/", "is a home folder")],
+)
+def test_a_folder_that_is_never_shown_is_refused_with_its_servers_name(
+    elsewhere: Path, folder: str, told: str
+) -> None:
+    (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\nfolders = ["{folder}"]\n')
+    with pytest.raises(SettingsError, match=f"servers.npm:x.folders in toolmill.toml: .*{told}"):
+        load_settings()
+
+
+def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text(
+        '[servers."npm:x"]\nnetwork = "full"\nfolders = ["/srv/notes", "/srv/work:rw"]\n'
+    )
+    policy = make_deploy_policy(load_settings())
+    grant = policy.grant_of("npm:x")
+    shown = [(one.inside, one.writable) for one in grant.folders]
+    assert shown == [("/home/user/data", False), ("/home/user/work", True)]
+    assert (grant.network, grant.personal, policy.sandbox_of("npm:x").network) == (
+        *("full", True),
+        "full",
+    )
+    assert not policy.grant_of("npm:y").folders
+    assert {elsewhere / "var", elsewhere / "var" / "state", elsewhere / "toolmill.toml"} == {
+        *policy.own
+    }
+
+
 def leaves(model: type, path: str = "") -> dict[str, tuple[type, Any]]:
     """Dotted name -> the class that declares it, and its default."""
     found: dict[str, tuple[type, Any]] = {}

@@ -10,6 +10,7 @@ from assets.servers.credentials.secrets import Given, Secrets, ServerSecrets
 from assets.servers.deploy import deploy as deploying
 from assets.servers.deploy.confirm import digest_confirmed, find_unconfirmed, is_redirecting
 from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.deploy.result import make_failed
 from assets.servers.probe.failure_kinds import Failure
@@ -53,7 +54,7 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     recipe = chosen(env=((name, "x"),))
     policy = replace(policy, confirmed={NAME: (digest_confirmed(recipe),)})
     if grant == "network":
-        policy = replace(policy, secrets=Secrets({}, bytes(16)), grants={NAME: "full"})
+        policy = replace(policy, secrets=Secrets({}, bytes(16)), grants={NAME: ServerGrant("full")})
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
     assert f'[servers."{NAME}".env] {name} = "env:{name}"' in str(result.hint)

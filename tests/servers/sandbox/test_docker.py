@@ -165,6 +165,18 @@ def test_an_image_is_launched_pinned_and_under_the_same_limits():
     assert "\nPATH=" not in told  # the image's own
 
 
+def test_an_image_is_shown_granted_folders_and_runs_as_their_owner():
+    folder = Mount(Path("/srv/notes"), f"{HOME}/data")
+    command = Docker().image_command(
+        IMAGE, [], {}, SandboxPolicy(), mounts=(folder,), uid=os.getuid() or 4242
+    )
+    for descriptor in command.files:
+        os.close(descriptor)
+    assert f"type=bind,src=/srv/notes,dst={HOME}/data,readonly" in command.argv
+    user = os.getuid() or 4242
+    assert f"{user}:{user}" in command.argv
+
+
 @pytest.mark.parametrize("image", ["server:latest", "server", "--privileged", "x@sha256:abc"])
 def test_an_image_that_is_not_pinned_is_refused(image):
     with pytest.raises(ValueError, match="pinned"):

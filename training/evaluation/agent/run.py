@@ -112,10 +112,10 @@ def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
 def can_run_here(
     server_id: str, recipes: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
 ) -> bool:
-    """Whether a server is launched in the sandbox of this host, with no network and no secret: so
-    that a call, whatever it says, changes nothing outside."""
-    facts = recipes.get(server_id)
-    if facts is None or policy.sandbox_of(server_id).network != "none":
+    """Whether a server is launched in the sandbox of this host, with no network, no secret and no
+    folder of its user's: so that a call, whatever it says, changes nothing outside."""
+    facts, grant = recipes.get(server_id), policy.grant_of(server_id)
+    if facts is None or policy.sandbox_of(server_id).network != "none" or grant.reaches_own:
         return False
     try:
         server = plan_launch(server_id, facts, policy)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.quarantine.clear import CLEAR
+from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import dump_recipe
@@ -180,7 +181,10 @@ def test_a_server_runs_here_only_without_network_and_secret(
     facts = {"npm:x": {"server_id": "npm:x", "ecosystem": "npm", "name": "x", "version": "1"}}
     assert can_run_here("npm:x", facts, policy(bench))
     assert not can_run_here("npm:y", facts, policy(bench))
-    granted = DeployPolicy(bench.folder, POLICY, PATIENT, grants={"npm:x": "full"})
+    granted = DeployPolicy(bench.folder, POLICY, PATIENT, grants={"npm:x": ServerGrant("full")})
+    assert not can_run_here("npm:x", facts, granted)
+    folder = ServerGrant(folders=mount_folders([str(bench.folder)]), personal=True)
+    granted = DeployPolicy(bench.folder, POLICY, PATIENT, grants={"npm:x": folder})
     assert not can_run_here("npm:x", facts, granted)
     secret = {"npm:x": {**facts["npm:x"], "placeholders": ["env:API_KEY"]}}
     assert not can_run_here("npm:x", secret, policy(bench))

@@ -1,0 +1,157 @@
+"""What the user grants one server beyond its sandbox: a network, and folders of this host."""
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import HOME, Mount, is_private_folder
+
+Network = Literal["none", "full"]
+# Who a server runs as in folders that toolmill made for it as root; beside that of the fetch phase.
+SERVER_UID = 1_199_999_998
+
+
+@dataclass(frozen=True)
+class ServerGrant:
+    """What one server may reach besides its own files.
+
+    network: None for the sandbox's. folders: of this host, shown where `mount_folders` says.
+    personal: the folders are a user's own: nobody changes whose they are, and what a listing chose
+    runs beside them only once that is confirmed. Else they are toolmill's, made for this launch.
+    """
+
+    network: Network | None = None
+    folders: tuple[Mount, ...] = ()
+    personal: bool = False
+
+    @property
+    def reaches_own(self) -> bool:
+        """Whether it reaches something that its user keeps."""
+        return self.personal and bool(self.folders)
+
+    @property
+    def user(self) -> int | None:
+        """The user that a server runs as so that it can use the folders: their owner, never root;
+        None for one of the sandbox's own. Only root's sandbox has a choice."""
+        if not self.folders or os.geteuid() != 0:
+            return os.getuid() if self.folders else None
+        owners = [os.stat(one.host).st_uid for one in _list_writable_first(self.folders)]
+        return next((owner for owner in owners if owner), None)
+
+
+def parse_folder(text: str) -> tuple[Path, bool]:
+    """(the folder, whether it may be written) of `PATH` or `PATH:rw`. Raises ValueError."""
+    written = text.endswith(":rw")
+    path = Path(text.removesuffix(":rw").removesuffix(":ro")).expanduser()
+    if not path.is_absolute():
+        raise ValueError(f"folder {text!r}: expected a full path, or one that begins with ~/")
+    return Path(os.path.normpath(path)), written
+
+
+def mount_folders(folders: Iterable[str]) -> tuple[Mount, ...]:
+    """Where `PATH[:rw]` are seen inside: the first at the path that recipes make up for a folder,
+    so that their arguments name it, further ones by their own names beside it. Raises ValueError
+    for two of one name, and for what is never shown to a server."""
+    mounts: list[Mount] = []
+    for text in folders:
+        path, written = parse_folder(text)
+        inside = f"{HOME}/{path.name}" if mounts else DATA
+        if taken := next((one.host for one in mounts if one.inside == inside), None):
+            raise ValueError(f"folders {taken} and {path}: both are {inside} inside; grant one")
+        mounts.append(Mount(path, inside, writable=written))
+    return tuple(mounts)
+
+
+def find_folder_problem(path: Path) -> str | None:
+    """Why a folder cannot be granted: what it is and what to do; None where it can."""
+    real = Path(os.path.realpath(path))
+    if is_private_folder(path):
+        return "a home folder, a `.local` or above one: grant the one folder in it that is needed"
+    if not real.exists():
+        return "no such folder: make it, or take the grant back"
+    if real != path:
+        return f"a link, or behind one, that leads to {real}: grant that if it is what you mean"
+    if not real.is_dir():
+        return f"a file: grant the folder that holds it, {real.parent}, or one made for it"
+    return None
+
+
+def find_grant_problem(grant: ServerGrant, own: Iterable[Path] = ()) -> str | None:
+    """Why a server cannot be launched with its grant, naming the folder and the fix. own: files and
+    folders of toolmill's own."""
+    for mount in grant.folders:
+        problem = find_folder_problem(mount.host)
+        if not problem and grant.personal:
+            problem = _find_overlap(mount, own)
+        if problem:
+            return f"folder {mount.host}: {problem}"
+    user = grant.user
+    for mount in grant.folders if grant.personal else ():
+        if not _is_open(mount, user):
+            return f"folder {mount.host}: {_explain_closed(mount, user)}"
+    return None
+
+
+def prepare_folders(grant: ServerGrant) -> None:
+    """Makes what root made for a launch writable for the launch; a user's own are left alone."""
+    for mount in grant.folders:
+        if mount.writable and not grant.personal:
+            assign_folder(mount.host)
+
+
+def assign_folder(folder: Path) -> None:
+    """Makes the user that servers run as own what root owns in a folder of toolmill's own."""
+    if os.geteuid() != 0:
+        return
+    for parent, folders, names in os.walk(folder):
+        for path in (parent, *(os.path.join(parent, name) for name in (*folders, *names))):
+            if os.lstat(path).st_uid == 0:
+                os.chown(path, SERVER_UID, SERVER_UID, follow_symlinks=False)
+
+
+def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
+    """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder."""
+    if DATA not in (mount.inside for mount in grant.folders):
+        return set()
+    words = [(f"arg:{place}", word) for place, word in enumerate(recipe.args)]
+    words += [(f"env:{name}", value) for name, value in recipe.env]
+    return {place for place, word in words if word == DATA}
+
+
+def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
+    """Whether a server would see what toolmill keeps, or could write what it is told by."""
+    for path in map(Path, map(os.path.realpath, own)):
+        if path.is_dir() and (mount.host.is_relative_to(path) or path.is_relative_to(mount.host)):
+            return f"toolmill keeps its own files in {path}: grant a folder apart from that"
+        if mount.writable and path.is_relative_to(mount.host):
+            return f"{path} lies in it, so the server could grant itself more: grant it read-only"
+    return None
+
+
+def _list_writable_first(folders: Sequence[Mount]) -> list[Mount]:
+    return sorted(folders, key=lambda one: not one.writable)
+
+
+def _is_open(mount: Mount, user: int | None) -> bool:
+    """Whether the user that the server runs as may read the folder, and write it where granted."""
+    if os.geteuid() != 0:
+        return os.access(mount.host, os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0))
+    about = os.stat(mount.host)
+    wanted = 0o7 if mount.writable else 0o5
+    if user == about.st_uid:
+        return stat.S_IMODE(about.st_mode) >> 6 & wanted == wanted
+    return about.st_mode & wanted == wanted
+
+
+def _explain_closed(mount: Mount, user: int | None) -> str:
+    way = "written" if mount.writable else "read"
+    who = "you" if os.geteuid() != 0 else f"user {user}" if user else "anybody but root"
+    fix = "a server never runs as root: give the folder to a user (chown -R USER FOLDER)"
+    if os.geteuid() != 0 or os.stat(mount.host).st_uid:
+        fix = "change its owner or its mode, or grant another"
+    return f"it cannot be {way} by {who}, as whom the server would run; {fix}"

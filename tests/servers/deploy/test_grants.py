@@ -1,0 +1,253 @@
+"""What a user grants one server: where it is seen, what is refused, what really is reachable."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.result import CallFailed
+from assets.servers.deploy import package
+from assets.servers.deploy.confirm import find_unconfirmed
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.grants import (
+    SERVER_UID,
+    ServerGrant,
+    find_folder_problem,
+    find_grant_problem,
+    list_granted_places,
+    mount_folders,
+)
+from assets.servers.deploy.job import Job
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.sandbox.spec import Mount
+from assets.servers.sandbox.toolchain import find_toolchain
+from tests.servers.conftest import npm
+from tests.support.untrusted_server import (
+    CONVERSATION,
+    POLICY,
+    PREAMBLE,
+    require_sandbox,
+    tool_names,
+)
+
+NAME = "npm:x"
+RECIPE = Recipe(
+    server_id=NAME,
+    ecosystem="npm",
+    name="x",
+    version="1",
+    integrity="sha512-x",
+    args=(DATA,),
+    placeholders=("arg:0",),
+)
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox runs as another user")
+# Tools named after what a server finds in its folders, and after what it could do there.
+LOOK = """
+def try_write(name):
+    try:
+        open(name, "w").write("by the server")
+        return "wrote_" + os.path.basename(name)
+    except OSError as error:
+        return "no_" + type(error).__name__ + "_" + os.path.basename(name)
+folder = sys.argv[1]
+found = sorted(os.listdir(folder)) + [open(folder + "/notes.txt").read()]
+serve([tool(one) for one in [*found, try_write(folder + "/new.txt")]])
+"""
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """A user's folder with one closed file in it."""
+    folder = tmp_path / "notes"
+    folder.mkdir(mode=0o700)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "notes.txt").chmod(0o600)
+    if os.geteuid() == 0:
+        for path in (folder, folder / "notes.txt"):
+            os.chown(path, 4242, 4242)
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A policy under which `deploy` finds a server that looks into its folder."""
+    require_sandbox()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "main.py").write_text(PREAMBLE + LOOK)
+    for path in (tree, tmp_path):
+        path.chmod(0o755)
+    argv = (str(find_toolchain().python), "/srv/server/main.py")
+    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
+    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    return DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False)
+
+
+def grant(*folders: str, **more) -> dict[str, ServerGrant]:
+    return {NAME: ServerGrant(folders=mount_folders(folders), personal=True, **more)}
+
+
+def test_the_first_folder_is_what_recipes_name_and_others_lie_beside_it():
+    mounts = mount_folders(["/srv/notes", "/srv/work/:rw", "/srv/read:ro"])
+    assert [(str(one.host), one.inside, one.writable) for one in mounts] == [
+        ("/srv/notes", DATA, False),
+        ("/srv/work", "/home/user/work", True),
+        ("/srv/read", "/home/user/read", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "problem"),
+    [
+        (["notes"], "expected a full path"),
+        (["/srv/a/notes", "/srv/b/x", "/srv/c/x"], "/srv/b/x and /srv/c/x: both are /home/user/x"),
+        (["/srv/notes", "/srv/data"], "both are /home/user/data"),
+        (["/"], "is a home folder"),
+        (["/home"], "is a home folder"),
+        (["~"], "is a home folder"),
+    ],
+)
+def test_folders_that_cannot_be_shown_are_refused_before_the_disk_is_asked(folders, problem):
+    with pytest.raises(ValueError, match=problem):
+        mount_folders(folders)
+
+
+def test_a_folder_is_granted_as_what_it_is(tmp_path, notes):
+    (tmp_path / "link").symlink_to(notes)
+    (notes / "in").mkdir()
+    assert find_folder_problem(notes) is None
+    assert "no such folder" in str(find_folder_problem(tmp_path / "none"))
+    assert f"that leads to {notes}:" in str(find_folder_problem(tmp_path / "link"))
+    assert f"that leads to {notes / 'in'}:" in str(find_folder_problem(tmp_path / "link" / "in"))
+    assert f"the folder that holds it, {notes}" in str(find_folder_problem(notes / "notes.txt"))
+
+
+def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
+    state, config = notes / "var" / "state", notes / "toolmill.toml"
+    state.mkdir(parents=True)
+    config.touch()
+
+    def problem(folder: str, *own) -> str:
+        return str(find_grant_problem(grant(folder)[NAME], own))
+
+    assert f"toolmill keeps its own files in {state}" in problem(f"{notes}", state)
+    assert f"toolmill keeps its own files in {state}" in problem(f"{state}", state)
+    assert "could grant itself more: grant it read-only" in problem(f"{notes}:rw", config)
+    assert problem(f"{notes}", config) == "None"
+
+
+def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(installed, notes):
+    told = {}
+    for folder in (f"{notes}", f"{notes}:rw"):
+        deployed = deploy(RECIPE, replace(installed, grants=grant(folder)))
+        assert deployed.probe.status == "ok", deployed.probe.hint
+        assert deployed.placeholders == ()
+        told[folder.endswith(":rw")] = tool_names(deployed.probe)
+    assert told[False] == ["notes.txt", "mine", "no_OSError_new.txt"]
+    assert told[True] == ["notes.txt", "mine", "wrote_new.txt"]
+    assert (notes / "new.txt").read_text() == "by the server"
+    assert (notes / "new.txt").stat().st_uid == notes.stat().st_uid
+    assert [oct(path.stat().st_mode & 0o777) for path in (notes, notes / "notes.txt")] == [
+        "0o700",
+        "0o600",
+    ]
+
+
+def test_without_a_grant_the_path_is_empty_and_said_to_be_made_up(installed):
+    deployed = deploy(RECIPE, installed)
+    assert (deployed.probe.status, deployed.placeholders) == ("failed", ("arg:0",))
+
+
+@AS_ROOT
+def test_no_server_runs_as_root_to_write_a_folder_of_root(installed, notes):
+    os.chown(notes, 0, 0)
+    result = deploy(RECIPE, replace(installed, grants=grant(f"{notes}:rw"))).probe
+    assert result.error_kind == "bad_grant"
+    assert "never runs as root: give the folder to a user (chown -R USER FOLDER)" in str(
+        result.hint
+    )
+    assert list(notes.iterdir()) == [notes / "notes.txt"]
+
+
+@AS_ROOT
+def test_a_folder_that_toolmill_made_for_a_launch_is_given_to_the_server(installed, notes):
+    for path in (notes, notes / "notes.txt"):
+        os.chown(path, 0, 0)
+    (notes / "out").symlink_to("/etc/hostname")
+    grants = {NAME: ServerGrant(folders=(Mount(notes, DATA, writable=True),))}
+    deployed = deploy(RECIPE, replace(installed, grants=grants))
+    assert "wrote_new.txt" in tool_names(deployed.probe)
+    assert {path.lstat().st_uid for path in notes.iterdir()} == {SERVER_UID}
+    assert os.stat("/etc/hostname").st_uid == 0
+
+
+def test_a_folder_that_is_gone_is_one_row_that_is_due_at_once(installed, notes):
+    gone = replace(installed, grants=grant(f"{notes}/none"))
+    result = deploy(RECIPE, gone).probe
+    assert (result.error_kind, f"folder {notes}/none: no such folder" in str(result.hint)) == (
+        "bad_grant",
+        True,
+    )
+    with pytest.raises(CallFailed, match="no such folder") as refused:
+        plan_launch(NAME, dump_recipe(RECIPE), gone)
+    assert (refused.value.kind, refused.value.sent) == ("bad_grant", False)
+
+
+def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition(tmp_path, notes):
+    policy = DeployPolicy(tmp_path)
+    granted = replace(policy, grants=grant(f"{notes}"))
+    listing = npm("x", "1.0.0")
+    row = {
+        "recipe_digest": "r",
+        "status": "ok",
+        "conditions": digest_conditions(NAME, policy),
+        "launch_digest": Job(NAME, listing, None, policy).launch_digest,
+    }
+    assert Job(NAME, listing, row, policy).stands(0.0)
+    assert not Job(NAME, listing, row, granted).stands(0.0)
+    before = digest_conditions(NAME, granted)
+    (notes / "more.txt").write_text("x")
+    assert digest_conditions(NAME, granted) == before
+    assert digest_conditions("npm:y", granted) == digest_conditions("npm:y", policy)
+    written = replace(policy, grants=grant(f"{notes}:rw"))
+    assert digest_conditions(NAME, written) not in (before, digest_conditions(NAME, policy))
+
+
+def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
+    given = grant(f"{notes}")[NAME]
+    recipe = RECIPE.model_copy(
+        update={
+            "args": (DATA, "--in", f"{DATA}/placeholder.txt"),
+            "env": (("ROOT", DATA), ("URL", "https://placeholder.example.com")),
+            "placeholders": ("arg:0", "arg:2", "env:ROOT", "env:URL"),
+        }
+    )
+    assert list_granted_places(recipe, given) == {"arg:0", "env:ROOT"}
+    assert list_granted_places(recipe, ServerGrant("full")) == set()
+    policy = DeployPolicy(tmp_path, grants={NAME: replace(given, personal=False)})
+    assert plan_launch(NAME, dump_recipe(recipe), policy).made_up == ("arg:2", "env:URL")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kind"),
+    [
+        ({"args": (DATA,)}, None),
+        ({"env": (("ROOT", DATA),)}, None),
+        ({"args": ("--delete", DATA)}, "needs_confirmation"),
+        ({"env": (("MODE", "x"),)}, "needs_confirmation"),
+        ({"env": (("NODE_OPTIONS", "--import=data:x"),)}, "policy_denied"),
+        ({"env": (("PATH", DATA),)}, "policy_denied"),
+    ],
+)
+def test_what_a_listing_chose_is_confirmed_beside_a_users_folder(tmp_path, notes, chosen, kind):
+    recipe = RECIPE.model_copy(update={"args": (), "placeholders": (), **chosen})
+    policy = DeployPolicy(tmp_path, grants=grant(f"{notes}"))
+    found = find_unconfirmed(recipe, policy.secrets.given(NAME), policy)
+    assert (found and found.kind) == kind
+    ours = {NAME: replace(policy.grant_of(NAME), personal=False)}
+    policy = replace(policy, grants=ours)
+    assert find_unconfirmed(recipe, policy.secrets.given(NAME), policy) is None

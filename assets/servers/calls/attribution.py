@@ -1,6 +1,11 @@
 """Whose fault an answer is, from the server's own words."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from assets.servers.probe.stderr_patterns import find_words
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
@@ -31,17 +36,140 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", re.IGNORECASE)
+_LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
+_PROGRAM = re.compile(
+    r"executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
+    r"|(?:chrom\w+|browser|docker|ffmpeg|libreoffice|java|git)\b.{0,60}"
+    r"(?:is not (?:found|installed)|not found at|not installed)",
+    re.IGNORECASE,
+)
+_UPSTREAM = re.compile(
+    r"\b(?:http|status|code|error|returned|responded|response)\b\W{0,3}(?:\w+\W{1,3}){0,2}"
+    r"(?:429|5\d\d)\b"
+    r"|\b(?:429|50[0234])\b.{0,20}(?:too many|bad gateway|unavailable|time-?out|server error)"
+    r"|rate[ _-]?limit|too many requests|bad gateway|service (?:is )?(?:temporarily )?unavailable"
+    r"|gateway time-?out|internal server error|quota (?:was |has been )?exceeded"
+    r"|exceeded .{0,30}quota|socket hang up|ECONNRESET|ETIMEDOUT|read timed out"
+    r"|connection (?:reset|timed out)|overloaded",
+    re.IGNORECASE,
+)
+# What only a program that went wrong says, whatever values it names beside it.
+_BUG = re.compile(
+    r"Traceback \(most recent|\b(?:Type|Attribute|Key|Index|Name|ZeroDivision|Recursion|Reference"
+    r"|UnboundLocal|NotImplemented|Assertion)Error\b|cannot read propert|NullPointer"
+    r"|is not a function|undefined is not|'NoneType'|panic:|segmentation fault"
+    r"|unhandled exception",
+    re.IGNORECASE,
+)
+_REJECTS = re.compile(
+    r"not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
+    r"|not (?:a )?valid|outside|not allowed|not permitted|denied|unsupported|not supported"
+    r"|unrecogni[sz]ed|must be|expected|out of range|too (?:long|large|short|many)|already exists"
+    r"|(?:could|can) ?not (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
+    r"|ENOENT|EEXIST|EISDIR|ENOTDIR",
+    re.IGNORECASE,
+)
+_LEAST = 3  # characters of a value that is found again in an answer
+_VALUES = 200  # of a call's arguments that are looked for
+_TOLD = 200  # characters of evidence
 
 
-def classify_tool_error(text: str, code: int | None = None, *, offline: bool = False) -> str:
-    """The kind (of KINDS or CALL_KINDS) of a tool's error. code: of a JSON-RPC error, None where
-    the tool itself says that it failed. offline: the server runs without a network, by our
-    settings."""
+@dataclass(frozen=True)
+class Fault:
+    """kind: of KINDS or CALL_KINDS; `find_kind` says whose it is. evidence: the line it rests on,
+    "" where that is the failure itself or its code."""
+
+    kind: str
+    evidence: str = ""
+
+
+def find_fault(
+    text: str,
+    code: int | None = None,
+    *,
+    offline: bool = False,
+    local: bool = True,
+    arguments: Any = None,
+) -> Fault:
+    """What a tool's error comes from, by its words; the strongest evidence first, and the tool
+    itself only where nothing else is named.
+
+    code: of a JSON-RPC error, None where the tool itself says that it failed. offline: the server
+    runs without a network, by our settings. local: it runs in our sandbox, whose limits it may
+    meet. arguments: of the call, so that an error which names one of them is laid to it.
+    """
     said = text[:_READ]
-    if code == METHOD_NOT_FOUND or _UNKNOWN_TOOL.search(said):
-        return "tool_gone"
-    if offline and _NETWORK.search(said):
-        return "needs_network"
-    if code == INVALID_PARAMS or _ARGUMENTS.search(said):
-        return "invalid_arguments"
-    return "needs_secret" if _SECRET.search(said) else "tool_error"
+    if code == METHOD_NOT_FOUND:
+        return Fault("tool_gone")
+    if found := _UNKNOWN_TOOL.search(said):
+        return Fault("tool_gone", _quote_line(said, found))
+    if network := _NETWORK.search(said):
+        return Fault("needs_network" if offline else "upstream_error", _quote_line(said, network))
+    if code == INVALID_PARAMS:
+        return Fault("invalid_arguments")
+    if found := _ARGUMENTS.search(said):
+        return Fault("invalid_arguments", _quote_line(said, found))
+    if local and (limit := find_words(said, _LIMITS)):
+        return Fault(limit.kind, limit.detail.removeprefix("said "))
+    for kind, words in (
+        *((("needs_software", _PROGRAM),) if local else ()),
+        ("needs_secret", _SECRET),
+        ("upstream_error", _UPSTREAM),
+        ("tool_error", _BUG),
+    ):
+        if found := words.search(said):
+            return Fault(kind, _quote_line(said, found))
+    named = _find_named_argument(said, arguments)
+    return Fault("invalid_arguments", named) if named else Fault("tool_error")
+
+
+def _find_named_argument(said: str, arguments: Any) -> str:
+    """The first line that rejects a value or a parameter of the call; "" where none does."""
+    words = {word.casefold() for word in _iter_words(arguments)}
+    if not words:
+        return ""
+    for line in said.splitlines():
+        if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
+            return line.strip()[:_TOLD]
+    return ""
+
+
+def _holds_word(line: str, word: str) -> bool:
+    at = line.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before, after = line[at - 1 : at], line[end : end + 1]
+        if not (before.isalnum() and word[0].isalnum()) and not (
+            after.isalnum() and word[-1].isalnum()
+        ):
+            return True
+        at = line.find(word, at + 1)
+    return False
+
+
+def _iter_words(arguments: Any) -> Iterator[str]:
+    """Values of a call's arguments, the last part of paths, and the names of its parameters."""
+    stack, left = [arguments], _VALUES
+    while stack and left:
+        item, left = stack.pop(), left - 1
+        if isinstance(item, dict):
+            for name, value in item.items():
+                yield from (part for part in re.split(r"[^a-zA-Z]+", name) if len(part) > _LEAST)
+                stack.append(value)
+        elif isinstance(item, list | tuple):
+            stack += item
+        elif isinstance(item, str) and len(item.strip()) >= _LEAST:
+            yield item.strip()
+            last = item.rstrip("/").rpartition("/")[2]
+            if len(last) >= _LEAST:
+                yield last
+        elif isinstance(item, int | float) and not isinstance(item, bool) and len(str(item)) > 1:
+            yield str(item)
+
+
+def _quote_line(text: str, found: re.Match[str]) -> str:
+    """The line in which words were found."""
+    start = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    line = text[start : end if end >= 0 else len(text)]
+    return " ".join(line.split())[:_TOLD]

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
-from assets.servers.calls.attribution import classify_tool_error
+from assets.servers.calls.attribution import Fault, find_fault
 from assets.servers.calls.connection import Dial
 from assets.servers.calls.content import shape_result
 from assets.servers.calls.http_connection import make_remote_dial
@@ -93,6 +94,11 @@ class Caller:
             result = _make_failed_result(CallFailed("internal", found), Scrubber({}))
         return replace(result, seconds=round(time.monotonic() - began, 3))
 
+    async def end_servers(self, owner: str) -> None:
+        """Ends what runs for one owner; its next call finds a fresh server."""
+        if not self._closed:
+            await self._run(self._pool.end_owned, owner)
+
     async def close(self) -> None:
         """Ends every server; returns once they are gone."""
         if self._closed:
@@ -128,7 +134,9 @@ class Caller:
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
             with silence_logs():  # the SDK logs in the name of who sends
                 raw, scrub = await self._send_call(server, tool, digest, arguments, limit, owner)
-            result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
+            told = {"offline": offline, "local": server.recipe.ecosystem != "remote"}
+            judge = partial(find_fault, arguments=arguments, **told)
+            result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, judge)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub)
         result = _note_made_up(result, made_up)
@@ -197,23 +205,26 @@ class Caller:
         return not remote and policy.network == "none"
 
     def _shape_result(
-        self, raw: Any, scrub: Scrubber, contract: Mapping[str, Any], offline: bool
+        self,
+        raw: Any,
+        scrub: Scrubber,
+        contract: Mapping[str, Any],
+        judge: Callable[..., Fault],
     ) -> CallResult:
         """The answer as a result. Raises CallFailed where it is none of MCP."""
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
             said = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": said}]
-            return _make_tool_error(content, said, classify_tool_error(said, code, offline=offline))
+            return _make_tool_error(content, said, judge(said, code))
         made = shape_result(raw, scrub, self._limits)
         if made.is_error:
-            kind = classify_tool_error(made.text, offline=offline)
-            result = _make_tool_error(made.content, made.text, kind)
-            return replace(result, structured=made.structured)
+            result = _make_tool_error(made.content, made.text, judge(made.text))
+            return replace(result, structured=made.structured, cut=made.cut)
         problems = [*made.problems]
         if contract.get("outputSchema") and not problems:
             problems += find_output_problems(contract, made.structured)
-        return CallResult("ok", made.content, made.structured, problems=problems)
+        return CallResult("ok", made.content, made.structured, problems=problems, cut=made.cut)
 
 
 def _digest_contract(contract: Mapping[str, Any]) -> str:
@@ -224,12 +235,12 @@ def _digest_contract(contract: Mapping[str, Any]) -> str:
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
-def _make_tool_error(content: list[dict[str, Any]], said: str, kind: str) -> CallResult:
-    line, about = " ".join(said.split())[:200], find_kind(kind)
+def _make_tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
+    line, about = fault.evidence or " ".join(said.split())[:200], find_kind(fault.kind)
     hint = f"{line}: {about.hint}" if line else about.hint
-    if kind == "needs_network":
+    if fault.kind == "needs_network":
         hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
-    return CallResult("tool_error", content, None, kind, hint, about.blame)
+    return CallResult("tool_error", content, None, fault.kind, hint, about.blame)
 
 
 _NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'

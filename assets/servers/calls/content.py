@@ -19,12 +19,14 @@ _LINK = ("uri", "name", "title", "description", "mimeType")
 
 @dataclass
 class Shaped:
-    """Content that may be handed on. text: what its text blocks say, for judging an error."""
+    """Content that may be handed on. text: what its text blocks say, for judging an error.
+    cut: something is left out for its size."""
 
     content: list[dict[str, Any]] = field(default_factory=list)
     structured: dict[str, Any] | None = None
     is_error: bool = False
     problems: list[Problem] = field(default_factory=list)
+    cut: bool = False
 
     @property
     def text(self) -> str:
@@ -49,19 +51,23 @@ def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) ->
             made.content.append(
                 _make_text_block(f"{left} of {len(blocks)} content blocks are left out here")
             )
+            reader.cut = True
             break
         made.content.append(reader.read_block(block))
-    made.structured = _read_structured(raw, scrub, limits, made.problems)
+    made.cut = reader.cut
+    made.structured = _read_structured(raw, scrub, limits, made)
     return made
 
 
 @dataclass
 class _Reader:
-    """Reads the blocks of one answer. room: bytes that are left of what it may have in all."""
+    """Reads the blocks of one answer. room: bytes that are left of what it may have in all. cut:
+    something was too large."""
 
     scrub: Scrubber
     limits: CallLimits
     room: int
+    cut: bool = False
 
     def read_block(self, block: Any) -> dict[str, Any]:
         kind = block.get("type") if isinstance(block, dict) else None
@@ -88,6 +94,7 @@ class _Reader:
         if not isinstance(data, str) or not _is_base64(data):
             return _make_text_block(f"{kind} {mime} whose data is no base64 is left out here")
         if len(data) > self._most_media:
+            self.cut = True
             found = f"{kind} {mime} of {len(data):,} bytes is left out here"
             return _make_text_block(f"{found}: {self._most_media:,} fit")
         return {"type": kind, "data": _redact_base64(data, self.scrub), "mimeType": mime}
@@ -114,6 +121,7 @@ class _Reader:
         elif isinstance(blob, str):
             size, most = len(blob), self._most_media
             if not _is_base64(blob) or size > most:
+                self.cut = self.cut or size > most
                 why = f"of {size:,} bytes: {most:,} fit" if size > most else "no base64"
                 return _make_text_block(f"the resource {kept['uri']} is left out here, {why}")
             kept["blob"] = _redact_base64(blob, self.scrub)
@@ -134,6 +142,7 @@ class _Reader:
         whole = len(text.encode())
         if whole <= limit:
             return self.scrub.scrub_text(text)
+        self.cut = True
         kept = text.encode()[: limit + _SLACK].decode("utf-8", "ignore")
         scrubbed = self.scrub.scrub_text(kept).encode()
         # A secret that the first cut halved is within what the second one takes off.
@@ -152,20 +161,21 @@ _READERS: dict[str, Callable[[_Reader, Mapping[str, Any]], dict[str, Any] | None
 
 
 def _read_structured(
-    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, problems: list[Problem]
+    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, made: Shaped
 ) -> dict[str, Any] | None:
     value = raw.get("structuredContent")
     if value is None:
         return None
     if not isinstance(value, dict):
         kind = type(value).__name__
-        problems.append(_make_problem(kind, "an object", "the server has to fix it"))
+        made.problems.append(_make_problem(kind, "an object", "the server has to fix it"))
         return None
     size = len(json.dumps(value))
     if size > limits.structured_kb * _KB:
         allowed = f"at most {limits.structured_kb * _KB:,} bytes"
         fix = "it is left out; ask the tool for less, or read the content"
-        problems.append(_make_problem(f"{size:,} bytes of structured content", allowed, fix))
+        made.cut = True
+        made.problems.append(_make_problem(f"{size:,} bytes of structured content", allowed, fix))
         return None
     return json.loads(drop_surrogates(json.dumps(scrub(value), ensure_ascii=False)))
 

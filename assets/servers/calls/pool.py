@@ -56,6 +56,13 @@ class Pool:
             self._reaper.cancel()
         await asyncio.gather(*(one.close() for one in list(self._running)), *self._ends)
 
+    async def end_owned(self, owner: str) -> None:
+        """Ends the servers that were started for an owner; returns once they are gone."""
+        held = [one for one in self._running if one.owner == owner]
+        for session in held:
+            self._retire(session)
+        await asyncio.gather(*(session.close() for session in held))
+
     async def _take_session(self, key: str, make: Make, owner: str) -> Session:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s

@@ -23,7 +23,9 @@ CALL_KINDS: dict[str, Kind] = {
         " call with what it asks for now"
     ),
     "tool_gone": Kind("the server does not offer it any more: search for another tool"),
-    "timeout_call": Kind("no answer in time: call it with less to do, or allow more time"),
+    "timeout_call": Kind(
+        "no answer in time: call it with less to do, or allow more time", blame="tool"
+    ),
     "busy": Kind(
         "all sessions that the limits allow are at work: call again in a moment", blame="us"
     ),
@@ -34,6 +36,10 @@ CALL_KINDS: dict[str, Kind] = {
         "the arguments do not fit the tool: fix what is named, call again", blame="caller"
     ),
     "tool_error": Kind("the tool says it failed: see the content", blame="tool"),
+    "upstream_error": Kind(
+        "a service behind the tool failed or limits its callers: call again later",
+        blame="upstream",
+    ),
 }
 
 
@@ -44,10 +50,11 @@ class CallResult:
     status: `ok`; `tool_error`: the server answered that it failed; `invalid_arguments`: nothing was
     sent; `failed`: there is no answer. content: MCP content blocks as JSON, scrubbed and cut.
     error_kind: of the taxonomy or CALL_KINDS. hint: what was found and what to do. blame: who has
-    to fix it. seconds: all of it, with a launch where there was one. problems: what is wrong with
-    the arguments, or (status ok) with the structured content against its schema. findings: signs of
-    injection in any of its texts, and keys that were taken out (`inspection.py`); unread: more was
-    answered than is scanned. What has a high one, or lies beyond, is in no prompt or row of ours.
+    to fix it. cut: part of the answer is left out for its size. seconds: all of it, with a launch
+    where there was one. problems: what is wrong with the arguments, or (status ok) with the
+    structured content against its schema. findings: signs of injection in any of its texts, and
+    keys that were taken out (`inspection.py`); unread: more was answered than is scanned. What has
+    a high one, or lies beyond, is in no prompt or row of ours.
     """
 
     status: Status
@@ -56,6 +63,7 @@ class CallResult:
     error_kind: str | None = None
     hint: str | None = None
     blame: Blame | None = None
+    cut: bool = False
     seconds: float = 0.0
     problems: list[Problem] = field(default_factory=list)
     findings: tuple["Finding", ...] = ()

@@ -1,9 +1,13 @@
 """The failure taxonomy: every way a server can fail to list its tools, with a hint and a retry."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-Blame = Literal["caller", "tool", "server", "us"]
+# Who has to fix a failed call: who made its arguments, the tool, the server that holds it, who
+# gives the credentials, what we grant (the sandbox's limits, its network, the settings), a service
+# behind the tool, Toolmill itself.
+Blame = Literal["caller", "tool", "server", "credentials", "policy", "upstream", "us"]
+BLAMES: tuple[Blame, ...] = get_args(Blame)
 _DAY = 86_400.0
 
 
@@ -36,12 +40,14 @@ KINDS: dict[str, Kind] = {
     ),
     "no_recipe": Kind("neither listing nor package says how to start a server", None, "us"),
     "needs_secret": Kind(
-        "the server checks its credentials before it lists tools: give it real ones", 7 * _DAY, "us"
+        "the server checks its credentials before it lists tools: give it real ones",
+        7 * _DAY,
+        "credentials",
     ),
     "needs_confirmation": Kind(
         "what a listing chose runs beside your secret or grant only once you confirmed it",
         None,
-        "us",
+        "policy",
     ),
     # Due at once: its user makes the folder, or grants another.
     "bad_grant": Kind("what you granted it cannot be given", 0.0, "us"),
@@ -51,27 +57,31 @@ KINDS: dict[str, Kind] = {
     "needs_network": Kind(
         "the server calls out before it lists tools: grant it the network to see them",
         7 * _DAY,
-        "us",
+        "policy",
     ),
     "needs_software": Kind(
-        "the server needs a program or library that is not here", 7 * _DAY, "us"
+        "the server needs a program or library that is not here", 7 * _DAY, "policy"
     ),
     "incompatible": Kind(
         "a dependency or runtime has moved on since this release: take a newer release of it",
         7 * _DAY,
     ),
-    "read_only": Kind("the server writes outside its own home and the temporary folder", 7 * _DAY),
+    "read_only": Kind(
+        "the server writes outside its own home and the temporary folder", 7 * _DAY, "policy"
+    ),
     "timeout_start": Kind("no answer to `initialize` in time: it hangs or is very slow", 2 * _DAY),
     "timeout_list": Kind("`initialize` was answered, `tools/list` was not", 2 * _DAY),
     "crashed": Kind("the server ended before it listed its tools: see stderr_tail", 2 * _DAY),
     "protocol_error": Kind("the server does not speak MCP on its standard output", 7 * _DAY),
     "oversize": Kind("more output, pages or tools than the limits allow", 7 * _DAY),
-    "out_of_memory": Kind("more memory than the sandbox grants", 7 * _DAY),
-    "too_many_processes": Kind("more processes or threads than the sandbox grants", 7 * _DAY),
-    "disk_full": Kind("more private disk than the sandbox grants", 7 * _DAY),
+    "out_of_memory": Kind("more memory than the sandbox grants", 7 * _DAY, "policy"),
+    "too_many_processes": Kind(
+        "more processes or threads than the sandbox grants", 7 * _DAY, "policy"
+    ),
+    "disk_full": Kind("more private disk than the sandbox grants", 7 * _DAY, "policy"),
     "no_tools": Kind("the server runs and offers no tools", 7 * _DAY),
-    "policy_denied": Kind("the settings do not allow this kind of server", None, "us"),
-    "remote_auth": Kind("the remote server asks for an account", 7 * _DAY, "us"),
+    "policy_denied": Kind("the settings do not allow this kind of server", None, "policy"),
+    "remote_auth": Kind("the remote server asks for an account", 7 * _DAY, "credentials"),
     "remote_down": Kind("the remote server does not answer", _DAY),
     "internal": Kind("a fault of this program: report it with the digest of its trace", _DAY, "us"),
 }

@@ -1,6 +1,7 @@
 """Last words: which kind of failure a dying or refusing server itself names."""
 
 import re
+from collections.abc import Collection
 
 from assets.servers.probe.failure_kinds import Failure
 
@@ -113,7 +114,14 @@ def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) 
 
 def classify_text(text: str) -> Failure | None:
     """The kind that a server's own words name, or None when they name none."""
+    return find_words(text, [kind for kind, _ in _WORDS])
+
+
+def find_words(text: str, kinds: Collection[str]) -> Failure | None:
+    """The first of these kinds whose words stand in the text, or None."""
     for kind, words in _WORDS:
+        if kind not in kinds:
+            continue
         found = re.search(words, text, re.IGNORECASE | re.MULTILINE)
         if found and kind == "needs_secret" and _only_unreached(text, found.end()):
             continue

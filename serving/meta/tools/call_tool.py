@@ -162,7 +162,7 @@ async def _run(desk: Desk, token: Token, attempt: Attempt, ready: Ready) -> Repl
     finally:
         attempt.facts["seconds"] = anyio.current_time() - began
     if result is None:
-        attempt.note_end("failed", error_kind="timeout_call", blame="server")
+        attempt.note_end("failed", error_kind="timeout_call", blame="tool")
         return call_answers.answer_failed(
             attempt, "timeout_call", f"no result within {limit:g} s", "server"
         )

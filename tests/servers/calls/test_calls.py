@@ -120,9 +120,11 @@ async def test_a_tool_that_says_it_failed(bench):
             "caller",
         ),
         ("MCP error -32602: Invalid arguments for tool do", "invalid_arguments", "caller"),
-        ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "us"),
-        ("GET /me: 401 Unauthorized", "needs_secret", "us"),
+        ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
+        ("GET /me: 401 Unauthorized", "needs_secret", "credentials"),
         ("Unknown tool: do", "tool_gone", "server"),
+        ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
+        ("GitHub answered with HTTP 503", "upstream_error", "upstream"),
         ("Unexpected token < in JSON at position 0", "tool_error", "tool"),
     ],
 )
@@ -227,7 +229,11 @@ async def test_a_made_up_secret_is_never_sent(bench):
     async with bench.launch(ECHO, recipe=made) as running:
         found = await running.call()
         assert running.caller._pool.running == 0
-    assert (found.status, found.error_kind, found.blame) == ("failed", "needs_secret", "us")
+    assert (found.status, found.error_kind, found.blame) == (
+        "failed",
+        "needs_secret",
+        "credentials",
+    )
     assert '[servers."npm:x".env] NOTION_TOKEN = "env:NOTION_TOKEN"' in found.hint
 
 
@@ -275,6 +281,20 @@ async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
         await asyncio.sleep(0.05)
     assert left_running("sleep 7007.5") == []
     assert (await running.call()).error_kind == "closed"
+
+
+async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
+    source = "began = time.time_ns()\ncalls(lambda m, x: say(m, began))"
+    async with bench.launch(source) as running:
+
+        async def ask(owner):
+            return said(await running.caller.call("npm:x", "do", CONTRACT, {"x": 1}, owner=owner))
+
+        first = [await ask("alice"), await ask("bob")]
+        await running.caller.end_servers("alice")
+        again = [await ask("alice"), await ask("bob")]
+    assert again[0] != first[0]
+    assert again[1] == first[1]
 
 
 async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
@@ -360,7 +380,7 @@ async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
     monkeypatch.setattr(stdio_connection, "preflight", none)
     async with bench.launch(ECHO) as running:
         found = await running.call()
-    assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "us")
+    assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "policy")
     assert "apt-get install bubblewrap" in found.hint
 
 

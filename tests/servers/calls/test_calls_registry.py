@@ -95,7 +95,7 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
             found.append(await caller.call(recipe.server_id, "todays_weather", contract, ask))
         finally:
             await caller.close()
-    assert (found[0].error_kind, found[0].blame) == ("needs_secret", "us")
+    assert (found[0].error_kind, found[0].blame) == ("needs_secret", "credentials")
     assert f'{key} = "env:{key}"' in found[0].hint
     assert (found[1].status, said(found[1])) == ("ok", "Mild, as always in Rome.")
 
@@ -128,7 +128,7 @@ async def test_a_python_server_from_pypi_is_called(warehouse):
     finally:
         await caller.close()
     assert (good.status, '"timezone": "Asia/Tokyo"' in said(good)) == ("ok", True)
-    assert (odd.status, odd.blame) == ("tool_error", "tool")
+    assert (odd.status, odd.blame) == ("tool_error", "caller")
     assert (bad.status, bad.problems[0]["path"]) == ("invalid_arguments", "$.timezone")
 
 

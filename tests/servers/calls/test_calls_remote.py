@@ -52,7 +52,7 @@ async def test_the_demos_remote_server_is_called():
             found = await ask(running.server_id, "define_term", define, {"term": "drift"})
             bad = await ask(running.server_id, "define_term", define, {"term": "love"})
     assert (found.status, said(found)[:15]) == ("ok", "Contracts that ")
-    assert (bad.status, bad.blame, said(bad)) == ("tool_error", "tool", "no such term")
+    assert (bad.status, bad.blame, said(bad)) == ("tool_error", "caller", "no such term")
     assert here.asked.count("initialize") == 1
 
 
@@ -166,7 +166,7 @@ def quiet(call: Call) -> None:
 
 
 BAD = {
-    "401": (lambda call: call.say("no", status=401), "remote_auth", "us"),
+    "401": (lambda call: call.say("no", status=401), "remote_auth", "credentials"),
     "500": (lambda call: call.say("no", status=500), "remote_down", "server"),
     "429": (lambda call: call.say("no", status=429, Retry_After="9"), "remote_down", "server"),
     "a web page": (
@@ -174,7 +174,7 @@ BAD = {
         "protocol_error",
         "server",
     ),
-    "silence": (quiet, "timeout_call", "server"),
+    "silence": (quiet, "timeout_call", "tool"),
     "hangs up": (lambda call: call.write(b""), "remote_down", "server"),
     "another id": (
         lambda call: call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")}),
@@ -228,13 +228,13 @@ async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
             caller = running.caller
             caller._policy = replace(caller._policy, remote=None)
             found = await call_of(running)
-    assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "us", [])
+    assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "policy", [])
 
 
 async def test_a_private_address_is_not_dialled():
     async with open_remote("http://10.0.0.1/mcp") as running:
         found = await call_of(running)
-    assert (found.error_kind, found.blame) == ("policy_denied", "us")
+    assert (found.error_kind, found.blame) == ("policy_denied", "policy")
 
 
 async def test_a_contract_that_changed_elsewhere_is_not_called():

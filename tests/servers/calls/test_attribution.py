@@ -1,0 +1,68 @@
+"""Whose fault a tool's error is, by its words, its code and the arguments of the call."""
+
+import pytest
+
+from assets.servers.calls.attribution import find_fault
+from assets.servers.calls.result import find_kind
+
+ARGUMENTS = {"path": "/home/user/data/q3-report.md", "sheetName": "Revenue", "row": 4100}
+SAID = {
+    "Error: ENOENT: no such file or directory, open '/home/user/data/q3-report.md'": "caller",
+    "q3-report.md could not be found": "caller",
+    "Sheet 'Revenue' not found in workbook": "caller",
+    "row must be at most 1000, got 4100": "caller",
+    "Access denied - path outside allowed directories: /home/user/data/q3-report.md": "caller",
+    "1 validation error for open\npath\n  Field required": "caller",
+    "Sheet 'Income' is broken": "tool",
+    "Traceback (most recent call last):\nKeyError: 'Revenue' not found": "tool",
+    "TypeError: Cannot read properties of undefined (reading 'Revenue')": "tool",
+    "disk on fire": "tool",
+    "": "tool",
+    "EROFS: read-only file system, mkdir '/opt/cache'": "policy",
+    "OSError: [Errno 28] No space left on device": "policy",
+    "RuntimeError: can't start new thread": "policy",
+    "browserType.launch: Chromium distribution 'chrome' is not found at /opt/google": "policy",
+    "getaddrinfo ENOTFOUND api.example.com": "policy",
+    "HTTP 401 from the API": "credentials",
+    "Bad credentials": "credentials",
+    "Request failed with status code 503": "upstream",
+    "429 Too Many Requests": "upstream",
+    "GitHub API rate limit exceeded": "upstream",
+    "Unknown tool: open": "server",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_an_error_is_laid_to_whoever_it_names(said):
+    found = find_fault(said, offline=True, arguments=ARGUMENTS)
+    assert find_kind(found.kind).blame == SAID[said], found
+
+
+def test_the_line_that_decides_is_the_evidence():
+    said = "could not finish\nSheet   'Revenue' not found\nsee the manual"
+    assert find_fault(said, arguments=ARGUMENTS).evidence == "Sheet   'Revenue' not found"
+    assert find_fault("first\nHTTP 503\nlast").evidence == "HTTP 503"
+    assert find_fault("disk on fire").evidence == ""
+
+
+def test_no_limit_of_ours_holds_a_server_elsewhere():
+    said = "OSError: [Errno 28] No space left on device"
+    assert find_fault(said, local=False).kind == "tool_error"
+
+
+def test_a_service_that_cannot_be_reached_is_upstream_where_we_grant_the_network():
+    said = "connect ECONNREFUSED 10.1.2.3:443"
+    assert find_fault(said, offline=False).kind == "upstream_error"
+    assert find_fault(said, offline=True).kind == "needs_network"
+
+
+def test_a_value_within_another_word_is_not_named():
+    assert find_fault("Revenues are invalid", arguments={"a": "Revenue"}).kind == "tool_error"
+    assert find_fault("41000 is invalid", arguments={"a": 4100}).kind == "tool_error"
+
+
+def test_arguments_of_any_size_are_looked_through_in_bounds():
+    deep: dict = {}
+    for _ in range(5000):
+        deep = {"a": deep, "b": ["x" * 50] * 3}
+    assert find_fault("x is invalid " * 2000, arguments=deep).kind == "tool_error"

@@ -157,10 +157,10 @@ def _probe_launch(
 
 
 def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
-    said: dict[str, Any] = {"marketplace": "ad hoc", "native_id": target, "name": target}
-    said |= {"evidence": "command line", "runnable": True}
+    facts: dict[str, Any] = {"marketplace": "ad hoc", "native_id": target, "name": target}
+    facts |= {"evidence": "command line", "runnable": True}
     if re.match(r"https?://", target, re.IGNORECASE):
-        return Listing(**said, transport="streamable-http", url=target)
+        return Listing(**facts, transport="streamable-http", url=target)
     found = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
     if not found:
         raise TargetError(
@@ -170,7 +170,7 @@ def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Li
     named = {"identifier": found[1] or found[3], "version": found[2] or found[4]}
     package = Package(type="npm" if found[1] else "pypi", **named)
     variables = tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items()))
-    return Listing(**said, transport="stdio", args=args, env=variables, package=package)
+    return Listing(**facts, transport="stdio", args=args, env=variables, package=package)
 
 
 def _allow_address(url: str, policy: DeployPolicy) -> DeployPolicy:

@@ -65,7 +65,7 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     )
     with place_canaries() as prepared:
         told = {
-            **prepared.told,
+            **prepared.facts,
             "names": [*build_environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"],
         }
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(told))

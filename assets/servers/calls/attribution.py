@@ -98,18 +98,18 @@ def find_fault(
     runs without a network, by our settings. local: it runs in our sandbox, whose limits it may
     meet. arguments: of the call, so that an error which names one of them is laid to it.
     """
-    said = text[:_READ]
+    head = text[:_READ]
     if code == METHOD_NOT_FOUND:
         return Fault("tool_gone")
-    if found := _UNKNOWN_TOOL.search(said):
-        return Fault("tool_gone", _quote_line(said, found))
-    if network := _NETWORK.search(said):
-        return Fault("needs_network" if offline else "upstream_error", _quote_line(said, network))
+    if found := _UNKNOWN_TOOL.search(head):
+        return Fault("tool_gone", _quote_line(head, found))
+    if network := _NETWORK.search(head):
+        return Fault("needs_network" if offline else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return Fault("invalid_arguments")
-    if found := _ARGUMENTS.search(said):
-        return Fault("invalid_arguments", _quote_line(said, found))
-    if local and (limit := find_words(said, _LIMITS)):
+    if found := _ARGUMENTS.search(head):
+        return Fault("invalid_arguments", _quote_line(head, found))
+    if local and (limit := find_words(head, _LIMITS)):
         return Fault(limit.kind, limit.detail.removeprefix("said "))
     for kind, words in (
         *((("needs_software", _PROGRAM),) if local else ()),
@@ -117,18 +117,18 @@ def find_fault(
         ("upstream_error", _UPSTREAM),
         ("tool_error", _BUG),
     ):
-        if found := words.search(said):
-            return Fault(kind, _quote_line(said, found))
-    named = _find_named_argument(said, arguments)
+        if found := words.search(head):
+            return Fault(kind, _quote_line(head, found))
+    named = _find_named_argument(head, arguments)
     return Fault("invalid_arguments", named) if named else Fault("tool_error")
 
 
-def _find_named_argument(said: str, arguments: Any) -> str:
+def _find_named_argument(text: str, arguments: Any) -> str:
     """The first line that rejects a value or a parameter of the call; "" where none does."""
     words = {word.casefold() for word in _iter_words(arguments)}
     if not words:
         return ""
-    for line in said.splitlines():
+    for line in text.splitlines():
         if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
             return line.strip()[:_TOLD]
     return ""

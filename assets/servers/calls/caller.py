@@ -134,8 +134,8 @@ class Caller:
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
             with silence_logs():  # the SDK logs in the name of who sends
                 raw, scrub = await self._send_call(server, tool, digest, arguments, limit, owner)
-            told = {"offline": offline, "local": server.recipe.ecosystem != "remote"}
-            judge = partial(find_fault, arguments=arguments, **told)
+            where = {"offline": offline, "local": server.recipe.ecosystem != "remote"}
+            judge = partial(find_fault, arguments=arguments, **where)
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, judge)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub)
@@ -214,9 +214,9 @@ class Caller:
         """The answer as a result. Raises CallFailed where it is none of MCP."""
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
-            said = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
-            content = [{"type": "text", "text": said}]
-            return _make_tool_error(content, said, judge(said, code))
+            message = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
+            content = [{"type": "text", "text": message}]
+            return _make_tool_error(content, message, judge(message, code))
         made = shape_result(raw, scrub, self._limits)
         if made.is_error:
             result = _make_tool_error(made.content, made.text, judge(made.text))
@@ -235,8 +235,8 @@ def _digest_contract(contract: Mapping[str, Any]) -> str:
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
-def _make_tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
-    line, about = fault.evidence or " ".join(said.split())[:200], find_kind(fault.kind)
+def _make_tool_error(content: list[dict[str, Any]], message: str, fault: Fault) -> CallResult:
+    line, about = fault.evidence or " ".join(message.split())[:200], find_kind(fault.kind)
     hint = f"{line}: {about.hint}" if line else about.hint
     if fault.kind == "needs_network":
         hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
@@ -256,8 +256,8 @@ def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
     """A server that was started with made-up values fails for that reason more often than not."""
     if result.status == "ok" or not made_up or result.hint is None:
         return result
-    told = f"; the server was started with made-up values for {', '.join(made_up)}"
-    return replace(result, hint=result.hint + told)
+    note = f"; the server was started with made-up values for {', '.join(made_up)}"
+    return replace(result, hint=result.hint + note)
 
 
 def _make_problem(found: str, expected: str, fix: str) -> Problem:

@@ -65,8 +65,8 @@ def check_result(
     clean = {name: redact_issued_keys(part) for name, part in parts.items()}
     texts = [text for block in clean.get("content", []) if (text := _read_text(block))]
     joined = {"joined": "\n".join(texts)} if len(texts) > 1 else {}  # as a prompt holds them
-    heard = scan_result(tool, clean | joined)
-    heard.found = _drop_repeated(heard.found)
+    scan = scan_result(tool, clean | joined)
+    scan.found = _drop_repeated(scan.found)
     keys = [
         build_finding(tool, f"/{name}", "", build_hit("issued_key", 0, 0))
         for name, part in parts.items()
@@ -80,11 +80,11 @@ def check_result(
         media = [block for block in clean["content"] if not _read_text(block)]
         clean["content"] = [{"type": "text", "text": whole}, *media]
     sent = "\n".join(_iter_texts(arguments))
-    laid = [*keys, *(found for found, words in heard.found if words not in sent)]
+    laid = [*keys, *(found for found, words in scan.found if words not in sent)]
     if not own_words:
         laid = [replace(one, severity=MEDIUM) if one.severity == HIGH else one for one in laid]
-    found = (*keys, *(one for one, _ in heard.found))
-    made = replace(result, **clean, findings=found, unread=heard.unread)
+    found = (*keys, *(one for one, _ in scan.found))
+    made = replace(result, **clean, findings=found, unread=scan.unread)
     return made, laid
 
 
@@ -101,11 +101,11 @@ def _list_parts(result: CallResult) -> dict[str, Any]:
 
 def _drop_repeated(found: list[tuple["Finding", str]]) -> list[tuple["Finding", str]]:
     """Findings without those of the joined texts that a block shows on its own."""
-    told = {(one.rule, one.severity) for one, _ in found if not one.field.startswith("/joined")}
+    seen = {(one.rule, one.severity) for one, _ in found if not one.field.startswith("/joined")}
     return [
         (one, words)
         for one, words in found
-        if not one.field.startswith("/joined") or (one.rule, one.severity) not in told
+        if not one.field.startswith("/joined") or (one.rule, one.severity) not in seen
     ]
 
 

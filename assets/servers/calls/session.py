@@ -161,8 +161,8 @@ class Session:
             raise ended
 
     async def _hold_conversation(self, line: Line) -> None:
-        heard = self._listener.heard
-        talking = open_session(line.read, line.write, heard, self._asks, line.idle_s)
+        transcript = self._listener.transcript
+        talking = open_session(line.read, line.write, transcript, self._asks, line.idle_s)
         async with talking as (session, self._dispatcher):
             await self._list(session)
             self._session, line.answered = session, True
@@ -180,10 +180,10 @@ class Session:
 
     async def _list(self, session: Any) -> None:
         """Lists all tools anew. Raises Ended."""
-        heard, progress = self._listener.heard, Progress(self.began)
+        transcript, progress = self._listener.transcript, Progress(self.began)
         self._listener.stale = False
-        heard.lists.pop("tools", None)
-        await list_tools(session, heard, self._asks, progress)
+        transcript.lists.pop("tools", None)
+        await list_tools(session, transcript, self._asks, progress)
 
     async def check(self, tool: str, digest: str) -> None:
         """Whether the server still offers the tool by the contract of this digest. Raises
@@ -200,16 +200,17 @@ class Session:
                     raise CallFailed.of(classify_exception(error), sent=False) from None
         named = self._find_named(tool)
         if not named:
-            found = f"the server lists {len(self._listener.heard.tools)} tools, {tool!r} is not one"
+            count = len(self._listener.transcript.tools)
+            found = f"the server lists {count} tools, {tool!r} is not one"
             raise CallFailed("tool_gone", found, sent=False)
         now = {_digest_entry(one) for one in named}
         if now != {digest}:
-            told = ", ".join(sorted(one[:15] for one in now))
-            found = f"the contract of {tool!r} is {told} now and was {digest[:15]} when indexed"
+            digests = ", ".join(sorted(one[:15] for one in now))
+            found = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
             raise CallFailed("contract_changed", found, sent=False)
 
     def _find_named(self, tool: str) -> list[dict[str, Any]]:
-        tools = self._listener.heard.tools
+        tools = self._listener.transcript.tools
         return [one for one in tools if isinstance(one, dict) and one.get("name") == tool]
 
     # --- a call
@@ -235,7 +236,7 @@ class Session:
                 raise refused from None
             if await self._is_ending():
                 raise self._make_ended_failure() from error
-            if self._listener.heard.has_sent(error.error):
+            if self._listener.transcript.has_sent(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         except asyncio.CancelledError:
@@ -288,7 +289,7 @@ class Session:
         return CallFailed(failed.kind, failed.detail, fix=failed.fix, sent=sent)
 
     def _count_strange(self) -> int:
-        return self._listener.heard.noise + self._listener.heard.strays
+        return self._listener.transcript.noise + self._listener.transcript.strays
 
     def _make_late_failure(self, timeout_s: float, before: int) -> CallFailed:
         strange = self._count_strange() - before

@@ -130,18 +130,18 @@ class _LocalLine(Line):
 
     @property
     def worn(self) -> bool:
-        heard = self.relay.heard
-        unasked = heard.initiated + heard.strays + heard.noise
+        transcript = self.relay.transcript
+        unasked = transcript.initiated + transcript.strays + transcript.noise
         return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
 
     async def why(self, found: Failure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
         exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
         code, signal = self.jailed.exit_status() if exited else (None, None)
-        heard, breach = self.relay.heard, self.watchdog.breach
+        transcript, breach = self.relay.transcript, self.watchdog.breach
         failure = classify_evidence(
             Evidence(
-                heard,
+                transcript,
                 found or Failure("protocol_error", "it ended"),
                 breach=breach,
                 answered=self.answered,

@@ -52,7 +52,7 @@ class Canaries:
     """What the host prepared for the suite to find."""
 
     folder: Path
-    told: dict[str, Any]
+    facts: dict[str, Any]
     listeners: tuple[socket.socket, ...]
 
     def reached(self) -> bool:
@@ -124,8 +124,8 @@ def suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
     own = Mount(prepared.folder / "server", SERVER)
     argv = (str(toolchain.python), "-I", "-c", program())
     launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
-    told = {**prepared.told, "names": [*build_environment(launch), *_ADDED]}
-    return replace(launch, env={"CANARIES": json.dumps(told)})
+    facts = {**prepared.facts, "names": [*build_environment(launch), *_ADDED]}
+    return replace(launch, env={"CANARIES": json.dumps(facts)})
 
 
 def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
@@ -168,7 +168,7 @@ def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
         )
         held.callback(process.communicate)
         held.callback(process.kill)  # the last goes first
-        told = {
+        facts = {
             "token": [token[:20], token[20:]],
             "folder": str(folder),
             "file": str(folder / "secret"),
@@ -178,7 +178,7 @@ def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
             "beside": [*_place_neighbours(binds, held)],
             "digests": {path: _digest_of(path) for path in _HOST_FILES},
         }
-        yield Canaries(folder, told, (tcp, *unix))
+        yield Canaries(folder, facts, (tcp, *unix))
 
 
 def _place_neighbours(binds: Iterable[Path], held: ExitStack) -> Iterator[str]:

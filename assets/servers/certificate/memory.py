@@ -82,10 +82,10 @@ def try_holding_memory(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
 def _run_attempt(launch: Launch, policy: SandboxPolicy) -> str:
     with start(launch, policy) as jailed, Watchdog(jailed, policy) as watchdog:
         stream = jailed.process.stdout
-        said = stream.readline(100).strip() if stream else b""
-        ended = said == b"held" and jailed.ends_within(_NOTICE_S)
+        line = stream.readline(100).strip() if stream else b""
+        ended = line == b"held" and jailed.ends_within(_NOTICE_S)
         jailed.kill()
-    if said == b"held" and not ended:
+    if line == b"held" and not ended:
         return "worked"
     ended = watchdog.breach is not None and watchdog.breach.limit == "memory"
-    return "refused" if said == b"refused" or ended else "not run"
+    return "refused" if line == b"refused" or ended else "not run"

@@ -87,8 +87,8 @@ class Callback:
         if self._found or not ("code" in asked or "error" in asked):
             return "400 Bad Request", "This login is over."
         self._found = asked
-        said = "Logged in" if "code" in asked else "Refused"
-        return "200 OK", f"{said}. You may close this page and go back to the terminal."
+        outcome = "Logged in" if "code" in asked else "Refused"
+        return "200 OK", f"{outcome}. You may close this page and go back to the terminal."
 
 
 async def _request_line(stream: anyio.abc.SocketStream) -> str:

@@ -59,8 +59,8 @@ class _Kept(OAuthClientProvider):
         issuer = super()._expected_issuer()
         client = self.context.client_info
         if client is not None and not credentials_match_issuer(client, issuer, None):
-            said = f"it names another authorization server, {show_text(issuer)}"
-            raise LoginNeeded(self.context.server_url, said)
+            reason = f"it names another authorization server, {show_text(issuer)}"
+            raise LoginNeeded(self.context.server_url, reason)
         return issuer
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:

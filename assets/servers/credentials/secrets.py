@@ -160,8 +160,8 @@ def _from_file(server_id: str, place: str, shown: str) -> str:
                 raise SecretError(server_id, shown, mode, f"chmod 600 {path}")
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        said = error.strerror or "unreadable"
-        raise SecretError(server_id, shown, said, "check the path and its owner") from None
+        reason = error.strerror or "unreadable"
+        raise SecretError(server_id, shown, reason, "check the path and its owner") from None
     if len(data) > _MAX_BYTES:
         raise SecretError(server_id, shown, f"more than {_MAX_BYTES} bytes", "name the right file")
     try:

@@ -80,8 +80,8 @@ def make_launch(
 def describe_certificate(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
     """The certificate of the sandbox in use: its digest, result and facts."""
     held = certify(sandbox, toolchain)
-    told = {"digest": held.digest, "passed": held.passed, "n": held.n}
-    return {**held.facts, **told, "escaped": list(held.escaped)}
+    summary = {"digest": held.digest, "passed": held.passed, "n": held.n}
+    return {**held.facts, **summary, "escaped": list(held.escaped)}
 
 
 def probe_launch_behaviour(

@@ -42,6 +42,6 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     found = re.search(r"sha256:[0-9a-f]{64}", finished.stdout)
     if finished.returncode == 0 and found:
         return found[0]
-    said = " ".join(finished.stderr.split())[-200:]
-    named = (kind for kind, words in _WORDS.items() if re.search(words, said, re.IGNORECASE))
-    raise PackageError(next(named, "fetch_failed"), f"{reference}: {said}")
+    message = " ".join(finished.stderr.split())[-200:]
+    named = (kind for kind, words in _WORDS.items() if re.search(words, message, re.IGNORECASE))
+    raise PackageError(next(named, "fetch_failed"), f"{reference}: {message}")

@@ -221,7 +221,7 @@ def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
     )
     _check_limits(finished)
     if finished.code != 0:
-        raise PackageError("build_failed", finished.said[-240:])
+        raise PackageError("build_failed", finished.output[-240:])
 
 
 def _run_installer(
@@ -243,9 +243,9 @@ def _run_installer(
     )
     _check_limits(finished)
     if finished.code != 0:
-        said = finished.said
-        kind = next((kind for kind, words in kinds.items() if re.search(words, said)), None)
-        raise PackageError(kind or "fetch_failed", f"{what}: {said[-240:]}")
+        output = finished.output
+        kind = next((kind for kind, words in kinds.items() if re.search(words, output)), None)
+        raise PackageError(kind or "fetch_failed", f"{what}: {output[-240:]}")
 
 
 def _check_limits(finished: Finished) -> None:

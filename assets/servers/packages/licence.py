@@ -23,30 +23,31 @@ _CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 def read_licence(recipe: Recipe, tree: Path) -> str | None:
     """The licence's name (an SPDX expression where its author wrote one), or None."""
     if recipe.ecosystem == "npm":
-        said = _read_json_file(tree, f"node_modules/{recipe.name}/package.json").get("license")
+        licence = _read_json_file(tree, f"node_modules/{recipe.name}/package.json").get("license")
     elif recipe.ecosystem == "mcpb":
-        said = _read_json_file(tree, "manifest.json").get("license")
+        licence = _read_json_file(tree, "manifest.json").get("license")
     elif recipe.ecosystem == "pypi":
         return _find_first(_of_distribution(tree, canonicalize_name(recipe.name)))
     else:
         return None
-    return _find_first([said.get("type") if isinstance(said, dict) else said])  # npm's older form
+    # A mapping is npm's older form.
+    return _find_first([licence.get("type") if isinstance(licence, dict) else licence])
 
 
 def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
     for folder in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"):
         if canonicalize_name(folder.name.split("-")[0]) != name:
             continue
-        told = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
-        yield told["License-Expression"]
-        yield told["License"]
-        for line in told.get_all("Classifier") or ():
+        headers = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
+        yield headers["License-Expression"]
+        yield headers["License"]
+        for line in headers.get_all("Classifier") or ():
             found = _CLASSIFIER.fullmatch(str(line).strip())
             yield found and found[1]
 
 
-def _find_first(said: Iterable[Any]) -> str | None:
-    for one in said:
+def _find_first(candidates: Iterable[Any]) -> str | None:
+    for one in candidates:
         name = " ".join(one.split()) if isinstance(one, str) else ""
         if 0 < len(name) <= _LONGEST and name.isprintable():
             return name

@@ -116,7 +116,7 @@ class Resolver:
             return Resolved(answer["version"], str(answer.get("dist.integrity", "")))
         if finished.code == 0 or re.search(_NPM_ABSENT, finished.stderr + finished.stdout):
             raise PackageError("not_found", f"npm has no {spec}")
-        raise PackageError("fetch_failed", f"npm view {spec}: {finished.said[-200:]}")
+        raise PackageError("fetch_failed", f"npm view {spec}: {finished.output[-200:]}")
 
     def _resolve_pypi(self, package: Package) -> Resolved:
         """By uv, which reads every kind of index; with another Python where the usual one will not
@@ -124,9 +124,9 @@ class Resolver:
         name, version = canonicalize_name(package.identifier), find_exact_version(package)
         spec = f"{name}=={version}" if version else name
         finished = self._compile_requirement(spec, None, "--generate-hashes")
-        said = " ".join(finished.stderr.split())
+        message = " ".join(finished.stderr.split())
         python = None
-        if finished.code != 0 and re.search(_OTHER_PYTHON, said):
+        if finished.code != 0 and re.search(_OTHER_PYTHON, message):
             for python in _order_nearest(self._toolchain.pythons):
                 finished = self._compile_requirement(spec, python, "--generate-hashes")
                 if finished.code == 0:
@@ -136,20 +136,20 @@ class Resolver:
         if finished.code == 0 and found and hashes:
             released = self._find_release_date(f"{name}=={found[1]}", python)
             return Resolved(found[1], " ".join(hashes), python, released)
-        if re.search(_PYPI_ABSENT, said):
+        if re.search(_PYPI_ABSENT, message):
             raise PackageError("not_found", f"the Python index has no {spec}")
-        if re.search(_OTHER_PYTHON, said):
+        if re.search(_OTHER_PYTHON, message):
             have = ", ".join([self._toolchain.python_version, *sorted(self._toolchain.pythons)])
             raise PackageError(
                 "needs_software", f"{spec} runs on none of this host's Pythons ({have})"
             )
-        if re.search(_PYPI_NO_VERSION, said):
+        if re.search(_PYPI_NO_VERSION, message):
             if version is None:
                 raise PackageError("not_found", f"the Python index has no release of {spec}")
             latest = self._resolve_pypi(package.model_copy(update={"version": None}))
             return replace(latest, instead_of=version)
-        kind = "build_failed" if "No solution found" in said else "fetch_failed"
-        raise PackageError(kind, f"uv pip compile {spec}: {said[-200:]}")
+        kind = "build_failed" if "No solution found" in message else "fetch_failed"
+        raise PackageError(kind, f"uv pip compile {spec}: {message[-200:]}")
 
     def _find_release_date(self, spec: str, python: str | None) -> str | None:
         """When a release was uploaded, None where its index does not say."""

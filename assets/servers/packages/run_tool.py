@@ -48,7 +48,7 @@ class Finished:
     breach: Breach | None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Standard error, or standard output where that is empty, in one line."""
         return " ".join((self.stderr or self.stdout).split())[-600:]
 

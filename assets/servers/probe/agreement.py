@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.servers.probe.failure_kinds import Ended, Failure
-from assets.servers.probe.transcript import Heard
+from assets.servers.probe.transcript import Transcript
 
 # What a server without a handshake answers to `initialize`: no such method, no version in `_meta`
 # or in the headers, a version that it does not speak.
@@ -17,7 +17,7 @@ _NO_HANDSHAKE = (-32601, -32602, -32600, -32020, -32022)
 _SHOWN = 8  # versions that a failure names
 
 
-async def settle_version(session: Any, heard: Heard) -> None:
+async def settle_version(session: Any, transcript: Transcript) -> None:
     """Three requests at most: `initialize`, `server/discover`, and that once more in a version that
     the server named. Raises Ended where the server speaks another revision only, MCPError with its
     answer to `initialize` where it has neither way, and what the SDK raises on garbage."""
@@ -28,7 +28,7 @@ async def settle_version(session: Any, heard: Heard) -> None:
         return
     except MCPError as error:
         # Not where the SDK made the error up, for an HTTP status: an SSE server may stand there.
-        if error.code not in _NO_HANDSHAKE or not heard.has_sent(error.error):
+        if error.code not in _NO_HANDSHAKE or not transcript.has_sent(error.error):
             raise
         refused = error
     try:
@@ -37,7 +37,7 @@ async def settle_version(session: Any, heard: Heard) -> None:
         _refuse_other_versions(getattr(error.error.data, "get", lambda _: None)("supported"))
         raise refused from error
     except (ValueError, RuntimeError) as error:  # no result of the method; no version of ours in it
-        _refuse_other_versions(heard.server.get("supportedVersions"))
+        _refuse_other_versions(transcript.server.get("supportedVersions"))
         raise refused from error
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.stderr_patterns import classify_last_words, classify_text
-from assets.servers.probe.transcript import Heard
+from assets.servers.probe.transcript import Transcript
 from assets.servers.sandbox.watchdog import Breach
 
 _BREACHES = {
@@ -20,7 +20,7 @@ class Evidence:
     it reached its end; `answered` whether `initialize` was; `exited` whether the server ended by
     itself, then with `code` or `signal`."""
 
-    heard: Heard
+    transcript: Transcript
     failure: Failure | None
     breach: Breach | None = None
     answered: bool = False
@@ -31,46 +31,48 @@ class Evidence:
 
 def classify_evidence(seen: Evidence) -> Failure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
-    heard, breach, failure = seen.heard, seen.breach, seen.failure
+    transcript, breach, failure = seen.transcript, seen.breach, seen.failure
     # What went wrong after the last list of tools was only asked for besides.
-    if heard.oversize and failure:
-        return Failure("oversize", heard.oversize)
-    if heard.broken and failure:
-        return Failure("protocol_error", heard.broken)
+    if transcript.oversize and failure:
+        return Failure("oversize", transcript.oversize)
+    if transcript.broken and failure:
+        return Failure("protocol_error", transcript.broken)
     if breach and breach.limit in _BREACHES:
         return Failure(_BREACHES[breach.limit], breach.found)
     if breach:
         return Failure("timeout_list" if seen.answered else "timeout_start", breach.found)
     if failure is None:
-        return None if any([heard.tools, *heard.earlier]) else Failure("no_tools", "")
+        return None if any([transcript.tools, *transcript.earlier]) else Failure("no_tools", "")
     if failure.kind in ("timeout_start", "timeout_list", "oversize"):
-        if failure.kind != "oversize" and heard.noise > heard.greeted:
-            said = f"{heard.noise} lines that are no JSON-RPC, first {heard.first_noise}"
-            return Failure("protocol_error", said)
-        return failure if failure.kind == "oversize" else _why_late(failure, heard)
+        if failure.kind != "oversize" and transcript.noise > transcript.greeted:
+            detail = (
+                f"{transcript.noise} lines that are no JSON-RPC, first {transcript.first_noise}"
+            )
+            return Failure("protocol_error", detail)
+        return failure if failure.kind == "oversize" else _why_late(failure, transcript)
     if seen.exited:
         return classify_last_words(
-            make_printable(heard.stderr) + heard.first_noise, seen.code, seen.signal
+            make_printable(transcript.stderr) + transcript.first_noise, seen.code, seen.signal
         )
     if "code -32601" in failure.detail and seen.answered:
         return Failure("no_tools", "tools/list is not a method of this server")
-    if "code" in failure.detail and not heard.ended:
+    if "code" in failure.detail and not transcript.ended:
         return _classify_refusal(failure)
-    if heard.ended:
+    if transcript.ended:
         return Failure("protocol_error", "it closed its standard output and went on running")
     return failure
 
 
-def _why_late(failure: Failure, heard: Heard) -> Failure:
+def _why_late(failure: Failure, transcript: Transcript) -> Failure:
     """A server that hangs has often said why."""
-    said = classify_text(make_printable(heard.stderr))
-    return Failure(said.kind, f"{failure.detail}, {said.detail}") if said else failure
+    cause = classify_text(make_printable(transcript.stderr))
+    return Failure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
 
 
 def _classify_refusal(failure: Failure) -> Failure:
     """An error answer may say the same things a dying server says."""
-    said = classify_text(failure.detail)
-    return Failure(said.kind, f"answered {failure.detail!r}") if said else failure
+    cause = classify_text(failure.detail)
+    return Failure(cause.kind, f"answered {failure.detail!r}") if cause else failure
 
 
 def make_printable(data: bytes) -> str:

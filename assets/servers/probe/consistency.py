@@ -138,12 +138,12 @@ def _mount_clock() -> tuple[Mount, ...]:
 
 def _classify_dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> str:
     """`dated` for a tool that says the same but for the date in it."""
-    said = [
+    texts = [
         [_DATE.sub("#", json.dumps(one, sort_keys=True)) for one in result.tools
          if str(one.get("name"))[:200] == tool]
         for result in (first, other)
     ]  # fmt: skip
-    return "dated" if change == "changed" and said[0] == said[1] else change
+    return "dated" if change == "changed" and texts[0] == texts[1] else change
 
 
 def _compare_listings(result: ProbeResult) -> dict[str, str]:

@@ -12,7 +12,7 @@ from assets.servers.probe.classify import Evidence, classify_evidence, make_prin
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
 from assets.servers.probe.stdio_relay import Relay
-from assets.servers.probe.transcript import Heard
+from assets.servers.probe.transcript import Transcript
 from assets.servers.sandbox.backend import Command, LaunchRefused
 from assets.servers.sandbox.process import Jailed, start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
@@ -77,13 +77,13 @@ def probe(
             anyio.run(_hold_conversation, relay, watchdog, limits, progress)
             ended = time.monotonic() - progress.began
             watchdog.measure()
-            exited = jailed.ends_within(1.0) if relay.heard.ended else False
+            exited = jailed.ends_within(1.0) if relay.transcript.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
-        _drain_stderr(jailed, relay.heard)
+        _drain_stderr(jailed, relay.transcript)
     failure = classify_evidence(
         Evidence(
-            relay.heard,
+            relay.transcript,
             progress.failure,
             breach=watchdog.breach,
             answered=progress.answered,
@@ -93,7 +93,7 @@ def probe(
         )
     )
     return make_result(
-        relay.heard,
+        relay.transcript,
         progress,
         failure,
         ended,
@@ -104,13 +104,13 @@ def probe(
 
 
 def make_result(
-    heard: Heard, progress: Progress, failure: Failure | None, ended: float, **more: Any
+    transcript: Transcript, progress: Progress, failure: Failure | None, ended: float, **more: Any
 ) -> ProbeResult:
     """The result of a conversation over any transport. ended: seconds since it began."""
-    info, announced = heard.server.get("serverInfo"), heard.server.get("capabilities")
-    version = progress.protocol or heard.server.get("protocolVersion")
-    said = heard.server.get("instructions")
-    turns = [*heard.earlier, heard.tools]
+    info, announced = transcript.server.get("serverInfo"), transcript.server.get("capabilities")
+    version = progress.protocol or transcript.server.get("protocolVersion")
+    instructions = transcript.server.get("instructions")
+    turns = [*transcript.earlier, transcript.tools]
     listed = [[tool for tool in turn if isinstance(tool, dict)] for turn in turns]
     seconds = progress.listed_s if progress.listed_s is not None else ended
     first = progress.initialize_s
@@ -123,16 +123,16 @@ def make_result(
         capabilities=sorted(announced)[:40] if isinstance(announced, dict) else [],
         tools=[] if failure else listed[0],
         later=[] if failure else listed[1:],
-        prompts=heard.lists.get("prompts", []),
-        resources=heard.lists.get("resources", []),
-        templates=heard.lists.get("resourceTemplates", []),
+        prompts=transcript.lists.get("prompts", []),
+        resources=transcript.lists.get("resources", []),
+        templates=transcript.lists.get("resourceTemplates", []),
         missed=list(progress.missed),
-        instructions=said[:20_000] if isinstance(said, str) else "",
+        instructions=instructions[:20_000] if isinstance(instructions, str) else "",
         seconds=round(seconds, 3),
         initialize_s=None if first is None else round(first, 3),
-        stderr_tail=make_printable(heard.stderr)[-_STDERR_TAIL:],
+        stderr_tail=make_printable(transcript.stderr)[-_STDERR_TAIL:],
         pages=progress.pages,
-        initiated=heard.initiated,
+        initiated=transcript.initiated,
         **more,
     )
 
@@ -145,15 +145,15 @@ async def _hold_conversation(
         relay.start(tasks)
         try:
             await hold_conversation(
-                relay.read, relay.write, relay.heard, limits, progress, lambda: watchdog.idle_s
+                relay.read, relay.write, relay.transcript, limits, progress, lambda: watchdog.idle_s
             )
         finally:
             tasks.cancel_scope.cancel()
 
 
-def _drain_stderr(jailed: Jailed, heard: Heard) -> None:
+def _drain_stderr(jailed: Jailed, transcript: Transcript) -> None:
     """What the dead server still had in the pipe."""
     stream = jailed.process.stderr
     with suppress(OSError, ValueError):
         while stream and (chunk := stream.read(65_536)):
-            heard.stderr = (heard.stderr + chunk)[-16_384:]
+            transcript.stderr = (transcript.stderr + chunk)[-16_384:]

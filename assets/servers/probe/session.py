@@ -14,7 +14,7 @@ import anyio
 
 from assets.servers.probe.agreement import settle_version
 from assets.servers.probe.failure_kinds import Ended, Failure
-from assets.servers.probe.transcript import Heard
+from assets.servers.probe.transcript import Transcript
 
 _EXTRA_PAGES = 20  # of prompts and resources, each
 
@@ -57,32 +57,37 @@ Idle = Callable[[], float]
 
 
 async def hold_conversation(
-    read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
+    read: Any,
+    write: Any,
+    transcript: Transcript,
+    limits: ProbePolicy,
+    progress: Progress,
+    idle: Idle,
 ) -> None:
-    """Fills `progress` and, through the transport, `heard`. idle: seconds since the server last
-    did anything that shows. Whatever the server does ends up as `progress.failure`."""
+    """Fills `progress` and, through the transport, `transcript`. idle: seconds since the server
+    last did anything that shows. Whatever the server does ends up as `progress.failure`."""
     try:
-        async with open_session(read, write, heard, limits, idle) as (session, _):
+        async with open_session(read, write, transcript, limits, idle) as (session, _):
             progress.answered, progress.protocol = True, session.protocol_version
             progress.initialize_s = time.monotonic() - progress.began
-            heard.greeted = heard.noise
-            await list_tools(session, heard, limits, progress)
+            transcript.greeted = transcript.noise
+            await list_tools(session, transcript, limits, progress)
             progress.listed_s = time.monotonic() - progress.began
             for _ in range(limits.lists - 1):
-                heard.begin_listing()
+                transcript.begin_listing()
                 try:
-                    await list_tools(session, heard, limits, progress)
+                    await list_tools(session, transcript, limits, progress)
                 except Exception:  # a time-out, an error answer, a bad page: the first one stands
-                    heard.take_back()
+                    transcript.take_back()
             if limits.extras_s > 0:
-                await _list_extras(session, heard, limits, progress)
+                await _list_extras(session, transcript, limits, progress)
     except Exception as error:  # the SDK raises many types on malformed answers
         progress.failure = classify_exception(error)
 
 
 @asynccontextmanager
 async def open_session(
-    read: Any, write: Any, heard: Heard, limits: ProbePolicy, idle: Idle
+    read: Any, write: Any, transcript: Transcript, limits: ProbePolicy, idle: Idle
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The SDK's session over two streams once a version is agreed on, and its dispatcher, which
     hands out raw results. Raises Ended."""
@@ -93,7 +98,7 @@ async def open_session(
     info = Implementation(name=limits.client_name, version=limits.client_version)
     dispatcher = JSONRPCDispatcher(read, write)
     async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
-        await _await_or_hang(partial(settle_version, session, heard), limits, idle)
+        await _await_or_hang(partial(settle_version, session, transcript), limits, idle)
         yield session, dispatcher
 
 
@@ -123,32 +128,38 @@ async def _await_or_hang(
         raise Ended(Failure("timeout_start", reason))
 
 
-async def list_tools(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+async def list_tools(
+    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+) -> None:
     """All pages of `tools/list`, within the time for them. Raises Ended."""
     with anyio.move_on_after(limits.list_s) as clock:
-        await _list_pages(session, heard, limits, progress)
+        await _list_pages(session, transcript, limits, progress)
     if clock.cancelled_caught:
         raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
 
 
-async def _list_pages(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+async def _list_pages(
+    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+) -> None:
     pages = 0
     async for _ in _iter_pages(session.list_tools):
         pages += 1
         progress.pages += 1
-        if heard.malformed_page:
-            raise Ended(Failure("protocol_error", heard.malformed_page))
-        if len(heard.tools) > limits.max_tools:
+        if transcript.malformed_page:
+            raise Ended(Failure("protocol_error", transcript.malformed_page))
+        if len(transcript.tools) > limits.max_tools:
             raise Ended(Failure("oversize", f"more than {limits.max_tools} tools"))
         if pages >= limits.max_pages:
             raise Ended(Failure("oversize", f"more than {limits.max_pages} pages of tools"))
 
 
-async def _list_extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+async def _list_extras(
+    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+) -> None:
     """Prompts and resources, where the server announces them. They decide nothing: a server whose
     prompts cannot be had has its tools all the same."""
-    said = heard.server.get("capabilities")
-    announced = said if isinstance(said, dict) else {}
+    capabilities = transcript.server.get("capabilities")
+    announced = capabilities if isinstance(capabilities, dict) else {}
     asks = (
         ("prompts", "prompts", session.list_prompts),
         ("resources", "resources", session.list_resources),
@@ -162,7 +173,10 @@ async def _list_extras(session: Any, heard: Heard, limits: ProbePolicy, progress
                 pages = 0
                 async for _ in _iter_pages(ask):
                     pages += 1
-                    if pages >= _EXTRA_PAGES or len(heard.lists.get(name, ())) > limits.max_tools:
+                    if (
+                        pages >= _EXTRA_PAGES
+                        or len(transcript.lists.get(name, ())) > limits.max_tools
+                    ):
                         break
                 else:
                     missed.pop(name)

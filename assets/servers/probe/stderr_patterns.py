@@ -104,9 +104,9 @@ def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) 
         kind = "oversize" if signal == "SIGXCPU" else "disk_full"
         limit = "processor time" if signal == "SIGXCPU" else "file size"
         return Failure(kind, f"{how}, the limit on {limit}")
-    said = classify_text(stderr)
-    if said:
-        return Failure(said.kind, f"{how}, {said.detail}")
+    cause = classify_text(stderr)
+    if cause:
+        return Failure(cause.kind, f"{how}, {cause.detail}")
     last = _last_line(stderr)
     words = f", said {last.strip()[:160]!r}" if last else ", said nothing"
     return Failure("crashed", how + words)

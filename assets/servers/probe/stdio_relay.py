@@ -13,8 +13,8 @@ from assets.servers.probe.transcript import (
     MAX_NOISE,
     MAX_UNASKED,
     Ambiguous,
-    Heard,
     Listener,
+    Transcript,
     parse_message,
 )
 from assets.servers.sandbox.process import Jailed
@@ -47,8 +47,8 @@ class Relay:
                 os.set_blocking(stream.fileno(), False)
 
     @property
-    def heard(self) -> Heard:
-        return self.listener.heard
+    def transcript(self) -> Transcript:
+        return self.listener.transcript
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
         tasks.start_soon(self._read_stdout)
@@ -67,7 +67,7 @@ class Relay:
             while chunk := await _read(self._jailed.process.stdout):
                 self.total += len(chunk)
                 if self.total > self._policy.stdout_mb * _MIB:
-                    self.heard.oversize = f"more than {self._policy.stdout_mb} MB on stdout"
+                    self.transcript.oversize = f"more than {self._policy.stdout_mb} MB on stdout"
                     return
                 buffer += chunk
                 if b"\n" in chunk:
@@ -77,29 +77,29 @@ class Relay:
                     for line in filter(None, lines):
                         await self._take_line(line)
                 self._note_excess(len(buffer))
-                if self.heard.oversize or self.heard.broken:
+                if self.transcript.oversize or self.transcript.broken:
                     return
                 await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
-            self.heard.ended = True
+            self.transcript.ended = True
 
     def _note_excess(self, waiting: int) -> None:
         if waiting > self._policy.message_mb * _MIB:
-            self.heard.oversize = f"a message of more than {self._policy.message_mb} MB"
-        elif max(self.heard.noise, self._blank) > MAX_NOISE:
-            self.heard.oversize = f"more than {MAX_NOISE} lines that are no messages"
-        elif self.heard.initiated + self.heard.strays > MAX_UNASKED:
-            self.heard.oversize = f"more than {MAX_UNASKED} messages that nobody asked for"
+            self.transcript.oversize = f"a message of more than {self._policy.message_mb} MB"
+        elif max(self.transcript.noise, self._blank) > MAX_NOISE:
+            self.transcript.oversize = f"more than {MAX_NOISE} lines that are no messages"
+        elif self.transcript.initiated + self.transcript.strays > MAX_UNASKED:
+            self.transcript.oversize = f"more than {MAX_UNASKED} messages that nobody asked for"
 
     async def _take_line(self, line: bytes) -> None:
-        if not line.strip() or self.heard.noise > MAX_NOISE or self.heard.broken:
+        if not line.strip() or self.transcript.noise > MAX_NOISE or self.transcript.broken:
             return
         if len(line) > self._policy.message_mb * _MIB:
-            self.heard.oversize = f"a message of more than {self._policy.message_mb} MB"
+            self.transcript.oversize = f"a message of more than {self._policy.message_mb} MB"
             return
         try:
             message = parse_message(line.decode("utf-8"))
         except Ambiguous as error:
-            self.heard.broken = str(error)
+            self.transcript.broken = str(error)
             return
         except (ValueError, RecursionError):
             message = None
@@ -127,7 +127,7 @@ class Relay:
 
     async def _read_stderr(self) -> None:
         while chunk := await _read(self._jailed.process.stderr):
-            self.heard.stderr = (self.heard.stderr + chunk)[-_STDERR_KEPT:]
+            self.transcript.stderr = (self.transcript.stderr + chunk)[-_STDERR_KEPT:]
 
     async def _write_stdin(self) -> None:
         async with self._from_session:

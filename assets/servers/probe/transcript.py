@@ -26,7 +26,7 @@ LISTS = {
 
 
 @dataclass
-class Heard:
+class Transcript:
     """What came over the wire, besides the answers that the session was given.
 
     lists: raw entries of every page since the last `turn`, by the result's member. earlier: the
@@ -79,7 +79,7 @@ class Listener:
     """
 
     def __init__(self) -> None:
-        self.heard = Heard()
+        self.transcript = Transcript()
         self.stale = False
         self._asked: dict[Any, str] = {}
 
@@ -92,41 +92,41 @@ class Listener:
         """The message as the session may see it, or None where it may not."""
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
-        self.heard.note_error(message.get("error"))
+        self.transcript.note_error(message.get("error"))
         if "method" in message:
-            self.heard.initiated += 1
+            self.transcript.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
             # a probe needs, and a storm of them must not reach it.
-            listened = "id" in message and self.heard.initiated <= MAX_INITIATED
+            listened = "id" in message and self.transcript.initiated <= MAX_INITIATED
             return message if listened else None
         asked = self._asked.pop(_make_hashable(message.get("id")), None)
         if asked is None:
-            self.heard.strays += 1
+            self.transcript.strays += 1
             return None
         result = message.get("result")
         if asked == "initialize" and isinstance(result, dict):
-            self.heard.server = result
+            self.transcript.server = result
         elif asked == DISCOVER and isinstance(result, dict):
             meta = result.get("_meta")
             info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
-            self.heard.server = {**result, "serverInfo": info}
+            self.transcript.server = {**result, "serverInfo": info}
         if asked in LISTS and isinstance(result, dict):
             return {**message, "result": self._keep_page(LISTS[asked], result)}
         return message
 
     def count_noise(self, shown: str) -> None:
         """Counts something that is no message."""
-        self.heard.noise += 1
-        self.heard.first_noise = self.heard.first_noise or shown[:160]
+        self.transcript.noise += 1
+        self.transcript.first_noise = self.transcript.first_noise or shown[:160]
 
     def _keep_page(self, member: str, result: dict[str, Any]) -> dict[str, Any]:
         """Keeps the raw entries; the session gets an empty page with the same cursor."""
         entries, cursor = result.get(member), result.get("nextCursor")
         if isinstance(entries, list):
-            self.heard.lists.setdefault(member, []).extend(entries)
+            self.transcript.lists.setdefault(member, []).extend(entries)
         elif member == "tools":
             kind = type(entries).__name__
-            self.heard.malformed_page = f"`tools` is {kind}, expected a list"
+            self.transcript.malformed_page = f"`tools` is {kind}, expected a list"
         # A page needs these since 2026-07-28; a session of an older version leaves them out.
         page = {member: [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         return {**page, **({"nextCursor": cursor} if isinstance(cursor, str) else {})}

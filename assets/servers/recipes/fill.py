@@ -133,10 +133,10 @@ def fill_address(
 
 def _fill_header(header: Header, context: str) -> str:
     """`Bearer …` where the listing says how the secret is sent, or the name does."""
-    said = _SENT.search(header.description or "")
+    sent = _SENT.search(header.description or "")
     about = _SENT.sub("", header.description or "")
-    if said and _BRACED.search(said[1]):
-        form = said[1]
+    if sent and _BRACED.search(sent[1]):
+        form = sent[1]
         return _BRACED.sub(
             lambda place: make_value(
                 place["name"] or place["angled"], about, context=f"{context} {header.name}"

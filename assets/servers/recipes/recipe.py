@@ -106,10 +106,11 @@ def load_recipe(facts: Mapping[str, Any]) -> Recipe:
     try:
         return Recipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
     except (ValidationError, TypeError) as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         name = str(facts.get("server_id"))[:200]
         raise RecipeError(
-            f"recipe of {name}: {said}; expected what `dump_recipe` writes: build the index again"
+            f"recipe of {name}: {message}; expected what `dump_recipe` writes:"
+            " build the index again"
         ) from None
 
 

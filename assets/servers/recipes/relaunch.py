@@ -67,13 +67,13 @@ def make_next_guess(
     """
     if result.status == "ok" or len(tried) > MAX_TRIES:
         return None
-    said = f"{result.stderr_tail}\n{result.hint or ''}"
+    output = f"{result.stderr_tail}\n{result.hint or ''}"
     for rule, makes_up in _RULES:
         if makes_up and not placeholders:
             continue
         if result.error_kind in _HOPELESS and rule is not _guess_older_dependencies:
             continue
-        found = rule(recipe, said, result, reads)
+        found = rule(recipe, output, result, reads)
         if found is not None and found not in tried:
             tried.append(found)
             return found
@@ -93,20 +93,20 @@ def list_made_up(first: Recipe, used: Recipe) -> tuple[str, ...]:
 
 
 def _guess_older_dependencies(
-    recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]
+    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
 ) -> Recipe | None:
     """Packages that pin nothing break when a dependency's next major version comes out."""
     if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
         return None
-    if not re.search(_MOVED_ON, said):
+    if not re.search(_MOVED_ON, output):
         return None
     until = datetime.fromisoformat(recipe.released) + _GRACE
     return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
-def _guess_options(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_options(recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
     """Options and arguments that the server's own parser names as missing."""
-    wanted = list(dict.fromkeys(_find_lacking(said)))
+    wanted = list(dict.fromkeys(_find_lacking(output)))
     given = {arg.partition("=")[0] for arg in recipe.args}
     more: list[str] = []
     for name in wanted[:12]:
@@ -118,8 +118,8 @@ def _guess_options(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str])
     return _add_args(recipe, more)
 
 
-def _find_lacking(said: str) -> Iterator[str]:
-    for found in _LACKING.finditer(said):
+def _find_lacking(output: str) -> Iterator[str]:
+    for found in _LACKING.finditer(output):
         rest = found["rest"]
         options = re.findall(_OPTION, rest)
         if options:
@@ -131,19 +131,23 @@ def _find_lacking(said: str) -> Iterator[str]:
             # yargs names options without their dashes, argparse its positional arguments.
             yargs = "missing required argument" in found[0].lower()
             yield from (f"--{name}" if yargs else name for name in names)
-    for line in said.splitlines():
+    for line in output.splitlines():
         if not _LACKING.search(line) and _ASKS.search(line) and "usage" not in line.lower():
             yield from re.findall(rf"(?<![\w\-])({_OPTION})(?=[\s=,.'\"`)]|$)", line)
 
 
-def _guess_variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_variables(
+    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> Recipe | None:
     """Variables that the words name as missing."""
-    lines = [line for line in said.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]]
+    lines = [
+        line for line in output.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]
+    ]
     named = _VARIABLE.findall("\n".join(lines))
-    if "environment" in said.lower():
+    if "environment" in output.lower():
         named += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
-    named += _KEY_ERROR.findall(said)
-    named += [name.upper() for name in _FIELD.findall(said)]
+    named += _KEY_ERROR.findall(output)
+    named += [name.upper() for name in _FIELD.findall(output)]
     return _add_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
 
 
@@ -156,46 +160,51 @@ def _guess_spare_variables(
 
 
 def _guess_read_variables(
-    recipe: Recipe, said: str, result: ProbeResult, reads: Sequence[str]
+    recipe: Recipe, output: str, result: ProbeResult, reads: Sequence[str]
 ) -> Recipe | None:
     """Variables that the source reads, where nothing else told what is missing."""
-    if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in said):
+    if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in output):
         return None
     return _add_env(recipe, list(reads))
 
 
 def _guess_transport(
-    recipe: Recipe, said: str, result: ProbeResult, _: Sequence[str]
+    recipe: Recipe, output: str, result: ProbeResult, _: Sequence[str]
 ) -> Recipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
     given = " ".join(recipe.args)
     if "stdio" in given:
         return None
-    if re.search(r"--transport\b", said):
+    if re.search(r"--transport\b", output):
         return _add_args(recipe, ["--transport", "stdio"])
-    if re.search(r"(?<![\w-])--stdio\b", said):
+    if re.search(r"(?<![\w-])--stdio\b", output):
         return _add_args(recipe, ["--stdio"])
-    if result.error_kind == "protocol_error" and re.search(_HTTP, said, re.IGNORECASE):
+    if result.error_kind == "protocol_error" and re.search(_HTTP, output, re.IGNORECASE):
         env = {**dict(recipe.env), "TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"}
         return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
     return None
 
 
 def _guess_subcommand(
-    recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]
+    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
 ) -> Recipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
-    said = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", said)  # an option's choices are no commands
-    commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", said)
+    # An option's choices are no commands.
+    output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", output)
+    commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", output)
     listed = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
     word = next((word for word in _SUBCOMMANDS if word in listed), None)
-    if word is None and re.search(r"\bstdio\b", said) and re.search(r"(?i)usage|expected", said):
+    if (
+        word is None
+        and re.search(r"\bstdio\b", output)
+        and re.search(r"(?i)usage|expected", output)
+    ):
         word = "stdio"
     return _add_args(recipe, [word]) if word and word not in recipe.args else None
 
 
-def _guess_folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
-    if recipe.args or not re.search(r"director|folder|\bpath\b|vault", said, re.IGNORECASE):
+def _guess_folder(recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    if recipe.args or not re.search(r"director|folder|\bpath\b|vault", output, re.IGNORECASE):
         return None
     return _add_args(recipe, [DATA])
 

@@ -63,26 +63,28 @@ class Attempt:
     def rank_evidence(self, found: Failure | None, *, answered: bool) -> Failure:
         """What a conversation that was cut short amounts to: the strongest evidence first. found:
         how it ended for the session; answered: whether the handshake was."""
-        heard, watch, found = self.listener.heard, self.watch, found or self.timeout
-        if heard.oversize:
-            return Failure("oversize", heard.oversize)
-        if heard.broken:
-            return Failure("protocol_error", heard.broken)
+        transcript, watch, found = self.listener.transcript, self.watch, found or self.timeout
+        if transcript.oversize:
+            return Failure("oversize", transcript.oversize)
+        if transcript.broken:
+            return Failure("protocol_error", transcript.broken)
         if watch.failure:
             return watch.failure
         if found and found.kind != "protocol_error":
-            return classify_evidence(Evidence(heard, found, answered=answered)) or found
+            return classify_evidence(Evidence(transcript, found, answered=answered)) or found
         if watch.refusal:
             return classify_refusal(watch.refusal, watch.url)
         if found is None or "code" not in found.detail:
             ended = Failure("remote_down", "it ended the conversation")
             return watch.trouble or self.crash or found or ended
-        if "code -32000" in found.detail and (watch.trouble or heard.noise):
-            noise = f"{heard.noise} answers that are no JSON-RPC, first {heard.first_noise}"
+        if "code -32000" in found.detail and (watch.trouble or transcript.noise):
+            noise = (
+                f"{transcript.noise} answers that are no JSON-RPC, first {transcript.first_noise}"
+            )
             return watch.trouble or Failure("protocol_error", noise)
         if "code -32700" in found.detail:
             return found  # the SDK's own words on what it could not read
-        failure = classify_evidence(Evidence(heard, found, answered=answered)) or found
+        failure = classify_evidence(Evidence(transcript, found, answered=answered)) or found
         if failure.kind == "needs_secret":
             return RemoteFailure("remote_auth", failure.detail)
         return failure if failure.kind in ("no_tools", "needs_argument") else found

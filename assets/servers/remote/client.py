@@ -154,7 +154,7 @@ class Client(httpx2.AsyncClient):
         excerpt = body.decode("utf-8", "replace")
         in_session = _SESSION in request.headers
         self._watch.refusal = Refusal(request.method, response, in_session, excerpt)
-        self._listener.heard.note_error(self._watch.refusal.error)
+        self._listener.transcript.note_error(self._watch.refusal.error)
         if stop:
             self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
         return await _empty_response(response, bytes(body))

@@ -60,7 +60,7 @@ class Messages:
         try:
             found = parse_message(text)
         except Ambiguous as error:
-            self._listener.heard.broken = str(error)
+            self._listener.transcript.broken = str(error)
             raise Ended(Failure("protocol_error", str(error))) from error
         except (ValueError, RecursionError):
             found = None
@@ -82,7 +82,7 @@ class Messages:
             self._refuse_oversize(f"a message of more than {self._cap // MIB} MB", cause)
 
     def _refuse_oversize(self, detail: str, cause: Exception | None = None) -> None:
-        self._listener.heard.oversize = detail
+        self._listener.transcript.oversize = detail
         raise Ended(Failure("oversize", detail)) from cause
 
 

@@ -65,10 +65,10 @@ class Refusal:
     def error(self) -> dict[str, Any] | None:
         """The error of the protocol that its body holds."""
         try:
-            said = json.loads(self.excerpt)
+            message = json.loads(self.excerpt)
         except (ValueError, RecursionError):
             return None
-        error = said.get("error") if isinstance(said, dict) and "jsonrpc" in said else None
+        error = message.get("error") if isinstance(message, dict) and "jsonrpc" in message else None
         return error if isinstance(error, dict) else None
 
     @property
@@ -84,41 +84,41 @@ class Refusal:
 
 def classify_refusal(refusal: Refusal, url: str) -> RemoteFailure:
     """The failure that an answer's status or content type amounts to."""
-    status, said = refusal.status, f"answered {refusal.status} to {refusal.method}"
+    status, detail = refusal.status, f"answered {refusal.status} to {refusal.method}"
     if status in _CLOSED:
-        return _classify_closed(refusal, said, url)
+        return _classify_closed(refusal, detail, url)
     if refusal.lost_session:
-        return RemoteFailure("remote_down", f"{said}: it ends its sessions at once")
+        return RemoteFailure("remote_down", f"{detail}: it ends its sessions at once")
     if status in _GONE:
-        return RemoteFailure("not_found", said, f"nothing is at {show_url(url)}; check the URL")
+        return RemoteFailure("not_found", detail, f"nothing is at {show_url(url)}; check the URL")
     if status in _BUSY or status >= 500:
         wait_s = parse_retry_after(refusal.response.headers.get("retry-after", ""))
-        told = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
-        return RemoteFailure("remote_down", said + told, retry_after=wait_s)
+        retry = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
+        return RemoteFailure("remote_down", detail + retry, retry_after=wait_s)
     if status < 300:
-        return _not_mcp(refusal, said)
+        return _not_mcp(refusal, detail)
     if status < 400:
-        return RemoteFailure("protocol_error", f"{said} without an address to go to", _NO_MCP)
+        return RemoteFailure("protocol_error", f"{detail} without an address to go to", _NO_MCP)
     words = classify_text(refusal.excerpt)
     if words and words.kind == "needs_secret":
-        return RemoteFailure("remote_auth", f"{said}, {words.detail}")
+        return RemoteFailure("remote_auth", f"{detail}, {words.detail}")
     if words and words.kind == "needs_argument":
-        return RemoteFailure("needs_argument", f"{said}, {words.detail}")
+        return RemoteFailure("needs_argument", f"{detail}, {words.detail}")
     quoted = f" and {show_text(refusal.excerpt)!r}" if refusal.excerpt.strip() else ""
-    return RemoteFailure("protocol_error", said + quoted, _NO_MCP)
+    return RemoteFailure("protocol_error", detail + quoted, _NO_MCP)
 
 
 _NO_MCP = "no MCP at this URL; check it against the server's documentation"
 
 
-def _classify_closed(refusal: Refusal, said: str, url: str) -> RemoteFailure:
+def _classify_closed(refusal: Refusal, detail: str, url: str) -> RemoteFailure:
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
     if metadata:
         return RemoteFailure(
             "remote_auth",
-            f"{said}, offers OAuth (see {show_text(metadata, 200)})",
+            f"{detail}, offers OAuth (see {show_text(metadata, 200)})",
             login_advice(url),
         )
     scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
@@ -127,7 +127,7 @@ def _classify_closed(refusal: Refusal, said: str, url: str) -> RemoteFailure:
         named += f", says {show_text(refusal.excerpt)!r}"
     return RemoteFailure(
         "remote_auth",
-        said + named,
+        detail + named,
         "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
         f" {login_advice(url)}",
     )
@@ -138,10 +138,10 @@ def login_advice(url: str) -> str:
     return f"run `toolmill login {shlex.quote(show_url(url))}`"
 
 
-def _not_mcp(refusal: Refusal, said: str) -> RemoteFailure:
+def _not_mcp(refusal: Refusal, detail: str) -> RemoteFailure:
     found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
     what = "a web page" if found == "text/html" else (show_text(found, 60) or "no content type")
-    return RemoteFailure("protocol_error", f"{said} with {what} instead of MCP", _NO_MCP)
+    return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
 
 
 def classify_exception(error: BaseException, url: str) -> Failure:

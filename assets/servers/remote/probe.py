@@ -71,7 +71,9 @@ class _Listing:
         watch, progress = self.attempt.watch, self.progress
         denied = watch.failure is not None and watch.failure.kind == "policy_denied"
         if progress.listed_s is not None and not denied:
-            return classify_evidence(Evidence(self.attempt.listener.heard, None, answered=True))
+            return classify_evidence(
+                Evidence(self.attempt.listener.transcript, None, answered=True)
+            )
         return self.attempt.rank_evidence(progress.failure, answered=progress.answered)
 
 
@@ -113,8 +115,10 @@ class _Probe:
             with suppress(Ended):  # the attempt knows why
                 async with attempt.open(self.limits.start_s) as (read, write):
                     # Silence on the line is no idleness: a server elsewhere may be starting.
-                    heard, idle = attempt.listener.heard, lambda: 0.0
-                    await hold_conversation(read, write, heard, self.limits, listing.progress, idle)
+                    transcript, idle = attempt.listener.transcript, lambda: 0.0
+                    await hold_conversation(
+                        read, write, transcript, self.limits, listing.progress, idle
+                    )
             if not listing.lost_session:
                 break
         return listing
@@ -127,18 +131,19 @@ class _Probe:
         failure = listing.find_failure()
         if failure and failure.kind == "protocol_error" and not getattr(failure, "advice", ""):
             failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
-        retry_after, heard = getattr(failure, "retry_after", None), listing.attempt.listener.heard
-        found = make_result(heard, listing.progress, failure, ended, retry_after=retry_after)
+        transcript = listing.attempt.listener.transcript
+        retry_after = getattr(failure, "retry_after", None)
+        found = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
         return self._scrub_result(found)
 
     def _cut_listing(self, listing: _Listing, detail: str) -> None:
         """The wall clock ended the conversation; a listing that was told stands."""
-        progress, heard = listing.progress, listing.attempt.listener.heard
+        progress, transcript = listing.progress, listing.attempt.listener.transcript
         if progress.listed_s is None:
             kind = "timeout_list" if progress.answered else "timeout_start"
             progress.failure = progress.failure or Failure(kind, detail)
-        elif heard.earlier:
-            heard.take_back()  # it may have been cut in the middle
+        elif transcript.earlier:
+            transcript.take_back()  # it may have been cut in the middle
 
     def _scrub_result(self, found: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
@@ -146,7 +151,8 @@ class _Probe:
         scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
         if not scrub:
             return found
-        told = vars(found).items()  # every text, list and mapping: all of them are its words
+        fields = vars(found).items()  # every text, list and mapping: all of them are its words
         return replace(
-            found, **{name: scrub(one) for name, one in told if isinstance(one, str | list | dict)}
+            found,
+            **{name: scrub(one) for name, one in fields if isinstance(one, str | list | dict)},
         )

@@ -98,8 +98,8 @@ class Wire(httpx2.AsyncBaseTransport):
     def _decoded(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()
         if encodings not in ("identity", "gzip", "deflate"):
-            said = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
-            raise Refused(RemoteFailure("protocol_error", said))
+            detail = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
+            raise Refused(RemoteFailure("protocol_error", detail))
         cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
         headers = [
             (name, value)
@@ -136,20 +136,22 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
     try:
         there = here.join(location)
     except httpx2.InvalidURL as error:
-        said = f"answered {status} to an address that is none"
-        raise Refused(RemoteFailure("protocol_error", said)) from error
+        detail = f"answered {status} to an address that is none"
+        raise Refused(RemoteFailure("protocol_error", detail)) from error
     to = show_url(str(there))
     if there.scheme not in ("http", "https") or not there.host or there.userinfo:
         fix = "only plain http(s) addresses are followed"
         raise Refused(RemoteFailure("policy_denied", f"a redirect to {to}", fix))
     if here.scheme == "https" and there.scheme == "http":
-        said, fix = f"a redirect from https to {to}", "list the server under its https address"
-        raise Refused(RemoteFailure("policy_denied", said, fix))
+        detail, fix = f"a redirect from https to {to}", "list the server under its https address"
+        raise Refused(RemoteFailure("policy_denied", detail, fix))
     message = bool(request.extensions.get(MESSAGE))
     same = _same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
-        said = f"answered POST with {status} to {to}, which would lose or leak what was sent"
-        raise Refused(RemoteFailure("protocol_error", said, "use that address if it is the server"))
+        detail = f"answered POST with {status} to {to}, which would lose or leak what was sent"
+        raise Refused(
+            RemoteFailure("protocol_error", detail, "use that address if it is the server")
+        )
     headers = [("host", there.netloc.decode())]
     headers += [
         (name, value)

@@ -136,10 +136,12 @@ def _build_environment(launch: Launch) -> Sequence[bytes]:
 @lru_cache(maxsize=1)
 def _read_version() -> str:
     try:
-        said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
+        finished = subprocess.run(
+            ["bwrap", "--version"], capture_output=True, text=True, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return said.stdout.strip().removeprefix("bubblewrap ") or "unknown"
+    return finished.stdout.strip().removeprefix("bubblewrap ") or "unknown"
 
 
 @lru_cache(maxsize=1)

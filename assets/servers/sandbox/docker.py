@@ -40,8 +40,8 @@ class Docker:
         self.image, self.program = image, program
 
     def version(self) -> str:
-        said = self._ask_client("version", "--format", "{{json .}}")
-        about = _as_object(said.stdout)
+        answer = self._ask_client("version", "--format", "{{json .}}")
+        about = _as_object(answer.stdout)
         version = _as_object(about.get("Server") or about.get("Client") or {}).get("Version")
         return f"{os.path.basename(self.program)} {version or 'unknown'}"
 
@@ -96,8 +96,8 @@ class Docker:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
         if self._ask_client("image", "inspect", image).returncode == 0:
             return None
-        said = self._ask_client("pull", "--quiet", image, timeout_s=timeout_s)
-        return " ".join(said.stderr.split())[-300:] or "no message" if said.returncode else None
+        answer = self._ask_client("pull", "--quiet", image, timeout_s=timeout_s)
+        return " ".join(answer.stderr.split())[-300:] or "no message" if answer.returncode else None
 
     def arguments(
         self, launch: Launch, policy: SandboxPolicy, mounts: Sequence[Mount]
@@ -158,11 +158,16 @@ class Docker:
         """One command of the client; a missing or hanging one is an exit like any other."""
         argv, env = [self.program, *words], _client_settings()
         try:
-            said = subprocess.run(argv, input=data, capture_output=True, timeout=timeout_s, env=env)
+            finished = subprocess.run(
+                argv, input=data, capture_output=True, timeout=timeout_s, env=env
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return subprocess.CompletedProcess(argv, 125, "", str(error))
-        texts = (said.stdout.decode("utf-8", "replace"), said.stderr.decode("utf-8", "replace"))
-        return subprocess.CompletedProcess(argv, said.returncode, *texts)
+        texts = (
+            finished.stdout.decode("utf-8", "replace"),
+            finished.stderr.decode("utf-8", "replace"),
+        )
+        return subprocess.CompletedProcess(argv, finished.returncode, *texts)
 
 
 class _Root:
@@ -175,8 +180,8 @@ class _Root:
     def __call__(self) -> int | None:
         if self._found is None and self._left:
             self._left -= 1
-            said = self._docker._ask_client("inspect", "--format", "{{.State.Pid}}", self._name)
-            text = said.stdout.strip()
+            answer = self._docker._ask_client("inspect", "--format", "{{.State.Pid}}", self._name)
+            text = answer.stdout.strip()
             if text.isdigit() and int(text) and os.path.exists(f"/proc/{text}"):
                 self._found = int(text)
         return self._found
@@ -188,10 +193,10 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
     engine = Docker(image=image, program=program)
     if shutil.which(program, path=environment.SEARCH) is None:
         return program, "not installed", "install Docker or bubblewrap and run again"
-    said = engine._ask_client("version")
-    if said.returncode:
+    answer = engine._ask_client("version")
+    if answer.returncode:
         how = "start the engine, and let this user talk to it (group `docker`)"
-        return f"{program} does not answer", _find_last_line(said.stderr), how
+        return f"{program} does not answer", _find_last_line(answer.stderr), how
     if not image and engine._ask_client("image", "inspect", EMPTY).returncode:
         made = engine._ask_client("import", "-", EMPTY, data=build_empty_root())
         if made.returncode:

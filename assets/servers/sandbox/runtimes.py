@@ -37,8 +37,10 @@ def find_node() -> Node | None:
     if not found:
         return None
     try:
-        said = subprocess.run([found, "-p", _ASK_NODE], capture_output=True, text=True, timeout=20)
-        path, version, maps = json.loads(said.stdout)
+        finished = subprocess.run(
+            [found, "-p", _ASK_NODE], capture_output=True, text=True, timeout=20
+        )
+        path, version, maps = json.loads(finished.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
     program = Path(path).resolve()

@@ -62,13 +62,13 @@ def training_set(
     made = make_set(warehouse, embedder, trainer.split)
     if not made.flaws:
         save_built_set(warehouse, made, embedder)
-    told = "; ".join(made.flaws[:3]) or "no flaw"
+    flaws = "; ".join(made.flaws[:3]) or "no flaw"
     yield from publish(
         context,
         warehouse,
         TRAINING_SET_AUDIT,
         made.frame,
-        rules=[Verdict("splits_leaks_and_contracts", not made.flaws, told)],
+        rules=[Verdict("splits_leaks_and_contracts", not made.flaws, flaws)],
         metadata=made.get_figures(),
     )
 
@@ -123,8 +123,10 @@ def _build_adapter_asset(role: str, description: str) -> Any:
             name, job = _write_job(warehouse, trainer, role)
             made = _train_once(context, warehouse, scripts, role, name, job)
         except (DagsterPipesExecutionError, TrainingFailed, BadOffer) as error:
-            told = RuntimeError(f"{role} training failed; its last words are in the log ({error})")
-            yield from refuse(context, warehouse, checked, "training", told)
+            failure = RuntimeError(
+                f"{role} training failed; its last words are in the log ({error})"
+            )
+            yield from refuse(context, warehouse, checked, "training", failure)
             return
         yield from publish(
             context,

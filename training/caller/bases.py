@@ -140,13 +140,13 @@ def _require_same_base(
     wrong = [name for name in (*_SHAPE, "vocabulary") if known.get(name) != found.get(name)]
     if not wrong:
         return
-    told = ", ".join(
+    differences = ", ".join(
         f"{name} {str(found.get(name))[:12]} instead of {str(known.get(name))[:12]}"
         for name in wrong[:3]
     )
     raise TrainingFailed(
         f"adapter {folder} was trained on base {trained_on!r}, but {base!r} is another model:"
-        f" {told}; give the base it was trained on, or train it again"
+        f" {differences}; give the base it was trained on, or train it again"
     )
 
 
@@ -164,5 +164,5 @@ def _read_base_config(folder: Path) -> dict[str, Any]:
 def _get_first_error_line(error: BaseException) -> str:
     """The first words of an error; its second line where the first only announces it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
-    return " ".join(told or [type(error).__name__])[:300]
+    first = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
+    return " ".join(first or [type(error).__name__])[:300]

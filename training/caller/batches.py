@@ -27,19 +27,19 @@ def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     """
     import torch
 
-    ids, places, kept, told, bounds = [], [], [], [], [0]
+    ids, places, kept, labels, bounds = [], [], [], [], [0]
     for row in rows:
         at = bounds[-1]
         ids += row.ids
         places += range(len(row.ids))
         kept += range(at + row.start - 1, at + len(row.ids) - 1)
-        told += row.ids[row.start :]
+        labels += row.ids[row.start :]
         bounds.append(at + len(row.ids))
     if not rows:  # a pass that teaches nothing
-        ids, places, kept, told, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
+        ids, places, kept, labels, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
     ends = torch.tensor(bounds, dtype=torch.int32)
     longest = int(ends.diff().max())
-    targets = torch.tensor([told])
+    targets = torch.tensor([labels])
     return {
         "input_ids": torch.tensor([ids]),
         "position_ids": torch.tensor([places]),
@@ -61,11 +61,11 @@ def pad_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     rows = rows or [Lesson([pad], 1)]
     longest = max(len(row.ids) for row in rows)
     kept = sorted({at for row in rows for at in range(row.start - 1, len(row.ids) - 1)} or {0})
-    told = [
+    labels = [
         [row.ids[at + 1] if row.start - 1 <= at < len(row.ids) - 1 else _IGNORED for at in kept]
         for row in rows
     ]
-    targets = torch.tensor(told)
+    targets = torch.tensor(labels)
     return {
         "input_ids": torch.tensor([row.ids + [pad] * (longest - len(row.ids)) for row in rows]),
         "attention_mask": torch.tensor(

@@ -29,7 +29,7 @@ def make_lessons(
     """(lessons, counts). A row that does not fit `context` with its right tools alone is left out
     and counted; nothing is ever cut in half. Raises TrainingFailed when nothing fits."""
     lessons: list[Lesson] = []
-    told = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
+    counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
     try:
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
@@ -43,10 +43,10 @@ def make_lessons(
             )
             made = fit_prompt(tokenizer, row, shown, settings.context)
             if made is None:
-                told["too_long"] += 1
+                counts["too_long"] += 1
                 continue
-            told["dropped_distractors"] += len(made.dropped)
-            told["shortened_prompts"] += bool(made.dropped)
+            counts["dropped_distractors"] += len(made.dropped)
+            counts["shortened_prompts"] += bool(made.dropped)
             asked, answer = (
                 tokenizer(text, add_special_tokens=False)["input_ids"]
                 for text in (made.prompt, made.completion)
@@ -59,7 +59,7 @@ def make_lessons(
             f"caller: none of {len(rows)} training rows fits context {settings.context} even with"
             " its right tool alone; raise context"
         )
-    return lessons, {**told, **_summarise_tokens(lessons)}
+    return lessons, {**counts, **_summarise_tokens(lessons)}
 
 
 def _summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:

@@ -47,10 +47,10 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     known = describe_base(model, tokenizer)
     pool = build_train_pool(job.rows, job.pool)
     lessons, counts = make_lessons(job.rows, pool, tokenizer, settings)
-    told: list[str] = []
+    notes: list[str] = []
 
     def tell(line: str) -> None:
-        told.append(line)
+        notes.append(line)
         report({"note": line})
 
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
@@ -73,7 +73,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         "loss_first": round(sum(losses[:tenth]) / tenth, 4),
         "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
         "losses": losses,
-        "notes": told,
+        "notes": notes,
         **figures,
     }
     if is_main():

@@ -63,13 +63,13 @@ def decide_retraining(state: DriftState, policy: RetrainPolicy | None = None) ->
         )
     if not state.ever_trained:
         return Decision(True, ["nothing was trained yet"])
-    told = (
+    changes = (
         f"{state.changed} changed, {state.new} new, {state.gone} gone of {state.known} contracts"
         f" ({state.share:.1%})"
     )
     if state.share < policy.min_share:
-        return Decision(False, [f"{told}: below {policy.min_share:.1%}"])
-    return Decision(True, [told])
+        return Decision(False, [f"{changes}: below {policy.min_share:.1%}"])
+    return Decision(True, [changes])
 
 
 def compute_drift(

@@ -169,8 +169,10 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
         )
         now = made.champion.model
         own = now == last["model"]  # its card tells the evaluation that promoted it
-        told = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
-        write_card(warehouse.home, last["model"], summary=told[0], gates=as_rows(told[1]))
+        evaluation = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
+        write_card(
+            warehouse.home, last["model"], summary=evaluation[0], gates=as_rows(evaluation[1])
+        )
         yield from publish_digest(
             checked,
             digest({"role": role, "model": now}),

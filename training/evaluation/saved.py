@@ -19,8 +19,8 @@ def save_evaluation(home: Path, kind: str, name: str, result: Mapping[str, Any])
     """Keeps a result; `name` says of what (a model, a set): the last of a name is in the report."""
     body = json.dumps(dict(result), sort_keys=True, default=str)
     path = home / "evaluations" / kind / f"{sha256(f'{name}:{body}'.encode())}.json"
-    told = {"kind": kind, "name": name, "at": time.time(), "result": json.loads(body)}
-    write_atomically(path, json.dumps(told, indent=1).encode())
+    facts = {"kind": kind, "name": name, "at": time.time(), "result": json.loads(body)}
+    write_atomically(path, json.dumps(facts, indent=1).encode())
     return path
 
 
@@ -30,9 +30,9 @@ def load_evaluations(home: Path, kind: str) -> list[dict[str, Any]]:
     last: dict[str, dict[str, Any]] = {}
     for path in sorted((home / "evaluations" / kind).glob("*.json")):
         try:
-            told = json.loads(path.read_bytes())
-            name, at = str(told["name"]), float(told["at"])
-            result = dict(told["result"])
+            facts = json.loads(path.read_bytes())
+            name, at = str(facts["name"]), float(facts["at"])
+            result = dict(facts["result"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if name not in last or at >= last[name]["at"]:

@@ -31,13 +31,13 @@ def check_read_back(tokenizer: Any) -> None:
     """Raises BadTemplate where calls as this tokenizer's template writes them cannot be read here:
     such a model would score 0 however good it is. Of 44 templates that TRL ships some ten (Gemma4,
     GLM, gpt-oss …) have a form of their own."""
-    _, said = _render_probe(tokenizer, [_CALL])
+    _, text = _render_probe(tokenizer, [_CALL])
     for special in tokenizer.all_special_tokens:  # as decoding leaves them out
-        said = said.replace(special, "")
-    if parse_calls(said).calls != [_CALL]:
+        text = text.replace(special, "")
+    if parse_calls(text).calls != [_CALL]:
         raise BadTemplate(
             f"{get_tokenizer_label(tokenizer)}: its chat template writes a call as"
-            f" {said.strip()[:80]!r}, which is no JSON call; expected a base that writes calls as"
+            f" {text.strip()[:80]!r}, which is no JSON call; expected a base that writes calls as"
             " Qwen2.5, Qwen3, Hermes or Llama-3.1 do, or set chat_template in its"
             " tokenizer_config.json"
         )

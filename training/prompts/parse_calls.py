@@ -37,14 +37,14 @@ class Parsed:
 
 def parse_calls(text: str) -> Parsed:
     """All calls in a model's text. Never raises."""
-    said = _strip_thought(text[:MAX_CHARS]).strip()
-    if not said and text.strip():
+    answer = _strip_thought(text[:MAX_CHARS]).strip()
+    if not answer and text.strip():
         return Parsed([], "invalid_json")  # nothing but a thought without an end
-    if _is_no_call(said):
+    if _is_no_call(answer):
         return Parsed([], "no_call")
     calls: list[dict[str, Any]] = []
     empty_list = False
-    for found in find_json(said):
+    for found in find_json(answer):
         # It may be an argument of a call that broke off: {"name": "x"} is one.
         calls += _extract_calls(found.value, 0, bare=not found.in_broken)
         empty_list = empty_list or (not found.in_broken and _is_empty(found.value))
@@ -54,7 +54,7 @@ def parse_calls(text: str) -> Parsed:
         return Parsed(calls[:MAX_CALLS], "call")
     if empty_list:
         return Parsed([], "no_call")
-    return Parsed([], "invalid_json" if _is_call_begun(said) else "prose")
+    return Parsed([], "invalid_json" if _is_call_begun(answer) else "prose")
 
 
 def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:
@@ -80,8 +80,8 @@ def _strip_thought(text: str) -> str:
     return text if unclosed < 0 else text[:unclosed]
 
 
-def _is_no_call(said: str) -> bool:
-    return not said or said.rstrip(".") == NO_CALL.rstrip(".")
+def _is_no_call(answer: str) -> bool:
+    return not answer or answer.rstrip(".") == NO_CALL.rstrip(".")
 
 
 def _parse_leading_json(text: str) -> tuple[Any, int | None]:
@@ -124,6 +124,6 @@ def _is_empty(found: Any) -> bool:
     )
 
 
-def _is_call_begun(said: str) -> bool:
-    bare = said.lstrip("`").removeprefix("json").lstrip()
-    return bare.startswith(("{", "[")) or "<tool_call>" in said or '"name"' in said
+def _is_call_begun(answer: str) -> bool:
+    bare = answer.lstrip("`").removeprefix("json").lstrip()
+    return bare.startswith(("{", "[")) or "<tool_call>" in answer or '"name"' in answer

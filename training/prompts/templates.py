@@ -72,11 +72,11 @@ def apply_template(
             list(messages), tools=list(tools), tokenize=False, **_FIXED, **options
         )
     except Exception as error:  # a template is a program: it raises whatever it likes
-        said = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         roles = ", ".join(message["role"] for message in messages)
         raise BadTemplate(
             f"{get_tokenizer_label(tokenizer)}: its chat template fails on the messages {roles}:"
-            f" {said};{FIX}"
+            f" {reason};{FIX}"
         ) from error
 
 

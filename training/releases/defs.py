@@ -51,8 +51,8 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     home = warehouse.home
     standing = {role: find_model_in_service(home, role) for role in ROLES}
     models = {role: one.model for role, one in standing.items()}
-    told = [one.told for one in standing.values() if one.told]
-    rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
+    notes = [one.told for one in standing.values() if one.told]
+    rules = [Verdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
     contracts = digest(sorted(key_contract(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))
     refused = find_release_refusal(home, *facts)

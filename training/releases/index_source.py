@@ -38,9 +38,9 @@ def build_published_source(
         listed = [row for row in read_unverified(warehouse) if row["server_id"] not in launched]
         rows += [{**row, "flags": (UNVERIFIED,)} for row in listed]
         about |= describe_listed_servers({row["server_id"] for row in listed}, catalogue)
-    said = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    accepted = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
-    source = Source(rows, about, group_requests_by_contract(said), recipes)
+    source = Source(rows, about, group_requests_by_contract(accepted), recipes)
     return source, [row["contract_digest"] for row in held]
 
 
@@ -86,9 +86,9 @@ def describe_listed_servers(
     for row in catalogue:
         names = {*(row["server_ids"] or ()), *(f"listing:{name}" for name in listing_ids(row))}
         for server_id in names.intersection(wanted):
-            said = {part: row[part] or "" for part in ("name", "description")}
+            texts = {part: row[part] or "" for part in ("name", "description")}
             found[server_id] = {
-                part: "" if find_order(text) else text for part, text in said.items()
+                part: "" if find_order(text) else text for part, text in texts.items()
             }
     return found
 

@@ -107,9 +107,9 @@ def undo_rollback(home: Path, before: Before | None = None) -> Moved:
         now = _require_served_release(home)
         if read_current_release(home)["release"] != last["to"] or now["release"] != last["to"]:
             move_pointers(home, files={}, lines={DECISIONS: [lifted]})
-            told = "lifted; a newer release was made since, and it stays"
+            outcome = "lifted; a newer release was made since, and it stays"
             models = read_release(home, now["release"])["models"]
-            return Moved(now["release"], now["version"], now["release"], models, {}, told)
+            return Moved(now["release"], now["version"], now["release"], models, {}, outcome)
         target = find_release(home, last["from"])
         version = _check_target_release(home, target)
         if before is not None:
@@ -164,36 +164,36 @@ def _move_to_release(
     files[HEAD] = {"release": name, "by": by}
     if by == ROLLBACK:  # its index stays as it was; what is undone goes on as if nothing had been
         files[HEAD]["version"] = version
-    told = f"{'rolled back' if by == ROLLBACK else 'went back again'} from {left[:12]}"
+    outcome = f"{'rolled back' if by == ROLLBACK else 'went back again'} from {left[:12]}"
     promoted = []
     for role, model in target["models"].items():
         was = read_champion(home, role)
         if was.model == model:
             continue
-        now = _promote_again(home, was, model, told)
+        now = _promote_again(home, was, model, outcome)
         files[get_pointer_path(role)] = asdict(now)
-        promoted.append(make_history_line(was, now, by, told, at))
+        promoted.append(make_history_line(was, now, by, outcome, at))
     made = [{"release": name, "at": at, "by": by}]
     move_pointers(
         home,
         files=files,
         lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
     )
-    return Moved(name, version, left, target["models"], out, told)
+    return Moved(name, version, left, target["models"], out, outcome)
 
 
-def _promote_again(home: Path, was: Champion, model: str, told: str) -> Champion:
+def _promote_again(home: Path, was: Champion, model: str, reason: str) -> Champion:
     """The champion as it was when its model was promoted; what was tried last stays known, so that
     drift does not take the last training for one that never was."""
     tried = dict(was.last_candidate)
     if tried.get("model") == was.model:
-        tried |= {"promoted": False, "why": told}
+        tried |= {"promoted": False, "why": reason}
     elif tried.get("model") == model:
-        tried |= {"promoted": True, "why": told}
+        tried |= {"promoted": True, "why": reason}
     known = find_promotion(home, was.role, model)
     return Champion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
 
 
 def _make_unmoved_result(home: Path, target: Json, left: Json) -> Moved:
-    told = "it is served already: nothing moved"
-    return Moved(left["release"], left["version"], left["release"], target["models"], {}, told)
+    outcome = "it is served already: nothing moved"
+    return Moved(left["release"], left["version"], left["release"], target["models"], {}, outcome)

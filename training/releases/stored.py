@@ -28,8 +28,8 @@ def list_release_flaws(home: Path, release: Mapping[str, Any], version: str | No
     retriever = models.get("retriever", UNTRAINED["retriever"])
     adapter = None if retriever == UNTRAINED["retriever"] else retriever
     if meta.get("adapter") != adapter:
-        told = str(meta.get("adapter") or "base")[:12]
-        flaws.append(f"router/{version[:12]} was made by retriever {told}, not {retriever[:12]}")
+        maker = str(meta.get("adapter") or "base")[:12]
+        flaws.append(f"router/{version[:12]} was made by retriever {maker}, not {retriever[:12]}")
     if not (find_encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
         flaws.append(f"its encoder {meta.get('embedder')} is missing under encoders/")
     return flaws

@@ -71,20 +71,20 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
     near.
     """
     listed = list(seen)
-    told = escape_text(asked[:_LONGEST])
+    quoted = escape_text(asked[:_LONGEST])
     if any(digest == asked for _, _, digest in listed):
         return Target(frozenset({asked}))
     ids = {ToolId(server, tool) for server, tool, _ in listed}
     owners = {one for one in ids if str(one) == asked} or {one for one in ids if one.tool == asked}
     if len(owners) > 1:
         some = ", ".join(escape_text(str(one)) for one in sorted(owners)[:_NEAR])
-        raise AmbiguousTool(f"{told} is a tool of {len(owners)} servers: say which, e.g. {some}")
+        raise AmbiguousTool(f"{quoted} is a tool of {len(owners)} servers: say which, e.g. {some}")
     if not owners:
         names = sorted({name for one in ids for name in (str(one), one.tool)})
         near = difflib.get_close_matches(asked, names, n=_NEAR, cutoff=0.6)
         hint = f"; near: {', '.join(map(escape_text, near))}" if near else ""
         raise UnknownTool(
-            f"{told or 'an empty name'} was never published: expected server_id::tool, a tool's"
+            f"{quoted or 'an empty name'} was never published: expected server_id::tool, a tool's"
             f" name, or a contract digest (c1:…){hint}"
         )
     [owner] = owners

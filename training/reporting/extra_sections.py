@@ -84,9 +84,9 @@ def _render_each_result(
         try:
             found.append(words(each["result"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            told = "{} was kept by another version ({}) and is not shown: run it again."
+            template = "{} was kept by another version ({}) and is not shown: run it again."
             name = quote_text(each.get("name"))
-            lost += [Markdown(""), fill_markdown(told, name, type(error).__name__)]
+            lost += [Markdown(""), fill_markdown(template, name, type(error).__name__)]
     return found, lost
 
 
@@ -103,8 +103,14 @@ def _make_contamination_row(held: Json) -> tuple[str, list[Any]]:
 
 def _make_outside_table_row(held: Json) -> list[Any]:
     figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
-    told = [format_interval(one) for one in figures]
-    return [held["set"], shorten_model(held["model"]), held["n"], *told, _format_difference(held)]
+    intervals = [format_interval(one) for one in figures]
+    return [
+        held["set"],
+        shorten_model(held["model"]),
+        held["n"],
+        *intervals,
+        _format_difference(held),
+    ]
 
 
 _ON_REQUEST = {
@@ -117,52 +123,52 @@ _ON_REQUEST = {
 
 def render_not_run_part(facts: Mapping[str, Any]) -> Markdown:
     """What nobody should take for measured. `facts`: those of `write_report`."""
-    told = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
-    told += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
-    lines = [fill_markdown("- {}: not run.", one) for one in told]
+    parts = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
+    parts += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
+    lines = [fill_markdown("- {}: not run.", one) for one in parts]
     none = Markdown("Nothing that this report has a place for.")
     return join_markdown("\n", [Markdown("## What was not run"), *(lines or [none])])
 
 
 def _list_models_not_run(facts: Mapping[str, Any]) -> list[str]:
-    told = []
+    parts = []
     for role in ("retriever", "caller"):
         card = facts.get(f"{role}_card")
         if not card:
-            told.append(f"training of the {role}")
+            parts.append(f"training of the {role}")
         elif card.get("device") == "cpu":
-            told.append(f"training of the {role} on a GPU")
+            parts.append(f"training of the {role} on a GPU")
         if not facts.get(role):
-            told.append(f"evaluation of the {role}")
+            parts.append(f"evaluation of the {role}")
     card = facts.get("caller_card")
     if card and card.get("base") == "tiny":
-        told.append("a caller on a pretrained base")
-    return told
+        parts.append("a caller on a pretrained base")
+    return parts
 
 
 def _list_sets_not_run(facts: Mapping[str, Any]) -> list[str]:
     manifest, caller = facts.get("manifest") or {}, facts.get("caller") or {}
-    told = [
+    parts = [
         f"the split {split_name(split)}, without pairs" for split in manifest.get("empty") or ()
     ]
     if manifest.get("rows") and "unseen_time" not in manifest["rows"]:
-        told.append("the split unseen by time, without a cut-off date")
+        parts.append("the split unseen by time, without a cut-off date")
     bench = caller.get("mcp_bench") or {}
-    told += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
+    parts += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
     phantom = caller.get("phantom") or {}
-    told += [
+    parts += [
         f"phantom calls, {name} tools (none in the snapshots)"
         for name, held in phantom.items()
         if name in ("gone", "renamed") and not held["candidate"]["n"]
     ]
-    return told
+    return parts
 
 
 def _format_difference(held: Json) -> Markdown:
     if held.get("against") in (None, held["model"]):
         return NONE
-    told = format_interval(held["difference"], signed=True)
-    return fill_markdown("{} against {}", told, shorten_model(held["against"]))
+    interval = format_interval(held["difference"], signed=True)
+    return fill_markdown("{} against {}", interval, shorten_model(held["against"]))
 
 
 def _render_categories(held: Json) -> list[Markdown]:
@@ -180,8 +186,8 @@ def _render_categories(held: Json) -> list[Markdown]:
     head = [f"{shorten_model(held['model'])} by category", "n", "BFCL's rules", "clean n"]
     lines = format_table([*head, "… clean part", "our rules"], rows)
     if held.get("failures"):
-        told = fill_markdown("No answer came, in no figure: {}.", format_counts(held["failures"]))
-        lines += [Markdown(""), told]
+        line = fill_markdown("No answer came, in no figure: {}.", format_counts(held["failures"]))
+        lines += [Markdown(""), line]
     return lines
 
 

@@ -96,16 +96,16 @@ def render_champion_part(
     lines = [Markdown("## Champions and release")]
     for each in champions:
         attempt = each.get("last_candidate") or {}
-        told = fill_markdown("- {}: {}", each["role"], quote_text(shorten_model(each["model"])))
+        line = fill_markdown("- {}: {}", each["role"], quote_text(shorten_model(each["model"])))
         if attempt:
-            told = fill_markdown(
+            line = fill_markdown(
                 "{}; last candidate {} {} ({})",
-                told,
+                line,
                 quote_text(shorten_model(attempt["model"])),
                 "promoted" if attempt["promoted"] else "not promoted",
                 attempt["why"],
             )
-        lines.append(told)
+        lines.append(line)
     if release:
         lines.append(fill_markdown("- release: {}", quote_text(release["release"][:16])))
     if drift:

@@ -110,9 +110,9 @@ def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> 
             error_kw={"ecolor": _INK, "elinewidth": 1, "capsize": 2.5},
         )  # fmt: skip
         for place, one in zip(places, held, strict=True):
-            told = f"{one['value']:.2f}" if one["n"] else "–"
+            label = f"{one['value']:.2f}" if one["n"] else "–"
             axes.annotate(
-                told, (place, max(one["value"], one["high"])), xytext=(0, 2), ha="center",
+                label, (place, max(one["value"], one["high"])), xytext=(0, 2), ha="center",
                 textcoords="offset points", fontsize=6.5, color=_INK,
             )  # fmt: skip
     axes.set_xticks(range(len(groups)), list(groups))

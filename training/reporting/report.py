@@ -52,8 +52,8 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
     path = folder / "report.md"
     write_atomically(path, _drop_missing_plots(text, drawn).encode() + b"\n")
-    told = ("manifest", "retriever_card", "caller_card")
-    figures = {name: held for name, held in facts.items() if name not in told}
+    left_out = ("manifest", "retriever_card", "caller_card")
+    figures = {name: held for name, held in facts.items() if name not in left_out}
     write_atomically(folder / "figures.json", json.dumps(figures, indent=1).encode())
     return path
 

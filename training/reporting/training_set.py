@@ -43,8 +43,8 @@ def _render_leaks(manifest: Json) -> list[object]:
         return []
     if not leaks:
         return ["", Markdown("Leaks between splits (twins, near-duplicates): none found.")]
-    told = format_counts({name: held["found"] for name, held in leaks.items()})
-    found = fill_markdown("Leaks between splits, found and taken out of training: {}.", told)
+    counts = format_counts({name: held["found"] for name, held in leaks.items()})
+    found = fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)
     return ["", found]
 
 
@@ -66,10 +66,10 @@ def _render_tokens(tokens: Json) -> list[object]:
         rows.append([*row, _format_lengths(held["completion"])])
     head = ["split", "n"]
     for size in sizes:
-        told = f"prompt at {size.removeprefix('prompt_')}"
-        head += [told, f"over {tokens.get('limit', 8192):,}"]
-    told = fill_markdown("Tokens by {}, median / 95% / most:", tokens.get("tokenizer", "?"))
-    return ["", told, "", *format_table([*head, "call"], rows)]
+        label = f"prompt at {size.removeprefix('prompt_')}"
+        head += [label, f"over {tokens.get('limit', 8192):,}"]
+    label = fill_markdown("Tokens by {}, median / 95% / most:", tokens.get("tokenizer", "?"))
+    return ["", label, "", *format_table([*head, "call"], rows)]
 
 
 def _format_lengths(of: Json) -> Markdown:

@@ -36,7 +36,7 @@ class Tool:
     """A tool that may be taught or be a negative."""
 
     text: str
-    said: tuple[str, str] | None  # name and description, as plain words
+    words: tuple[str, str] | None  # name and description, as plain words
     twins: tuple[str, ...] = ()  # contract digests that are known to be the same tool
 
 
@@ -109,8 +109,8 @@ def find_twin_texts(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[st
     same: dict[Any, int] = {}
     for tool in tools.values():
         at = place[tool.text]
-        if tool.said:
-            up[of(at)] = of(same.setdefault(tool.said, at))
+        if tool.words:
+            up[of(at)] = of(same.setdefault(tool.words, at))
         for name in tool.twins:
             if name in tools:
                 up[of(at)] = of(place[tools[name].text])

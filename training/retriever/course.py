@@ -60,11 +60,11 @@ def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettin
     passes = Passes(model, tokenizer, settings, device)
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
-    told = [(text, settings.text_tokens) for text in texts]
+    documents = [(text, settings.text_tokens) for text in texts]
     asked = [(row["instruction"], settings.query_tokens) for row in rows]
     meter = Meter(device)
-    passes.prepare_texts([*told, *asked])
-    twin = find_twin_texts(texts, passes.encode_texts(told).float().numpy(), tools)
+    passes.prepare_texts([*documents, *asked])
+    twin = find_twin_texts(texts, passes.encode_texts(documents).float().numpy(), tools)
     plan = list(iterate_batches(rows, settings, list_right_texts(rows, twin, tools), tools))
     model.eval()  # the base's own dropout is off
     for name, module in model.named_modules():

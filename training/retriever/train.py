@@ -74,9 +74,9 @@ def train_retriever(job: Job, report: Report) -> dict[str, Any]:
     rows, left_out = select_teachable_rows(job.rows)
     tools = len({row["positive"] for row in rows})
     if tools < 2:
-        told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
+        counts = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
         raise TrainingFailed(
-            f"retriever: {len(rows)} training pairs of fewer than two tools (left out: {told});"
+            f"retriever: {len(rows)} training pairs of fewer than two tools (left out: {counts});"
             " nothing to tell apart. Check the accepted pairs and the split"
         )
     try:
@@ -135,8 +135,8 @@ def _compute_loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
     """Each query classified among the texts; another right answer is no wrong one."""
     import torch
 
-    asked, told = flat[: len(batch.queries)], flat[len(batch.queries) :]
-    logits = asked @ told.T / settings.temperature
+    asked, texts = flat[: len(batch.queries)], flat[len(batch.queries) :]
+    logits = asked @ texts.T / settings.temperature
     out = torch.zeros_like(logits, dtype=torch.bool)
     for at, places in enumerate(batch.also_right):
         out[at, list(places)] = True
@@ -175,7 +175,7 @@ def _make_card(
 def _to_training_failure(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
     """The error as TrainingFailed where its cause has a fix; else as it is."""
     kept = checkpoints.find_newest_checkpoint(checkpoints.get_checkpoint_root(job.home, job.name))
-    told = (
+    advice = (
         f"it goes on after step {checkpoints.read_checkpoint_step(kept)}"
         if kept
         else "it starts anew"
@@ -185,13 +185,13 @@ def _to_training_failure(error: Exception, job: Job, settings: RetrieverSettings
             f"retriever: out of memory with {settings.tools} tools a batch and"
             f" {settings.hold_tokens} tokens held at once. Lower hold_tokens (the result stays, at"
             " up to a third more time), cache_mb, or tools (another model: anew); run again with"
-            f" the same settings on a freer machine and {told}"
+            f" the same settings on a freer machine and {advice}"
         )
     if checkpoints.is_disk_full(error):
         place = job.home / "models"
         return TrainingFailed(
             f"retriever: disk full while saving {job.name[:12]} in {place}; nothing half written"
-            f" is left. Free some space and run it again: {told}"
+            f" is left. Free some space and run it again: {advice}"
         )
     return error
 

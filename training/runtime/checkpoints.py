@@ -139,10 +139,10 @@ def _describe_disk_full(root: Path, step: int, half: Path) -> str:
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
     kept = find_newest_checkpoint(root)
-    told = f"goes on after step {read_checkpoint_step(kept)}" if kept else "starts anew"
+    advice = f"goes on after step {read_checkpoint_step(kept)}" if kept else "starts anew"
     return (
         f"disk full: checkpoint of step {step} did not fit in {root} ({wrote / 2**20:.1f} MB were"
-        f" written, {free / 2**20:.1f} MB are free). Free some space and run it again: it {told}"
+        f" written, {free / 2**20:.1f} MB are free). Free some space and run it again: it {advice}"
     )
 
 

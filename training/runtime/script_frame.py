@@ -43,8 +43,8 @@ class LossLines:
         if now - self._last < self._every_s and not last:
             return
         self._last = now
-        told = " ".join(f"{name}={value}" for name, value in figures.items())
-        self._write(f"{self._role} {told}")
+        line = " ".join(f"{name}={value}" for name, value in figures.items())
+        self._write(f"{self._role} {line}")
 
 
 def run_script(role: str, train: Train, argv: list[str] | None = None) -> int:
@@ -63,8 +63,10 @@ def run_script(role: str, train: Train, argv: list[str] | None = None) -> int:
         try:
             card = train(read_job(Path(arguments[0])), LossLines(write, role))
         except TrainingFailed as error:
-            said = str(error)
-            _report_failure(said if said.startswith(f"{role}: ") else f"{role}: {said}", write)
+            message = str(error)
+            _report_failure(
+                message if message.startswith(f"{role}: ") else f"{role}: {message}", write
+            )
             return 1
         send({**card, "losses": thin_losses(card.get("losses", []))})
     if _PIPES in os.environ or not is_main():

@@ -50,13 +50,13 @@ class BuiltSet:
         counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
         leaks = {why: len(found) for why, found in self.made.leaks.items()}
         empty = [split for split in (SEEN_TOOL, UNSEEN_TOOL) if split not in counted]
-        told = {
+        figures = {
             "empty": empty,
             "dropped": self.made.dropped,
             "leaks": leaks,
             "pool": len(self.made.pool),
         }
-        return {**counted, **told}
+        return {**counted, **figures}
 
 
 def make_set(

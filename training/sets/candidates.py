@@ -87,9 +87,9 @@ class _Chosen:
             if len(self.names) >= min(most, self.n):
                 return
             if name in self.pool and name not in self.out:
-                told = self.pool[name]["name"]
-                if told not in self._taken:
-                    self._taken.add(told)
+                tool_name = self.pool[name]["name"]
+                if tool_name not in self._taken:
+                    self._taken.add(tool_name)
                     self.names.append(name)
 
 
@@ -113,5 +113,5 @@ def _draw_lazily(names: Sequence[str], rng: random.Random) -> Iterator[str]:
 
 
 def _make_random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
-    told = f"{row['pair_id']}|{distractors}|{seed}".encode()
-    return random.Random(int.from_bytes(hashlib.sha256(told).digest()[:8]))
+    seed_text = f"{row['pair_id']}|{distractors}|{seed}".encode()
+    return random.Random(int.from_bytes(hashlib.sha256(seed_text).digest()[:8]))

@@ -132,12 +132,12 @@ def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed 
 def _make_calls(pair: Row) -> list[dict[str, Any]]:
     if pair.get("calls") is not None:
         named = ("tool", "contract_digest", "arguments")
-        told = [[getattr(one, name) for name in named] for one in read_goldens(pair)]
+        goldens = [[getattr(one, name) for name in named] for one in read_goldens(pair)]
     else:
         held = pair["arguments"]
         held = json.loads(held) if isinstance(held, str) else held
-        told = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
-    return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in told]
+        goldens = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
+    return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in goldens]
 
 
 def _hold_out_pairs(placed: Sequence[Placed], policy: SetPolicy) -> None:

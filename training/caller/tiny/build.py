@@ -44,7 +44,7 @@ def build_tiny_base(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any
     made.tokenizer.save_pretrained(str(folder))
     (folder / "generation_config.json").unlink(missing_ok=True)
     names = sorted(path.name for path in folder.iterdir())
-    told = {
+    facts = {
         "recipe": asdict(recipe),
         "data": digest_data(recipe),
         "files": {name: hash_file(folder / name) for name in names},
@@ -52,10 +52,10 @@ def build_tiny_base(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any
         "libraries": {name: version(name) for name in LIBRARIES},
         "measured": measure_tiny_base(made, recipe),
     }
-    (folder / RECIPE).write_text(json.dumps(told, indent=1) + "\n")
-    (folder / CARD).write_text(write_card(told, (folder / WEIGHTS).stat().st_size))
+    (folder / RECIPE).write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / CARD).write_text(write_card(facts, (folder / WEIGHTS).stat().st_size))
     shutil.rmtree(partial)
-    return told
+    return facts
 
 
 def measure_tiny_base(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]:
@@ -101,14 +101,14 @@ def measure_loss(made: Trained, recipe: Recipe, exercises: Sequence[Any]) -> flo
     """Mean cross-entropy of the answers' tokens."""
     import torch
 
-    ids, told = encode_batch(made.tokenizer, list(exercises), recipe.context)
+    ids, mask = encode_batch(made.tokenizer, list(exercises), recipe.context)
     with torch.inference_mode():
-        return float(compute_answer_loss(made.model, ids, told))
+        return float(compute_answer_loss(made.model, ids, mask))
 
 
-def write_card(told: Mapping[str, Any], size: int) -> str:
+def write_card(facts: Mapping[str, Any], size: int) -> str:
     """The model card: what the base is, what it was made of, what it can and cannot do."""
-    recipe, found = told["recipe"], told["measured"]
+    recipe, found = facts["recipe"], facts["measured"]
 
     def figure(name: str) -> str:
         one = found[name]
@@ -116,7 +116,7 @@ def write_card(told: Mapping[str, Any], size: int) -> str:
 
     return f"""# Tiny base
 
-A Qwen3 of {told["weights"]:,} weights ({size / 1e6:.1f} MB, float32), trained from random weights
+A Qwen3 of {facts["weights"]:,} weights ({size / 1e6:.1f} MB, float32), trained from random weights
 by `make tiny-base`. It proves that training, saving, loading, generating and scoring of a caller
 work where no pretrained model can be had. It is of no use for work and no evidence of what a
 pretrained base would learn.
@@ -125,13 +125,13 @@ pretrained base would learn.
 
 {recipe["servers"]} invented servers (`contracts.py`, `words.json`), requests about their tools
 (`exercises.py`), seed {recipe["seed"]}. No contract, name or request of a marketplace, of the demo
-or of an evaluation set is in it. SHA-256 of the data: `{told["data"]}`.
+or of an evaluation set is in it. SHA-256 of the data: `{facts["data"]}`.
 
 ## Training
 
 AdamW for {recipe["steps"]} steps, a rate of {recipe["learning_rate"]}: {recipe["echo_steps"]} steps
 of lines of random pieces said twice, then requests with 1 to {recipe["most_tools"]} tools shown.
-Weights: `{told["files"][WEIGHTS]}`. Everything else is in `{RECIPE}`.
+Weights: `{facts["files"][WEIGHTS]}`. Everything else is in `{RECIPE}`.
 
 ## Measured
 

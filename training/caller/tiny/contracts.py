@@ -99,7 +99,7 @@ def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...],
             parameter = f"{draw_word(rng)}_{parameter}"
         kinds[parameter], properties[parameter] = kind, _draw_parameter_schema(rng, kind, parameter)
     required = [each for each in properties if rng.random() < 0.65]
-    said = verb if rng.random() < 0.7 else rng.choice(words["verbs"][verb])
+    phrase = verb if rng.random() < 0.7 else rng.choice(words["verbs"][verb])
     ends = (
         f" in {own}" if own else "",
         f" by {next(iter(properties), 'name')}",
@@ -107,7 +107,7 @@ def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...],
         f", with its {rng.choice(words['objects'])}",
         f" of a {rng.choice(words['objects'])}",
     )
-    description = f"{said.capitalize()} {rng.choice(('a', 'the', 'one', 'an existing'))}"
+    description = f"{phrase.capitalize()} {rng.choice(('a', 'the', 'one', 'an existing'))}"
     description += f" {' '.join(about)}{rng.choice(ends)}."
     schema = {"type": "object", "properties": properties, "required": required}
     contract = {"name": name, "description": description, "inputSchema": schema}
@@ -124,8 +124,8 @@ def _draw_parameter_schema(rng: random.Random, kind: str, parameter: str) -> dic
 
 def _draw_text(rng: random.Random, kind: str) -> str:
     if kind == "phrase":
-        said = " ".join(draw_word(rng) for _ in range(rng.randint(2, 5)))
-        return said.capitalize() if rng.random() < 0.7 else said
+        phrase = " ".join(draw_word(rng) for _ in range(rng.randint(2, 5)))
+        return phrase.capitalize() if rng.random() < 0.7 else phrase
     if kind == "name":
         return " ".join(draw_word(rng).capitalize() for _ in range(rng.randint(1, 2)))
     if kind == "id":

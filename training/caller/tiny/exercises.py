@@ -64,10 +64,10 @@ def write_request(rng: random.Random, tool: Tool) -> tuple[str, Call]:
         for name in schema["properties"]
         if name in schema["required"] or rng.random() < 0.2
     }
-    said = [_phrase_parameter(rng, name, value) for name, value in arguments.items()]
-    rng.shuffle(said)
+    phrases = [_phrase_parameter(rng, name, value) for name, value in arguments.items()]
+    rng.shuffle(phrases)
     about = _phrase_tool(rng, tool)
-    parts = [about, *said] if rng.random() < 0.8 else [*said[:1], about, *said[1:]]
+    parts = [about, *phrases] if rng.random() < 0.8 else [*phrases[:1], about, *phrases[1:]]
     text = f"{rng.choice(words['leads'])} {rng.choice((' ', ', ')).join(parts)}".strip()
     text = text[:1].upper() + text[1:] + rng.choice((".", ".", "", "?"))
     before = rng.choice(words["asides"]) if rng.random() < 0.25 else ""
@@ -110,16 +110,17 @@ def _phrase_tool(rng: random.Random, tool: Tool) -> str:
 
 
 def _phrase_parameter(rng: random.Random, name: str, value: Any) -> str:
-    told = split_name(name)
+    label = split_name(name)
     if rng.random() < 0.3:
-        told = told.split()[-1]
+        label = label.split()[-1]
     if isinstance(value, bool):
-        return told if value else rng.choice((f"no {told}", f"without {told}", f"{told} off"))
-    said = _phrase_value(rng, value)
+        return label if value else rng.choice((f"no {label}", f"without {label}", f"{label} off"))
+    phrase = _phrase_value(rng, value)
     return rng.choice(
-        (f"with {told} {said}", f"{told}: {said}", f"{said} as the {told}", f"{told} {said}",
-         f"the {told} is {said}", f"{told} set to {said}", f"for {said}", f"in {said}", said,
-         f"with {said} for the {told}", f"the {told} {said}")
+        (f"with {label} {phrase}", f"{label}: {phrase}", f"{phrase} as the {label}",
+         f"{label} {phrase}", f"the {label} is {phrase}", f"{label} set to {phrase}",
+         f"for {phrase}", f"in {phrase}", phrase, f"with {phrase} for the {label}",
+         f"the {label} {phrase}")
     )  # fmt: skip
 
 

@@ -51,8 +51,8 @@ def train_tiny_base(recipe: Recipe, root: Path, threads: int) -> Trained:
     for step, batch in enumerate(make_batches(recipe, learned, first), first):
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * compute_rate_share(step, recipe)
-        ids, told = encode_batch(tokenizer, batch, recipe.context)
-        loss = compute_answer_loss(model, ids, told)
+        ids, mask = encode_batch(tokenizer, batch, recipe.context)
+        loss = compute_answer_loss(model, ids, mask)
         if not math.isfinite(loss.item()):
             raise TrainingFailed(f"tiny base: loss is {loss.item()} at step {step + 1}")
         loss.backward()
@@ -129,20 +129,20 @@ def encode_batch(tokenizer: Any, batch: Batch, context: int) -> tuple[Any, Any]:
         rows = [ids[:context] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     longest = max(map(len, rows))
     ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
-    told = torch.zeros(ids.shape, dtype=torch.bool)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
     for at, row in enumerate(rows):
         ids[at, : len(row)] = torch.tensor(row)
-        told[at, row.index(call) + 1 : len(row)] = True
-    return ids, told
+        mask[at, row.index(call) + 1 : len(row)] = True
+    return ids, mask
 
 
-def compute_answer_loss(model: Any, ids: Any, told: Any) -> Any:
+def compute_answer_loss(model: Any, ids: Any, mask: Any) -> Any:
     """Mean cross-entropy of the learned tokens; only their logits are made."""
     from torch.nn.functional import cross_entropy
 
     states = model.model(input_ids=ids).last_hidden_state[:, :-1]
-    told = told[:, 1:]
-    return cross_entropy(model.lm_head(states[told]), ids[:, 1:][told])
+    mask = mask[:, 1:]
+    return cross_entropy(model.lm_head(states[mask]), ids[:, 1:][mask])
 
 
 def as_text(tokenizer: Any, exercise: Exercise, *, answered: bool = True) -> str:

@@ -91,13 +91,13 @@ def _select_unseen_rows(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row
     which pairs there are, and with raw ones there are more."""
     tested = [row for row in accepted if row["split"] != TRAIN]
     names = {row["pair_id"] for row in tested}
-    said = {_normalise_words(row["instruction"]) for row in tested}
+    texts = {_normalise_words(row["instruction"]) for row in tested}
     return [
         row
         for row in raw
         if row["split"] == TRAIN
         and row["pair_id"] not in names
-        and _normalise_words(row["instruction"]) not in said
+        and _normalise_words(row["instruction"]) not in texts
     ]
 
 

@@ -82,7 +82,7 @@ def run_ablations(
     `report` is told of each arm, `losses` of each step of a training.
     Raises TrainingFailed, NothingToEvaluate.
     """
-    settings, told = settings or AblationSettings(), report or Silent()
+    settings, reporter = settings or AblationSettings(), report or Silent()
     items = select_testable_rows(sets.accepted)
     if not items:
         raise NothingToEvaluate(
@@ -98,14 +98,14 @@ def run_ablations(
     ]
     out = []
     for done, (role, arm, seed) in enumerate(due):
-        told.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
+        reporter.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
         made = None if arm == UNTRAINED else select_arm_rows(arm, sets.accepted, sets.raw, seed)
         found = _measure_arm(asked, settings, role, made, seed)
         about = {"role": role, "arm": arm, "seed": 0 if made is None else seed}
         figures = {name: found[name] for name in ("pairs", "model", "minutes")}
         same = {**about, **figures, "training_set": sets.name}
         out += [{**row, **same} for row in found["rows"]]
-    told.update("ablations", len(due), len(due))
+    reporter.update("ablations", len(due), len(due))
     return out
 
 

@@ -77,20 +77,20 @@ def _summarise_role(role: str, rows: Sequence[Row]) -> dict[str, Any]:
         }
         for arm in arms
     }
-    told = {arm: _summarise_arm(arm, rows, means[arm], groups) for arm in arms}
+    summaries = {arm: _summarise_arm(arm, rows, means[arm], groups) for arm in arms}
     return {
         "split": UNSEEN_SERVER,
         "n": len(shared),
         "servers": len({by_item[arms[0]][item][0]["server_id"] for item in shared}),
         "tools": len(set(groups)),
         "seeds": seeds,
-        "arms": told,
+        "arms": summaries,
         "contrasts": [
             {
                 "name": one.name,
                 "question": one.question,
                 "same_n": one.same_n,
-                "pairs": [told[one.one]["pairs"], told[one.other]["pairs"]],
+                "pairs": [summaries[one.one]["pairs"], summaries[one.other]["pairs"]],
                 **_compare_arms(role, means[one.one], means[one.other], groups),
             }
             for one in list_contrasts(arms)
@@ -174,11 +174,15 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
 def _render_contrast(contrast: Mapping[str, Any], measure: str) -> Markdown:
     figure = contrast[measure]
     size = Markdown("" if contrast["same_n"] else " (the arms differ in size too)")
-    said = {BETTER: "significantly better", WORSE: "significantly worse", OPEN: "not significant"}
+    verdicts = {
+        BETTER: "significantly better",
+        WORSE: "significantly worse",
+        OPEN: "not significant",
+    }
     return fill_markdown(
         "- {} {}: {} {}, n={}{}.",
         contrast["question"].capitalize(),
-        said[contrast["verdict"]].capitalize(),
+        verdicts[contrast["verdict"]].capitalize(),
         _TOLD[measure],
         format_interval(figure, signed=True),
         figure["n"],

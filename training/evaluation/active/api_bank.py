@@ -98,9 +98,9 @@ def _parse_info(text: str) -> tuple[str, Mapping[str, Any]]:
 def _make_contract(name: str, about: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     properties = {}
     for key, facts in inputs.items():
-        told = facts if isinstance(facts, Mapping) else {}
-        kind = _TYPES.get(str(told.get("type", "")).split("[")[0].lower())
-        described = {"description": str(told.get("description") or "")}
+        schema = facts if isinstance(facts, Mapping) else {}
+        kind = _TYPES.get(str(schema.get("type", "")).split("[")[0].lower())
+        described = {"description": str(schema.get("description") or "")}
         properties[str(key)] = {**({"type": kind} if kind else {}), **described}
     return {
         "name": name,
@@ -123,21 +123,25 @@ def _make_row(tool_id: str, contract: Mapping[str, Any]) -> dict[str, Any]:
 def _iterate_calls(path: Path) -> Iterator[tuple[int, list[dict[str, str]], str]]:
     """(line, messages before it, API) of each call. An earlier call stands as the assistant's words
     with its result; what the assistant said last before the call is left out: it announces it."""
-    said: list[dict[str, str]] = []
+    messages: list[dict[str, str]] = []
     try:
         lines = path.read_text(encoding="utf-8")[:_LARGEST].splitlines()
         turns = [(n, json.loads(line)) for n, line in enumerate(lines, 1) if line.strip()]
         for number, turn in turns:
             if turn["role"] == "API":
-                last = max((at for at, one in enumerate(said) if one["role"] == "user"), default=-1)
-                before = [one for one in said[last + 1 :] if one["content"].startswith("[called ")]
-                yield number, [*said[: last + 1], *before], str(turn["api_name"])
+                last = max(
+                    (at for at, one in enumerate(messages) if one["role"] == "user"), default=-1
+                )
+                before = [
+                    one for one in messages[last + 1 :] if one["content"].startswith("[called ")
+                ]
+                yield number, [*messages[: last + 1], *before], str(turn["api_name"])
                 result = json.dumps((turn.get("result") or {}).get("output"), ensure_ascii=False)
-                told = f"[called {turn['api_name']}: {result[:_RESULT]}]"
-                said.append({"role": "assistant", "content": told})
+                text = f"[called {turn['api_name']}: {result[:_RESULT]}]"
+                messages.append({"role": "assistant", "content": text})
             else:
                 role = "user" if turn["role"] == "User" else "assistant"
-                said.append({"role": role, "content": str(turn["text"])})
+                messages.append({"role": role, "content": str(turn["text"])})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnusableInput(
             f"{path}: {type(error).__name__}: {str(error)[:120]}; expected a JSON object a line"

@@ -68,9 +68,9 @@ async def _run_arm(case: Case, arm: str, router: Router, contest: Contest) -> Ro
     began = time.perf_counter()
     right = list_right(router, case.gold)
     if arm == RETRIEVAL:
-        told = _run_retrieval(case, router, right, contest)
+        result = _run_retrieval(case, router, right, contest)
     elif arm == STANDARD:
-        told = await _run_standard(case, router, right, contest)
+        result = await _run_standard(case, router, right, contest)
     else:
         example = arm == ACTIVE_EXAMPLE
         made = await run_agent(
@@ -82,9 +82,9 @@ async def _run_arm(case: Case, arm: str, router: Router, contest: Contest) -> Ro
             example=example,
             strategy=contest.strategy,
         )
-        told = _describe_active(made, right)
+        result = _describe_active(made, right)
     facts = {"case_id": case.case_id, "arm": arm, "group": case.group, **dict(case.cell)}
-    return {**facts, **told, "seconds": round(time.perf_counter() - began, 4)}
+    return {**facts, **result, "seconds": round(time.perf_counter() - began, 4)}
 
 
 def list_right(router: Router, gold: str) -> frozenset[str]:
@@ -113,15 +113,15 @@ async def _run_standard(case: Case, router: Router, right: frozenset[str], conte
     messages = [{"role": "system", "content": SYSTEM}, *map(dict, case.messages)]
     tokens = estimate_tokens(json.dumps(functions, ensure_ascii=False))
     try:
-        said = await contest.speaker.say(messages, functions)
+        turn = await contest.speaker.say(messages, functions)
     except LLMError as error:
         return _make_row(False, None, error.kind, tool_tokens=tokens, turns=1)
     except BudgetExceeded:
         return _make_row(False, None, "budget", tool_tokens=tokens, turns=1)
-    calls = [name for name, _ in said.calls] or [name for name, _ in contest.read_calls(said.text)]
+    calls = [name for name, _ in turn.calls] or [name for name, _ in contest.read_calls(turn.text)]
     chosen = _name_tool(calls[0], offered) if calls else None
-    ended = "planned" if calls else "answered" if said.text.strip() else "empty"
-    spent = {"prompt_tokens": said.prompt_tokens, "completion_tokens": said.completion_tokens}
+    ended = "planned" if calls else "answered" if turn.text.strip() else "empty"
+    spent = {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens}
     return _make_row(chosen in right, None, ended, tool_tokens=tokens, turns=1, **spent)
 
 

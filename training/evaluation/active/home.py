@@ -33,11 +33,11 @@ def read_files(servers: Path, requests: Path) -> tuple[Source, Sequence[dict[str
     source, _ = read_source(servers)
     asked = []
     for number, row in read_json_lines(requests):
-        told = {name: row.get(name) for name in ("tool_id", "instruction")}
-        if not all(isinstance(text, str) and text.strip() for text in told.values()):
+        texts = {name: row.get(name) for name in ("tool_id", "instruction")}
+        if not all(isinstance(text, str) and text.strip() for text in texts.values()):
             raise UnusableInput(
                 f"{requests}, line {number}: expected texts in `tool_id` (server::tool) and"
                 " `instruction`"
             )
-        asked.append({name: str(text) for name, text in told.items()})
+        asked.append({name: str(text) for name, text in texts.items()})
     return source, asked

@@ -23,18 +23,20 @@ class LocalSpeaker:
         """The next turn; calls as the model's text holds them."""
         label = self._predictor.label
         try:
-            said = self._predictor.converse([_read_arguments(one) for one in messages], tools)
+            answer = self._predictor.converse([_read_arguments(one) for one in messages], tools)
         except CannotPredict as error:  # a template is a program: it may fail on one conversation
             raise LLMError("bad_template", str(error), "a prompt", "use another model") from error
-        if said.error is not None:
+        if answer.error is not None:
             raise LLMError(
-                said.error,
-                f"{said.prompt_tokens:,} tokens for {label}",
+                answer.error,
+                f"{answer.prompt_tokens:,} tokens for {label}",
                 "what its context holds",
                 "offer fewer tools, or use a model with a longer context",
             )
-        calls = tuple((str(one["name"]), one["arguments"]) for one in said.calls)
-        return Turn(said.text, calls, "stop", label, said.prompt_tokens, said.completion_tokens)
+        calls = tuple((str(one["name"]), one["arguments"]) for one in answer.calls)
+        return Turn(
+            answer.text, calls, "stop", label, answer.prompt_tokens, answer.completion_tokens
+        )
 
 
 def _read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:

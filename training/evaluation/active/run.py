@@ -42,11 +42,13 @@ async def evaluate_arms(
     progress: Progress | None = None,
 ) -> Measured:
     """place: where the indexes of the pools are kept, so that a second model builds none."""
-    told = progress or Silent()
+    reporter = progress or Silent()
     cases = sample_cases(held.cases, limit)
-    pools = RouterPools(place, held, encoder, told)
+    pools = RouterPools(place, held, encoder, reporter)
     contest = Contest(speaker, read_calls, at_once=at_once)
-    rows = await run_arms(cases, arms, pools, contest, lambda n, of: told.update("cases", n, of))
+    rows = await run_arms(
+        cases, arms, pools, contest, lambda n, of: reporter.update("cases", n, of)
+    )
     cell = [name for name, _ in cases[0].cell if name != "position"]
     about = {
         "set": held.name,

@@ -54,12 +54,13 @@ def write_table(summary: Mapping[str, Any]) -> Iterator[str]:
     yield "| cell | arm | n | right | first hit right | tool tokens | failed |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, cell in summary["cells"].items():
-        for arm, told in cell["arms"].items():
-            first = format_interval(told["first"]) if told["first"] else ""
-            failed = sum(told["failed"].values())
+        for arm, figures in cell["arms"].items():
+            first = format_interval(figures["first"]) if figures["first"] else ""
+            failed = sum(figures["failed"].values())
+            right = figures["right"]
             yield (
-                f"| {name} | {arm} | {told['right']['n']} | {format_interval(told['right'])} |"
-                f" {first} | {told['tool_tokens']:,.0f} | {failed} |"
+                f"| {name} | {arm} | {right['n']} | {format_interval(right)} |"
+                f" {first} | {figures['tool_tokens']:,.0f} | {failed} |"
             )
 
 

@@ -77,42 +77,42 @@ class _Talk:
 
     async def run_turn(self, larger: Chat) -> None:
         """One turn of the larger model, and its calls. Raises LLMError or BudgetExceeded."""
-        said = await larger.say(self._messages, self._offered)
+        turn = await larger.say(self._messages, self._offered)
         made = self.made
         made.turns += 1
-        made.prompt_tokens += said.prompt_tokens
-        made.completion_tokens += said.completion_tokens
-        made.usd += said.usd
+        made.prompt_tokens += turn.prompt_tokens
+        made.completion_tokens += turn.completion_tokens
+        made.usd += turn.usd
         calls: list[tuple[str, Any]] = [
-            _parse_wire_call(self._names.get(name, name), given) for name, given in said.calls
+            _parse_wire_call(self._names.get(name, name), given) for name, given in turn.calls
         ]
         if not calls:  # an endpoint that does not read its model's calls hands them on as text
-            read = parse_calls(said.text).calls
+            read = parse_calls(turn.text).calls
             named = [(str(one["name"]), one["arguments"]) for one in read]
             calls = [(self._names[name], given) for name, given in named if name in self._names]
         if calls:
-            await self.run("large", said.text if said.calls else "", calls)
+            await self.run("large", turn.text if turn.calls else "", calls)
         else:
-            made.answer, made.ended = said.text, ANSWERED if said.text.strip() else EMPTY
+            made.answer, made.ended = turn.text, ANSWERED if turn.text.strip() else EMPTY
 
     async def run(self, by: str, text: str, calls: Sequence[tuple[str, Any]]) -> None:
         """Runs the calls of one turn in order, and puts them and their results into the talk."""
-        begun, told = len(self.made.steps), []
+        begun, results = len(self.made.steps), []
         for place, (name, arguments) in enumerate(calls):
             step = await self._make_step(by, name, arguments, refused=place >= self._limits.calls)
             self.made.steps.append(step)
-            told.append((self._wire.get(name, write_wire_name(name)), arguments, step.shown))
-        self._messages += write_call_turn(text, begun, told)
+            results.append((self._wire.get(name, write_wire_name(name)), arguments, step.shown))
+        self._messages += write_call_turn(text, begun, results)
 
     async def _make_step(self, by: str, name: str, arguments: Any, *, refused: bool) -> Step:
         task, limits = self.made.task, self._limits
         if refused:
-            told = f"not run: at most {limits.calls} calls in one turn"
-            return Step(by, name, arguments, "failed", "too_many_calls", False, told)
+            refusal = f"not run: at most {limits.calls} calls in one turn"
+            return Step(by, name, arguments, "failed", "too_many_calls", False, refusal)
         owner = task.owners.get(name)
         if owner is None:
-            told = f"not run: no tool {name[:100]!r} is offered; choose one of the tools given"
-            return Step(by, name, arguments, "failed", "unknown_tool", False, told)
+            refusal = f"not run: no tool {name[:100]!r} is offered; choose one of the tools given"
+            return Step(by, name, arguments, "failed", "unknown_tool", False, refusal)
         server_id, contract = owner
         result = await self._tools.call(
             server_id, name, contract, arguments, timeout_s=limits.call_timeout_s

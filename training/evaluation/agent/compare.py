@@ -122,6 +122,6 @@ def _make_episode_row(one: Episode) -> dict[str, Any]:
     task = {name: getattr(one.task, name) for name in ("task_id", "server_id", "tool", "split")}
     copied = ("arm", "ended", "called", "success", "turns", "prompt_tokens", "completion_tokens")
     facts = {name: getattr(one, name) for name in (*copied, "usd", "seconds")}
-    told = ("by", "name", "status", "error_kind", "right")
-    steps = [{name: getattr(step, name) for name in told} for step in one.steps]
+    columns = ("by", "name", "status", "error_kind", "right")
+    steps = [{name: getattr(step, name) for name in columns} for step in one.steps]
     return {**task, **facts, "steps": steps}

@@ -59,7 +59,7 @@ async def evaluate_agents(
 
     Raises NothingToEvaluate where no task runs here, LLMError where the role has no model.
     """
-    plan, told = plan or AgentPlan(), progress or Silent()
+    plan, reporter = plan or AgentPlan(), progress or Silent()
     chat = Chat(role, warehouse.ledger, stage=STAGE)
     recipes = map_server_recipes(warehouse.tables.read(DEPLOYMENTS).to_dicts())
     rows = _read_plan_rows(warehouse, plan)
@@ -72,7 +72,7 @@ async def evaluate_agents(
     fresh = open_fresh_callers(lambda: Caller(recipes, policy, plan.calls))
     timeout = plan.limits.call_timeout_s
     kept, failed = await select_runnable_tasks(
-        tasks, fresh, plan.most, timeout, lambda done, of: told.update("trying tools", done, of)
+        tasks, fresh, plan.most, timeout, lambda done, of: reporter.update("trying tools", done, of)
     )
     left |= failed
     if not kept:
@@ -85,7 +85,12 @@ async def evaluate_agents(
     first = predict_first_calls(small, kept)
     try:
         pairs = await compare_agents(
-            kept, first, chat, fresh, plan.limits, lambda done, of: told.update("tasks", done, of)
+            kept,
+            first,
+            chat,
+            fresh,
+            plan.limits,
+            lambda done, of: reporter.update("tasks", done, of),
         )
     finally:
         await chat.aclose()

@@ -83,8 +83,12 @@ def write_out(folder: Path, made: Evaluated) -> list[Path]:
     """`items.jsonl` (a row a model and item), `summary.json`, `report.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in made.rows)
-    told = json.dumps(made.as_dict(), indent=1)
-    parts = {"items.jsonl": lines, "summary.json": told, "report.md": as_markdown(made.summaries)}
+    summary = json.dumps(made.as_dict(), indent=1)
+    parts = {
+        "items.jsonl": lines,
+        "summary.json": summary,
+        "report.md": as_markdown(made.summaries),
+    }
     for name, text in parts.items():
         write_atomically(folder / name, text.encode())
     return [folder / name for name in parts]

@@ -66,9 +66,9 @@ def render_comparison(summary: Json, champion: Json | None = None) -> list[Markd
         fill_markdown("Paired gain in AST: {}.", with_n(summary["gain"], signed=True)),
     ]
     if champion:
-        told = with_n(champion.get("gain"), signed=True)
+        gain = with_n(champion.get("gain"), signed=True)
         name = quote_text(shorten_model(champion["incumbent"]))
-        lines.append(fill_markdown("Against the champion {}: {}.", name, told))
+        lines.append(fill_markdown("Against the champion {}: {}.", name, gain))
     return [
         *lines,
         *_render_cells(summary, champion),
@@ -79,17 +79,17 @@ def render_comparison(summary: Json, champion: Json | None = None) -> list[Markd
     ]
 
 
-def _render_summary(told: Json) -> Markdown:
-    names = [shorten_model(told[who]) for who in ("candidate", "incumbent")]
+def _render_summary(summary: Json) -> Markdown:
+    names = [shorten_model(summary[who]) for who in ("candidate", "incumbent")]
     lines = [
         fill_markdown("## {} against {}", *names),
         fill_markdown(
             "{} items of training set {} that both answered.",
-            told["items"],
-            quote_text(str(told["training_set"])[:12]),
+            summary["items"],
+            quote_text(str(summary["training_set"])[:12]),
         ),
         _EMPTY,
-        *render_comparison(told),
+        *render_comparison(summary),
     ]
     return join_markdown("\n", lines)
 
@@ -107,10 +107,10 @@ def _render_cells(summary: Json, champion: Json | None) -> list[Markdown]:
         }
         if champion and _make_cell_key(cell) in places:
             models[champion["incumbent"]] = (places[_make_cell_key(cell)], "incumbent")
-        told = [split_name(cell["split"]), _describe_offered(cell), cell["distractors"], cell["n"]]
+        facts = [split_name(cell["split"]), _describe_offered(cell), cell["distractors"], cell["n"]]
         for at, (model, (held, who)) in enumerate(models.items()):
             figures = [format_interval(held[key][who]) for _, key in _CELL]
-            rows.append([*(told if at == 0 else [""] * 4), shorten_model(model), *figures])
+            rows.append([*(facts if at == 0 else [""] * 4), shorten_model(model), *figures])
     head = ["split", "candidates", "distractors", "n", "model", *(name for name, _ in _CELL)]
     title = Markdown("Every split, number of candidates and kind of distractors:")
     return [_EMPTY, title, _EMPTY, *format_table(head, rows)] if rows else []
@@ -122,12 +122,12 @@ def _make_cell_key(cell: Json) -> tuple[Any, ...]:
 
 def _describe_offered(cell: Json) -> Markdown:
     """How many tools the prompt was to hold, how many there were, how many it held."""
-    told = escape_markdown(cell["candidates"])
+    text = escape_markdown(cell["candidates"])
     if cell["offered"] < cell["candidates"]:
-        told = fill_markdown("{} ({:.0f} exist)", told, cell["offered"])
+        text = fill_markdown("{} ({:.0f} exist)", text, cell["offered"])
     if cell["shown"] >= cell["offered"]:
-        return told
-    return fill_markdown("{} ({:.1f} fitted)", told, cell["shown"])
+        return text
+    return fill_markdown("{} ({:.1f} fitted)", text, cell["shown"])
 
 
 def _render_other_rates(summary: Json) -> list[Markdown]:
@@ -190,11 +190,11 @@ def _render_errors(summary: Json) -> list[Markdown]:
     lines: list[Markdown] = []
     if summary["errors"]:
         candidate = shorten_model(summary["candidate"])
-        told = fill_markdown("Errors of {}: {}.", candidate, format_counts(summary["errors"]))
-        lines += [_EMPTY, told]
+        errors = fill_markdown("Errors of {}: {}.", candidate, format_counts(summary["errors"]))
+        lines += [_EMPTY, errors]
     for who, counts in summary["failures"].items():
-        told = (shorten_model(summary[who]), format_counts(counts))
-        lines += [_EMPTY, fill_markdown("Without an answer, in no figure: {}: {}.", *told)]
+        failures = (shorten_model(summary[who]), format_counts(counts))
+        lines += [_EMPTY, fill_markdown("Without an answer, in no figure: {}: {}.", *failures)]
     return [*lines, _EMPTY, fill_markdown("Check: {}.", summary["signature"]["told"])]
 
 

@@ -26,7 +26,7 @@ def evaluate_predictors(
             "caller evaluation: 0 items; expected accepted pairs in a test split of the training"
             " set. Deploy more servers, or ask for another --split"
         )
-    told = progress or Silent()
+    reporter = progress or Silent()
     rows = []
     for predictor in predictors:
         fit = [
@@ -35,7 +35,7 @@ def evaluate_predictors(
         asked = [_to_asked(item) for item in fit]
 
         def on_done(done: int, total: int, label: str = predictor.label) -> None:
-            told.update(f"asking {label[:40]}", done, total)
+            reporter.update(f"asking {label[:40]}", done, total)
 
         answers = predictor.predict(asked, on_done)
         rows += [

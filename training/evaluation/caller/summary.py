@@ -191,8 +191,8 @@ def _measure_invariance(every: Both) -> list[dict[str, Any]]:
                 ).as_dict()
                 for i in (0, 1)
             ]
-            told = {"perturbation": kind, "measure": measure, "n": len(changed)}
-            out.append({**told, "drop_candidate": drops[0], "drop_incumbent": drops[1]})
+            head = {"perturbation": kind, "measure": measure, "n": len(changed)}
+            out.append({**head, "drop_candidate": drops[0], "drop_incumbent": drops[1]})
     return out
 
 

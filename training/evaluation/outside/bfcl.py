@@ -45,7 +45,7 @@ def evaluate_outside_set(
     "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. per_category:
     items, the first of each; None: all. Kept under `<home>/evaluations` by model. Raises
     UnusableInput, NothingToEvaluate."""
-    told = progress or Silent()
+    reporter = progress or Silent()
     skipped: list[str] = []
     items = _choose_items(read_bfcl(folder, skipped), per_category, folder)
     name = f"BFCL-format {folder.name}"
@@ -56,7 +56,7 @@ def evaluate_outside_set(
     asked = [to_asked(item) for item in items]
     for predictor in predictors:
         stage = f"asking {predictor.label[:40]}"
-        answers = predictor.predict(asked, lambda done, of, at=stage: told.update(at, done, of))
+        answers = predictor.predict(asked, lambda done, of, at=stage: reporter.update(at, done, of))
         rows += [
             make_outside_row(item, answer, predictor.label, clean[item.id])
             for item, answer in zip(items, answers, strict=True)

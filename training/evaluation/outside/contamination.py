@@ -135,8 +135,8 @@ def measure_all_and_clean(
     return {"all": bootstrap_mean(values, groups).as_dict(), "clean": only.as_dict()}
 
 
-def _index_words(said: Iterable[str], vocabulary: dict[str, int]) -> tuple[int, ...]:
-    return tuple(vocabulary.setdefault(word, len(vocabulary)) for word in said)
+def _index_words(words: Iterable[str], vocabulary: dict[str, int]) -> tuple[int, ...]:
+    return tuple(vocabulary.setdefault(word, len(vocabulary)) for word in words)
 
 
 def _collect_known_grams(

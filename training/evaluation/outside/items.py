@@ -32,10 +32,10 @@ def to_asked(item: BfclItem) -> Asked:
 
 def render_request(item: BfclItem) -> str:
     """What the user says; other messages before it, each with its role."""
-    said = [(one.get("role", "user"), str(one.get("content") or "")) for one in item.messages]
-    if len(said) == 1:
-        return said[0][1]
-    return "\n".join(text if role == "user" else f"[{role}] {text}" for role, text in said)
+    turns = [(one.get("role", "user"), str(one.get("content") or "")) for one in item.messages]
+    if len(turns) == 1:
+        return turns[0][1]
+    return "\n".join(text if role == "user" else f"[{role}] {text}" for role, text in turns)
 
 
 def to_contract(doc: Mapping[str, Any], language: str = "python") -> dict[str, Any]:
@@ -141,8 +141,10 @@ def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict
     }
     word = about.get("type")
     if language != "python" and depth:
-        told = f"{made.get('description') or ''} ({word} in {language} notation, as text)".strip()
-        return {"type": "string", "description": told}
+        description = (
+            f"{made.get('description') or ''} ({word} in {language} notation, as text)".strip()
+        )
+        return {"type": "string", "description": description}
     kind = _TYPES.get(str(word), word)
     if kind in _JSON:
         made["type"] = kind

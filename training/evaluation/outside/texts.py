@@ -42,9 +42,11 @@ def _choose_field(path: Path, row: Mapping[str, Any], wanted: str | None) -> str
     for name in (wanted,) if wanted else FIELDS:
         if name.casefold() in names:
             return names[name.casefold()]
-    told = f"field {wanted!r}" if wanted else f"one of {', '.join(FIELDS)}"
+    expected = f"field {wanted!r}" if wanted else f"one of {', '.join(FIELDS)}"
     held = ", ".join(list(names.values())[:12]) or "none"
-    raise UnusableInput(f"{path}: found fields {held[:300]}; expected {told}; name it by --field")
+    raise UnusableInput(
+        f"{path}: found fields {held[:300]}; expected {expected}; name it by --field"
+    )
 
 
 def _read_field_text(where: str, row: Mapping[str, Any], name: str) -> str:

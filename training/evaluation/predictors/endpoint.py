@@ -90,8 +90,8 @@ def build_messages(asked: Asked) -> list[dict[str, str]]:
     """Examples stand in the system message: endpoints refuse calls that no tool answered."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
     for instruction, calls in asked.examples:
-        told = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
-        system += f"\n\nAn earlier request: {instruction}\nIts answer: {told}"
+        answer = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
+        system += f"\n\nAn earlier request: {instruction}\nIts answer: {answer}"
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": asked.instruction},

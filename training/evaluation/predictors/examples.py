@@ -64,7 +64,7 @@ class _Known:
         self.instruction: str = row["instruction"]
         self.unseen = row["split"] not in _SEEN
         self.calls = read_calls(row)
-        self.said = tuple(fold_words(self.instruction))
+        self.words = tuple(fold_words(self.instruction))
         given = any(call["arguments"] for call in self.calls)
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
 
@@ -73,18 +73,22 @@ def _choose_examples(
     row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, too_near: float
 ) -> Iterator[_Known]:
     """The nearest that may be shown, the nearest first; no text twice."""
-    said, of_tool = {row.said}, {}
+    chosen, of_tool = {row.words}, {}
     for place in np.argsort(-near, kind="stable"):
         one = known[place]
         tool = (one.server_id, one.tool)
-        if float(near[place]) >= too_near or one.said in said or not _is_example_allowed(row, one):
+        if (
+            float(near[place]) >= too_near
+            or one.words in chosen
+            or not _is_example_allowed(row, one)
+        ):
             continue
         if of_tool.get(tool, 0) >= _PER_TOOL:
             continue
-        said.add(one.said)
+        chosen.add(one.words)
         of_tool[tool] = of_tool.get(tool, 0) + 1
         yield one
-        if len(said) > n:
+        if len(chosen) > n:
             return
 
 

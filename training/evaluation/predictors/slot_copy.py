@@ -62,8 +62,10 @@ def _choose_slot_value(
 ) -> Any:
     options = schema.get("enum")
     if isinstance(options, list) and options:
-        said = set(split_words(text))
-        fits = [o for o in options if set(split_words(str(o))) and set(split_words(str(o))) <= said]
+        words = set(split_words(text))
+        fits = [
+            o for o in options if set(split_words(str(o))) and set(split_words(str(o))) <= words
+        ]
         return fits[0] if fits else None
     kind = schema.get("type")
     kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
@@ -83,7 +85,7 @@ def _choose_slot_value(
 
 def _rank_string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
     """Which spans to try first for a string parameter, by its name and format."""
-    told = set(split_words(f"{name} {schema.get('format', '')}"))
+    words = set(split_words(f"{name} {schema.get('format', '')}"))
     first = [
         kind
         for kind, hints in {
@@ -93,7 +95,7 @@ def _rank_string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
             "path": {"path", "file", "filepath", "directory", "folder", "filename", "repo"},
             "code": {"id", "key", "code", "uuid", "hash", "number"},
         }.items()
-        if told & hints
+        if words & hints
     ]
     rest = ["quoted", "url", "path", "code", "proper", "email", "date", "number"]
     return [*first, *(kind for kind in rest if kind not in first)]

@@ -51,12 +51,12 @@ def make_name_replacer(
         named = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
         patterns.append((re.compile(rf"(?<=`)(?:{named})(?=`)"), plain))
 
-    def told(text: str) -> str:
+    def replace_names(text: str) -> str:
         for pattern, names in patterns:
             text = pattern.sub(lambda match, names=names: names[match.group()], text)
         return text
 
-    return told
+    return replace_names
 
 
 def _join_name_words(words: Sequence[str], style: str) -> str:

@@ -91,12 +91,12 @@ def _with_names(
     tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
 ) -> Perturbed:
     moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
-    told = make_name_replacer(moved)
+    replace_names = make_name_replacer(moved)
     made = []
     for tool in tools:
         fresh = {**tool, "name": names[str(tool["name"])]}
         if isinstance(tool.get("description"), str):
-            fresh["description"] = told(tool["description"])
+            fresh["description"] = replace_names(tool["description"])
         made.append(fresh)
     calls = [{**call, "name": names.get(str(call["name"]), call["name"])} for call in expected]
     return Perturbed(made, calls, frozenset(new for old, new in names.items() if old != new))
@@ -118,13 +118,14 @@ def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[
             fresh += "_"
         held.add(fresh)
         names[name] = fresh
-    told = make_name_replacer(
+    replace_names = make_name_replacer(
         {old: new for old, new in names.items() if IDENTIFIER.search(old)}, names
     )
     renamed = map_schemas(
-        rename_level_properties(schema, names), lambda held: _change_description(held, told)
+        rename_level_properties(schema, names),
+        lambda held: _change_description(held, replace_names),
     )
-    made = {**_change_description(tool, told), "inputSchema": renamed}
+    made = {**_change_description(tool, replace_names), "inputSchema": renamed}
     return made, names
 
 
@@ -142,11 +143,13 @@ def _reorder_schema(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str
 
 
 def _paraphrase_tool(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    def told(text: str) -> str:
+    def change_text(text: str) -> str:
         return paraphrase_text(text, seed)
 
-    schema = map_schemas(tool.get("inputSchema", {}), lambda held: _change_description(held, told))
-    return {**_change_description(tool, told), "inputSchema": schema}, {}
+    schema = map_schemas(
+        tool.get("inputSchema", {}), lambda held: _change_description(held, change_text)
+    )
+    return {**_change_description(tool, change_text), "inputSchema": schema}, {}
 
 
 _CHANGES: dict[str, Callable[[Contract, int], tuple[dict[str, Any], dict[str, str]]]] = {
@@ -156,9 +159,11 @@ _CHANGES: dict[str, Callable[[Contract, int], tuple[dict[str, Any], dict[str, st
 }
 
 
-def _change_description(held: Mapping[str, Any], told: Callable[[str], str]) -> dict[str, Any]:
+def _change_description(
+    held: Mapping[str, Any], change_text: Callable[[str], str]
+) -> dict[str, Any]:
     text = held.get("description")
-    return {**held, "description": told(text)} if isinstance(text, str) else dict(held)
+    return {**held, "description": change_text(text)} if isinstance(text, str) else dict(held)
 
 
 def _rename_arguments(call: Call, names: Mapping[str, str]) -> Any:

@@ -70,11 +70,11 @@ def find_dead_requests(
 
 def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
     """(server, old name) -> new name, as the last run says."""
-    told: dict[tuple[str, str], str] = {}
+    renames: dict[tuple[str, str], str] = {}
     for change in sorted(changes, key=lambda change: str(change["run_date"])):
         if change.get("renamed_from") and change["to_digest"]:
-            told[(change["server_id"], change["renamed_from"])] = change["tool"]
-    return told
+            renames[(change["server_id"], change["renamed_from"])] = change["tool"]
+    return renames
 
 
 def _find_successor(

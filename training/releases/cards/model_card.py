@@ -68,8 +68,8 @@ def write_card(
         return None
     folder = get_model_folder(home, name)
     if summary is not None:
-        told = {"summary": dict(summary), "gates": [dict(gate) for gate in gates]}
-        _write_if_changed(folder / EVALUATION, json.dumps(told, indent=1, ensure_ascii=False))
+        evaluation = {"summary": dict(summary), "gates": [dict(gate) for gate in gates]}
+        _write_if_changed(folder / EVALUATION, json.dumps(evaluation, indent=1, ensure_ascii=False))
     known = _read_evaluation(folder / EVALUATION)
     made_of = str(about.get("training_set") or "")
     manifest = load_manifest(home, made_of) if made_of else None

@@ -51,8 +51,8 @@ def render_data(facts: Facts) -> Markdown:
     held = facts.manifest
     if not held:
         name = quote_text(facts.model.get("training_set"))
-        told = fill_markdown("Training set {}; its manifest is not kept here.", name)
-        return join_markdown("\n", [*lines, told])
+        line = fill_markdown("Training set {}; its manifest is not kept here.", name)
+        return join_markdown("\n", [*lines, line])
     contracts = held.get("contracts") or {}
     lines += [
         fill_markdown(
@@ -109,8 +109,8 @@ def render_figures(facts: Facts) -> Markdown:
         "",
         make_markdown_table(head, rows),
     ]
-    told = (summary.get("signature") or {}).get("told")
-    return join_markdown("\n", [*lines, "", quote_text(told)] if told else lines)
+    signature = (summary.get("signature") or {}).get("told")
+    return join_markdown("\n", [*lines, "", quote_text(signature)] if signature else lines)
 
 
 def render_limits(facts: Facts) -> Markdown:
@@ -147,5 +147,5 @@ def render_loading(facts: Facts) -> Markdown:
             'model, tokenizer, card = load_caller(Path("var"), "{}")',
             name,
         )
-    said = "## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{}\n```"
-    return fill_markdown(said, code)
+    template = "## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{}\n```"
+    return fill_markdown(template, code)

@@ -124,9 +124,10 @@ def _find_request_leaks(
     learnt = {row["instruction"]: row for row in rows if row["split"] == TRAIN}
     worded = _index_texts_by(tested, normalise_request)
     for text, row in learnt.items():
-        if (said := normalise_request(text)) in worded:
+        if (request := normalise_request(text)) in worded:
             yield (
-                f"leak_instruction: {_describe_both_pairs(row, tested[worded[said]])} ask the same"
+                f"leak_instruction: {_describe_both_pairs(row, tested[worded[request]])} ask"
+                " the same"
             )
     if embed is not None:
         for text, other in find_nearest_texts(

@@ -70,17 +70,17 @@ class _Counter:
         self._system = count([SYSTEM])[0]
 
     def count_completions(self, rows: Sequence[Row]) -> list[int]:
-        told = [_to_json_text(calls) if (calls := read_calls(row)) else NO_CALL for row in rows]
-        return self._count(told)
+        texts = [_to_json_text(calls) if (calls := read_calls(row)) else NO_CALL for row in rows]
+        return self._count(texts)
 
     def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
         asked = self._count([row["instruction"] for row in rows])
-        told = self.count_completions(rows)
+        completions = self.count_completions(rows)
         names = {id(pool[name]): name for name in pool}
         shown = [draw_candidates(row, pool, n) for row in rows]
         tools = [sum(self._tools[names[id(one)]] for one in offer) for offer in shown]
         lengths = [self._system + a + t for a, t in zip(asked, tools, strict=True)]
-        over = sum(length + own > LIMIT for length, own in zip(lengths, told, strict=True))
+        over = sum(length + own > LIMIT for length, own in zip(lengths, completions, strict=True))
         fewest = min(len(offer) for offer in shown)
         return {**_compute_percentiles(lengths), "over_limit": over, "fewest_candidates": fewest}
 

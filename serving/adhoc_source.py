@@ -21,15 +21,17 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
 
     Raises UnusableInput.
     """
-    told = [(_read_mark(server, f"{path}, line {at}"), server) for at, server in read_lines(path)]
+    entries = [
+        (_read_mark(server, f"{path}, line {at}"), server) for at, server in read_lines(path)
+    ]
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
-    for server in (one for marked, one in told if not marked):
+    for server in (one for marked, one in entries if not marked):
         servers[get_server_name(server)] = _describe_server(server)
         _add_tools(tools, server)
     launched = frozenset(tools.by_id)
     # After those that were launched, whatever the order of the lines: it takes no place of theirs.
-    for server in (one for marked, one in told if marked):
+    for server in (one for marked, one in entries if marked):
         servers.setdefault(get_server_name(server), _describe_server(server))
         _add_tools(tools, server, launched)
     if not tools.by_id:
@@ -76,9 +78,9 @@ def _make_row(server: str, key: str, tools: Tools) -> dict[str, Any]:
 
 
 def _describe_server(server: Mapping[str, Any]) -> dict[str, str]:
-    said = server.get("overview") or server.get("description") or ""
+    about = server.get("overview") or server.get("description") or ""
     tags = [tag for tag in server.get("tags") or [] if isinstance(tag, str)]
-    text = str(said) if not tags else f"{said}\n{', '.join(tags)}"
+    text = str(about) if not tags else f"{about}\n{', '.join(tags)}"
     return {
         "name": str(server.get("display_name") or server.get("name") or "")[:200],
         "description": text[:_TEXT_CAP],

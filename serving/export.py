@@ -52,7 +52,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
         write_pointer(beside / "router" / "HEAD.json", head)
         models = _read_models(home, index.release, index.adapter)
         _copy_cards(home, models, beside / "cards")
-        told = {
+        manifest = {
             "release": index.release,
             "models": models,
             "version": version,
@@ -61,20 +61,20 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
             "servers": len(index.servers),
             "files": _digest_files(beside),
         }
-        (beside / MANIFEST).write_text(json.dumps(told, indent=1))
+        (beside / MANIFEST).write_text(json.dumps(manifest, indent=1))
         open_router(beside)  # what cannot be opened is no release
         if out.exists():
             out.rmdir()
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return told
+    return manifest
 
 
 def check_export(folder: Path) -> dict[str, Any]:
     """The manifest of an exported release, all its files held against it. Raises BadExport for a
     file that is other, missing, or not in it: what it does not name would be read all the same."""
-    told, known = _parse_manifest(folder)
+    manifest, known = _parse_manifest(folder)
     found = _digest_files(folder)
     wrong = sorted(name for name in {*known, *found} if found.get(name) != known.get(name))
     if wrong:
@@ -82,7 +82,7 @@ def check_export(folder: Path) -> dict[str, Any]:
             f"{folder}: {len(wrong)} of {len(known)} files are not as exported, first"
             f" {wrong[0][:200]}; copy the folder again, or export anew"
         )
-    return told
+    return manifest
 
 
 def read_manifest(folder: Path) -> bytes:
@@ -115,8 +115,8 @@ def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """(all of it, its files)."""
     held = read_manifest(folder)
     try:
-        told = json.loads(held)
-        return told, {str(name): str(value) for name, value in told["files"].items()}
+        manifest = json.loads(held)
+        return manifest, {str(name): str(value) for name, value in manifest["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"[:200]
         raise BadExport(f"{folder}: {MANIFEST}: {found}; export anew") from None

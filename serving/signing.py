@@ -34,12 +34,12 @@ _MAKE = (
 
 def sign_export(folder: Path, key: Path) -> dict[str, Any]:
     """Checks and signs an exported release; returns its manifest. Raises BadExport."""
-    told = check_export(folder)
+    manifest = check_export(folder)
     private = _read_private(key)
     signature = base64.b64encode(private.sign(_ABOUT + read_manifest(folder))).decode()
     text = json.dumps({"algorithm": _ALGORITHM, "signature": signature}, indent=1)
     write_atomically(folder / SIGNATURE, text.encode())
-    return told
+    return manifest
 
 
 def verify_export(folder: Path, trusted: Sequence[Path]) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _read_signature(folder: Path) -> bytes:
             " sign`, or serve it without --trust"
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
-        told = f"{type(error).__name__}: {error}"[:200]
-        raise BadExport(f"{path}: {told}; expected what `toolmill release sign` writes") from None
+        found = f"{type(error).__name__}: {error}"[:200]
+        raise BadExport(f"{path}: {found}; expected what `toolmill release sign` writes") from None
 
 
 def _read_private(path: Path) -> "Ed25519PrivateKey":
@@ -118,6 +118,6 @@ def _load_library() -> tuple[Any, Any]:
 
 def _make_key_error(path: Path, error: Exception, kind: str) -> BadExport:
     """What is wrong with a key; nothing of what the file holds is shown."""
-    told = error.strerror if isinstance(error, OSError) else type(error).__name__
-    return BadExport(f"{path}: {told}; expected an Ed25519 {kind} key in PEM without password;"
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    return BadExport(f"{path}: {reason}; expected an Ed25519 {kind} key in PEM without password;"
                      f" {_MAKE}")  # fmt: skip

@@ -80,11 +80,13 @@ async def run_agent(
         strategy=strategy,
         allowed=allowed,
     )
-    said = [{"role": "user", "content": task}] if isinstance(task, str) else task
-    if not any(str(one.get("content") or "").strip() for one in said):
+    messages = [{"role": "user", "content": task}] if isinstance(task, str) else task
+    if not any(str(one.get("content") or "").strip() for one in messages):
         raise BadQuery("the task is empty; expected what should be done, in words")
     prompt = f"{write_system_prompt(example)}\n\n{DATA}"
-    talk = _Talk(session, router, [{"role": "system", "content": prompt}, *map(dict, said)], limits)
+    talk = _Talk(
+        session, router, [{"role": "system", "content": prompt}, *map(dict, messages)], limits
+    )
     talk.run, talk.read_calls = run, read_calls
     try:
         while talk.made.turns < limits.turns and talk.made.ended == TURN_LIMIT:
@@ -116,23 +118,23 @@ class _Talk:
 
     async def take_turn(self, speaker: Speaker) -> None:
         """One turn of the model, and what comes of it. Raises LLMError or BudgetExceeded."""
-        said = await speaker.say(self._messages, [one.function for one in self._offered.values()])
+        turn = await speaker.say(self._messages, [one.function for one in self._offered.values()])
         made = self.made
         made.turns += 1
-        made.prompt_tokens += said.prompt_tokens
-        made.completion_tokens += said.completion_tokens
-        made.usd += said.usd
-        if calls := self._list_calls(said):
-            await self._make_calls(said.text if said.calls else "", calls)
-        elif blocks := parse(said.text):
-            self._search(said.text, usable=any(block.usable for block in blocks))
+        made.prompt_tokens += turn.prompt_tokens
+        made.completion_tokens += turn.completion_tokens
+        made.usd += turn.usd
+        if calls := self._list_calls(turn):
+            await self._make_calls(turn.text if turn.calls else "", calls)
+        elif blocks := parse(turn.text):
+            self._search(turn.text, usable=any(block.usable for block in blocks))
         else:
-            made.answer, made.ended = said.text, ANSWERED if said.text.strip() else EMPTY
+            made.answer, made.ended = turn.text, ANSWERED if turn.text.strip() else EMPTY
 
-    def _list_calls(self, said: Turn) -> list[tuple[str, Any]]:
-        if said.calls or self.read_calls is None:
-            return [(name, read_arguments(given)) for name, given in said.calls]
-        read = [(name, given) for name, given in self.read_calls(said.text)]
+    def _list_calls(self, turn: Turn) -> list[tuple[str, Any]]:
+        if turn.calls or self.read_calls is None:
+            return [(name, read_arguments(given)) for name, given in turn.calls]
+        read = [(name, given) for name, given in self.read_calls(turn.text)]
         by_id = {one.tool_id: wire for wire, one in self._offered.items()}
         named = [(by_id.get(read_name(name), name), given) for name, given in read]
         return [(name, given) for name, given in named if name in self._offered]
@@ -141,17 +143,17 @@ class _Talk:
         """One round of asking: what the router found is put into the conversation."""
         stopped = self._session.stop
         found = self._session.ask(text)
-        told = [found.text] if found.text else []
+        lines = [found.text] if found.text else []
         if stopped is None:
             self.made.rounds.append(found)
-            told += self._offer(found)
+            lines += self._offer(found)
         if (stop := found.stop) is not None:
-            told.append(_NO_MORE.format(reason=stop.reason))
-        elif not usable and not told:
-            told.append("The request was empty: write lines `server: …` and `tool: …`.")
+            lines.append(_NO_MORE.format(reason=stop.reason))
+        elif not usable and not lines:
+            lines.append("The request was empty: write lines `server: …` and `tool: …`.")
         self._messages += [
             {"role": "assistant", "content": text},
-            {"role": "user", "content": "\n".join(told)},
+            {"role": "user", "content": "\n".join(lines)},
         ]
 
     def _offer(self, found: Round) -> list[str]:
@@ -198,8 +200,8 @@ class _Talk:
             return AgentCall(name, offered.tool_id, arguments, TOO_MANY, shown)
         if self.run is None:
             flaws = validate_call(self._contracts[offered.tool_id], arguments)
-            told = "; ".join(f"{flaw.path or 'the call'}: {flaw.message}" for flaw in flaws[:3])
-            return AgentCall(name, offered.tool_id, arguments, PLANNED, told and _FLAWED + told)
+            detail = "; ".join(f"{flaw.path or 'the call'}: {flaw.message}" for flaw in flaws[:3])
+            return AgentCall(name, offered.tool_id, arguments, PLANNED, detail and _FLAWED + detail)
         status, shown = await self.run(offered.tool_id, arguments)
         if status == "failed":
             self._session.exclude(offered.tool_id)  # a twin may stand in for it

@@ -40,8 +40,8 @@ PARAMETERS: dict[str, Any] = {
 def write_search_tool(api: str, name: str = "find_tools") -> dict[str, Any]:
     """The search tool as a request of this API declares it."""
     if api == OPENAI:
-        told = {"type": "tool_search", "execution": "client"}
-        return {**told, "description": ABOUT, "parameters": PARAMETERS}
+        head = {"type": "tool_search", "execution": "client"}
+        return {**head, "description": ABOUT, "parameters": PARAMETERS}
     return {"name": name, "description": ABOUT, "input_schema": PARAMETERS}
 
 
@@ -56,26 +56,26 @@ def write_native_answer(
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
     contracts = [(name, index.contract(at)) for name, at in places if at is not None]
     found = list(write_functions(contracts).values())
-    told = {"tool_ids": {one.wire: one.tool_id for one in found}}
-    told["left_out"] = list_refused(contracts)
+    facts = {"tool_ids": {one.wire: one.tool_id for one in found}}
+    facts["left_out"] = list_refused(contracts)
     if api == OPENAI:
         item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
         item |= {"status": "completed", "tools": [_write_openai_tool(one) for one in found]}
-        return {"item": item, "tools": [], **told}
+        return {"item": item, "tools": [], **facts}
     blocks = [{"type": "tool_reference", "tool_name": one.wire} for one in found]
     # A result without a block is refused: then words say that nothing was found.
     nothing = [{"type": "text", "text": "No tool was found."}]
     item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
-    return {"item": item, "tools": [_write_anthropic_tool(one) for one in found], **told}
+    return {"item": item, "tools": [_write_anthropic_tool(one) for one in found], **facts}
 
 
 def _write_openai_tool(one: Offered) -> dict[str, Any]:
     function = one.function["function"]
-    told = {"type": "function", "name": one.wire, "description": function["description"]}
-    return {**told, "parameters": function["parameters"], "strict": False, "defer_loading": True}
+    fields = {"type": "function", "name": one.wire, "description": function["description"]}
+    return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
 
 
 def _write_anthropic_tool(one: Offered) -> dict[str, Any]:
     function = one.function["function"]
-    told = {"name": one.wire, "description": function["description"]}
-    return {**told, "input_schema": function["parameters"], "defer_loading": True}
+    fields = {"name": one.wire, "description": function["description"]}
+    return {**fields, "input_schema": function["parameters"], "defer_loading": True}

@@ -42,20 +42,20 @@ class OfflineSpeaker:
 
 
 def _has_asked(message: Mapping[str, Any]) -> bool:
-    said = str(message.get("content") or "")
-    return message["role"] == "assistant" and said.startswith("<tool_assistant>")
+    content = str(message.get("content") or "")
+    return message["role"] == "assistant" and content.startswith("<tool_assistant>")
 
 
 def _find_nearest(tools: Sequence[Mapping[str, Any]], request: str) -> int:
     from assets.vectors.lexical import BM25
 
-    told = [(one["function"]["name"], one["function"]["description"]) for one in tools]
-    return int(BM25.build([f"{name} {about}" for name, about in told]).score(request).argmax())
+    texts = [(one["function"]["name"], one["function"]["description"]) for one in tools]
+    return int(BM25.build([f"{name} {about}" for name, about in texts]).score(request).argmax())
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    said = [str(one["content"]) for one in messages if one["role"] == "user"]
-    return said[-1] if said else ""
+    requests = [str(one["content"]) for one in messages if one["role"] == "user"]
+    return requests[-1] if requests else ""
 
 
 def _make_turn(text: str, *calls: tuple[str, Any]) -> Turn:

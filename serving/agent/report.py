@@ -10,36 +10,36 @@ from serving.discovery.session import Round
 def describe_run(made: AgentRun) -> dict[str, Any]:
     """The run as plain JSON, with what was asked and found in every round."""
     facts = ("ended", "chosen", "answer", "turns", "tool_tokens", "prompt_tokens")
-    told = {name: getattr(made, name) for name in (*facts, "completion_tokens", "usd")}
+    fields = {name: getattr(made, name) for name in (*facts, "completion_tokens", "usd")}
     calls = [
         {name: getattr(one, name) for name in ("tool_id", "name", "arguments", "status", "shown")}
         for one in made.calls
     ]
-    return {**told, "calls": calls, "rounds": [_describe_round(one) for one in made.rounds]}
+    return {**fields, "calls": calls, "rounds": [_describe_round(one) for one in made.rounds]}
 
 
-def write_lines(told: Mapping[str, Any]) -> Iterator[str]:
+def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """A line for each request, tool and call, and for how it ended."""
-    for one in told["rounds"]:
+    for one in facts["rounds"]:
         for asked in one["asked"]:
             yield "asked  " + "; ".join(f"{name}: {text}" for name, text in asked.items())
         yield from (f"shown  {name}" for name in one["shown"])
-    for call in told["calls"]:
+    for call in facts["calls"]:
         yield f"{call['status']}  {call['tool_id'] or call['name']}  {call['arguments']}"
         if call["status"] != "ok" and call["shown"]:
             yield f"  {call['shown'][:300]}"
-    failed = sum(call["status"] not in ("ok", PLANNED) for call in told["calls"])
-    but = f"; {failed} of {len(told['calls'])} calls failed" if failed else ""
-    yield f"ended: {told['ended']} after {told['turns']} turns ({told['provider']}){but}"
-    if told["answer"]:
-        yield from told["answer"].splitlines()
+    failed = sum(call["status"] not in ("ok", PLANNED) for call in facts["calls"])
+    but = f"; {failed} of {len(facts['calls'])} calls failed" if failed else ""
+    yield f"ended: {facts['ended']} after {facts['turns']} turns ({facts['provider']}){but}"
+    if facts["answer"]:
+        yield from facts["answer"].splitlines()
 
 
 def _describe_round(one: Round) -> dict[str, Any]:
     words = ("query", "server", "tool")
     asked = [{name: text for name in words if (text := getattr(ask, name))} for ask in one.asked]
-    told: dict[str, Any] = {"asked": asked, "shown": [hit.tool_id for hit in one.hits]}
-    told |= {"no_tool": [answer.no_tool for answer in one.answers], "tokens": one.tokens}
+    facts: dict[str, Any] = {"asked": asked, "shown": [hit.tool_id for hit in one.hits]}
+    facts |= {"no_tool": [answer.no_tool for answer in one.answers], "tokens": one.tokens}
     if one.problems:
-        told["problems"] = list(one.problems)
-    return told | ({"stop": one.stop.kind} if one.stop else {})
+        facts["problems"] = list(one.problems)
+    return facts | ({"stop": one.stop.kind} if one.stop else {})

@@ -32,13 +32,14 @@ def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> s
 
 def write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
     """A line for each thing that the model should know beside the hits."""
-    told = [f"Note: {make_one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
+    known = list(dict.fromkeys(problems))[:_MOST_NOTES]
+    notes = [f"Note: {make_one_line(problem)}." for problem in known]
     for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             shown = ", ".join(quote_name(name, _LONGEST_ID) for name in names[:5])
-            told.append(f"Note: {what}: {shown}{more}.")
-    return told
+            notes.append(f"Note: {what}: {shown}{more}.")
+    return notes
 
 
 def estimate_tokens(text: str) -> int:

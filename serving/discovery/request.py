@@ -105,10 +105,10 @@ def _iter_requests(text: str) -> Iterator[Wanted]:
         if "&" in raw[:6]:
             body = html.unescape(body)
         for one in parse_fields(body):
-            told = (note, *one.problems) if note else one.problems
+            problems = (note, *one.problems) if note else one.problems
             # A block that asks for nothing has one problem: the one that explains it best.
-            told = told if one.server or one.tool else told[:1]
-            yield Wanted(one.server, one.tool, raw, told)
+            problems = problems if one.server or one.tool else problems[:1]
+            yield Wanted(one.server, one.tool, raw, problems)
 
 
 def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
@@ -169,8 +169,8 @@ def _find_tag_end(text: str, tag: re.Match[str]) -> int:
 
 def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
     """The end of the first paragraph that says something."""
-    said = _SAID.search(text, inner, most)
-    gap = _PARAGRAPH.search(text, said.end(), most) if said else None
+    found = _SAID.search(text, inner, most)
+    gap = _PARAGRAPH.search(text, found.end(), most) if found else None
     return gap.start() if gap else None
 
 

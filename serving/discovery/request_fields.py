@@ -152,8 +152,8 @@ def _read_bare(body: str, problems: Sequence[str]) -> Field:
     value, _ = _read_value(body)
     short = value is not None and len(value) <= LONGEST_BARE and "{" not in body
     if not short:
-        told = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
-        return Field(None, None, (f"{told}; expected one of each", *problems))
+        found = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
+        return Field(None, None, (f"{found}; expected one of each", *problems))
     return Field(
         None, value, ("no `server:` or `tool:` line; its text counts as the tool", *problems)
     )

@@ -147,8 +147,8 @@ class Session:
         name = tool_id if tool_id in self.shown else read_name(tool_id)
         if name not in self.shown:
             known = ", ".join(quote_name(one, 200) for one in sorted(self.shown)[:5]) or "none"
-            told = quote_name(tool_id, 80)
-            raise BadSession(f"{told} was not shown; expected one of: {known}")
+            quoted = quote_name(tool_id, 80)
+            raise BadSession(f"{quoted} was not shown; expected one of: {known}")
         self.stop = Stop(ACCEPTED, f"{quote_name(name, 200)} was accepted")
         return self.stop
 
@@ -245,8 +245,8 @@ class Session:
         self, left_out: int, searched: bool, found: dict[str, Hit], text: str
     ) -> Stop | None:
         if left_out or not text:
-            told = f"{self.tokens:,} of {self._max_tokens:,} tokens are used; what came next no"
-            return Stop(MAX_TOKENS, f"{told} longer fits")
+            used = f"{self.tokens:,} of {self._max_tokens:,} tokens are used; what came next no"
+            return Stop(MAX_TOKENS, f"{used} longer fits")
         if searched and not found and self.shown:
             return Stop(NOTHING_NEW, "nothing was found that was not shown or excluded before")
         if self._unsuitable >= 2:

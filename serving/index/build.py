@@ -142,11 +142,11 @@ def _field_texts(content: Content) -> dict[str, list[str]]:
     servers = [
         build_server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers
     ]
-    told = [
+    rows = [
         build_tool_fields(contract, servers[tool.server])
         for tool, contract in zip(content.tools, content.contracts, strict=True)
     ]
-    texts = {name: [fields[name] for fields in told] for name in TOOL_FIELDS}
+    texts = {name: [fields[name] for fields in rows] for name in TOOL_FIELDS}
     texts[SERVER_FIELD] = servers
     if content.asked:
         joined: dict[int, list[str]] = defaultdict(list)

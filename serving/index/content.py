@@ -99,6 +99,6 @@ def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]
     )
 
 
-def _make_server(server_id: str, told: Mapping[str, str]) -> Server:
-    name = told.get("name") or split_id(server_id)
-    return Server(server_id, name, told.get("description") or "", told.get("summary") or "")
+def _make_server(server_id: str, facts: Mapping[str, str]) -> Server:
+    name = facts.get("name") or split_id(server_id)
+    return Server(server_id, name, facts.get("description") or "", facts.get("summary") or "")

@@ -22,8 +22,8 @@ def find_twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any
     first: dict[Any, int] = {}
     out = np.arange(len(tools), dtype=np.int32)
     for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
-        said = (tool.contract_digest, _describe_contract(contract))
-        keys = [(key, tool.unverified) for key in said if key]
+        signatures = (tool.contract_digest, _describe_contract(contract))
+        keys = [(key, tool.unverified) for key in signatures if key]
         known = [first[key] for key in keys if key in first]
         out[place] = min(known, default=place)
         for key in keys:

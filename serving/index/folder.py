@@ -148,9 +148,9 @@ def load_index(place: Path, version: str) -> Index:
     except IndexBroken:
         raise
     except _UNREADABLE as error:
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise IndexBroken(
-            f"router index {version[:12]} in {folder}: {told}; delete the folder and {REBUILD}"
+            f"router index {version[:12]} in {folder}: {message}; delete the folder and {REBUILD}"
         ) from error
 
 

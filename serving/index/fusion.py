@@ -49,12 +49,12 @@ class Fusion:
 def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
     """Raises IndexBroken where `held` is not {weights, suitable: {weights, bias, threshold}}."""
     try:
-        said = held["suitable"]
+        suitable = held["suitable"]
         fusion = Fusion(
             weights={str(name): float(value) for name, value in held["weights"].items()},
-            evidence={str(name): float(value) for name, value in said["weights"].items()},
-            bias=float(said["bias"]),
-            threshold=float(said["threshold"]),
+            evidence={str(name): float(value) for name, value in suitable["weights"].items()},
+            bias=float(suitable["bias"]),
+            threshold=float(suitable["threshold"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IndexBroken(

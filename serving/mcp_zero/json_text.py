@@ -64,8 +64,8 @@ class JsonText:
                 value, end = self._decoder.raw_decode(window)
             except (ValueError, RecursionError) as error:
                 if whole or isinstance(error, RecursionError):
-                    told = " ".join(str(error).split())[:120]
-                    raise self._refuse(f"{where} is not JSON ({told})") from None
+                    message = " ".join(str(error).split())[:120]
+                    raise self._refuse(f"{where} is not JSON ({message})") from None
                 continue
             if whole or end < len(window):  # else a number may go on
                 self._at += end
@@ -74,11 +74,11 @@ class JsonText:
             f"{where} has no JSON value within {MOST:,} characters, the most there is"
         )
 
-    def _pass_comma(self, end: str, told: str) -> None:
+    def _pass_comma(self, end: str, message: str) -> None:
         if self.peek() == ",":
             self._at += 1
         elif self.peek() != end:
-            raise self._refuse(told)
+            raise self._refuse(message)
 
-    def _refuse(self, told: str) -> UnusableInput:
-        return UnusableInput(f"{self._file}: {told}")
+    def _refuse(self, message: str) -> UnusableInput:
+        return UnusableInput(f"{self._file}: {message}")

@@ -48,7 +48,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
     servers = out / "servers.jsonl"
     write_atomically(servers, ("\n".join(lines) + "\n").encode())
     source, unusable = read_source(servers)
-    told = {
+    report = {
         "servers": len(found.servers),
         "renamed": found.renamed,
         "tools": len(source.rows),
@@ -60,10 +60,10 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
     if found.whole:
         with path.open("rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
-        told |= _build_by_vectors(found, source, out, made_by, name)
+        report |= _build_by_vectors(found, source, out, made_by, name)
     skipped = [*found.skipped, *unusable]
     more = [f"… {len(skipped) - _SHOWN} more"] if len(skipped) > _SHOWN else []
-    return {**told, "skipped": [*skipped[:_SHOWN], *more]}
+    return {**report, "skipped": [*skipped[:_SHOWN], *more]}
 
 
 def _build_by_vectors(

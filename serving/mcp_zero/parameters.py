@@ -32,8 +32,8 @@ def make_schema(parameters: Any) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     short = [pair for pair in parameters.items() if len(str(pair[0])) <= _LONGEST_NAME]
-    for name, told in short[:_MOST]:
-        properties[str(name)], optional = _read_parameter(told)
+    for name, parameter in short[:_MOST]:
+        properties[str(name)], optional = _read_parameter(parameter)
         required += [] if optional else [str(name)]
     return {"type": "object", "properties": properties, "required": required}
 
@@ -44,7 +44,7 @@ def write_parameters(contract: Mapping[str, Any]) -> dict[str, str]:
     properties = schema.get("properties")
     required = schema.get("required")
     required = required if isinstance(required, list) else []
-    told = {}
+    described = {}
     for name, one in (properties if isinstance(properties, Mapping) else {}).items():
         one = one if isinstance(one, Mapping) else {}
         kind = one.get("type")
@@ -52,15 +52,15 @@ def write_parameters(contract: Mapping[str, Any]) -> dict[str, str]:
         words = " or ".join(one for one in kinds if isinstance(one, str)) or "any"
         head = words if name in required else f"Optional, {words}"
         about = " ".join(str(one.get("description") or "").split())[:_LONGEST]
-        told[name] = f"({head}) {about}".strip()
-    return told
+        described[name] = f"({head}) {about}".strip()
+    return described
 
 
-def _read_parameter(told: Any) -> tuple[dict[str, Any], bool]:
+def _read_parameter(parameter: Any) -> tuple[dict[str, Any], bool]:
     """(schema of one parameter, whether it is optional)."""
-    if isinstance(told, Mapping):
-        told = f"({told.get('type') or ''}) {told.get('description') or ''}"
-    text = redact("" if told is None else str(told)[:_LONGEST])
+    if isinstance(parameter, Mapping):
+        parameter = f"({parameter.get('type') or ''}) {parameter.get('description') or ''}"
+    text = redact("" if parameter is None else str(parameter)[:_LONGEST])
     found = _TOLD.match(text)
     if found is None:
         return ({"description": text} if text else {}), False

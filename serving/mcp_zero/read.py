@@ -82,11 +82,11 @@ def read_dataset(path: Path) -> Dataset:
         if not entry.tools:
             out.skipped.append(f"{where}: {entry.name!r} has no usable tool")
             continue
-        said = entry.name
+        name = entry.name
         while names[entry.name]:  # 15 of the published 308 share the name of another
-            names[said] += 1
-            entry.name = f"{said} ({names[said]})"
-        out.renamed += entry.name != said
+            names[name] += 1
+            entry.name = f"{name} ({names[name]})"
+        out.renamed += entry.name != name
         names[entry.name] += 1
         out.servers.append(entry)
     if not out.servers:
@@ -161,12 +161,12 @@ def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset
         out.skipped.append(f"{where}: {'no name' if not name else f'{name!r} was there before'}")
         return
     known.add(name)
-    said = raw.get("description")
-    if isinstance(said, str) and len(said) > _TEXT:
+    description = raw.get("description")
+    if isinstance(description, str) and len(description) > _TEXT:
         out.skipped.append(
-            f"{where}: a description of {len(said):,} characters; {_TEXT:,} are kept"
+            f"{where}: a description of {len(description):,} characters; {_TEXT:,} are kept"
         )
-    about, schema = _read_text(said, _TEXT), make_schema(raw.get("parameter"))
+    about, schema = _read_text(description, _TEXT), make_schema(raw.get("parameter"))
     entry.tools.append({"name": name, "description": about, "inputSchema": schema})
     vector = _read_vector(raw.get("description_embedding"), f"{where}: description_embedding", out)
     if vector is not None:
@@ -175,8 +175,8 @@ def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset
 
 def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
     """Leaves out the tools that the scan of contracts would hold, and a server's text likewise."""
-    told = {"name": "server", "description": f"{entry.description}\n{entry.summary}"}
-    if any(one.severity == HIGH for one in scan_each([{**told, "inputSchema": {}}])[0]):
+    server = {"name": "server", "description": f"{entry.description}\n{entry.summary}"}
+    if any(one.severity == HIGH for one in scan_each([{**server, "inputSchema": {}}])[0]):
         out.skipped.append(f"{where}: its description looks like an attack; it is left blank")
         entry.description = entry.summary = ""
     kept = []
@@ -191,12 +191,12 @@ def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
 
 def _note_embedder(raw: Mapping[str, Any], where: str, out: Dataset) -> None:
     """What a file of ours says made its vectors. Raises UnusableInput where servers differ."""
-    said = raw.get("embedder")
-    if isinstance(said, str) and said:
-        if out.embedder not in (None, said):
-            raise UnusableInput(f"{where}: vectors of {said[:80]!r} beside those of"
+    embedder = raw.get("embedder")
+    if isinstance(embedder, str) and embedder:
+        if out.embedder not in (None, embedder):
+            raise UnusableInput(f"{where}: vectors of {embedder[:80]!r} beside those of"
                                 f" {out.embedder!r:.80}; give one file for each")  # fmt: skip
-        out.embedder = said
+        out.embedder = embedder
 
 
 def _read_vector(value: Any, where: str, out: Dataset) -> Vector | None:

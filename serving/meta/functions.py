@@ -61,8 +61,8 @@ def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
     if odd is not None:
         return f"a parameter is called {quote_name(odd, 60)}, APIs take [a-zA-Z0-9_.-]{{1,64}}"
     problem = find_schema_problem(parameters)
-    told = quote_text(show_line(problem or "", 240))
-    return None if problem is None else f"its parameters are no JSON Schema: {told}"
+    quoted = quote_text(show_line(problem or "", 240))
+    return None if problem is None else f"its parameters are no JSON Schema: {quoted}"
 
 
 def _read_parameters(one: Offered) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> Offered:
 
 def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
     about = show_line(str(contract.get("description") or ""), _ABOUT)
-    told = {"name": wire, "description": about, "parameters": bound_parameters(contract)}
-    return {"type": "function", "function": told}
+    function = {"name": wire, "description": about, "parameters": bound_parameters(contract)}
+    return {"type": "function", "function": function}
 
 
 def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[str, Any]:

@@ -60,12 +60,12 @@ def summarise_index(index: "Index", servers: Mapping[int, Sequence[int]]) -> Ind
 
 def write_summary(made: IndexSummary) -> str:
     """One or two sentences, each with a blank before it; "" where nothing is known."""
-    told = ""
+    text = ""
     if made.categories:
-        told += f" They are for {', '.join(f'{name} ({n:,})' for name, n in made.categories)}."
+        text += f" They are for {', '.join(f'{name} ({n:,})' for name, n in made.categories)}."
     if made.examples:
-        told += f" Requests could be: {'; '.join(made.examples)}."
-    return told
+        text += f" Requests could be: {'; '.join(made.examples)}."
+    return text
 
 
 def reword_name(name: str) -> str | None:
@@ -90,8 +90,8 @@ def _choose_examples(
     found: list[list[str]] = []
     for name in categories:
         tools = (index.tools[at] for server in of[name] for at in servers[server])
-        said = {reword_name(tool.tool) for tool in tools if not tool.flags} - {None}
-        found.append(sorted(map(str, said), key=_rank_example))
+        phrases = {reword_name(tool.tool) for tool in tools if not tool.flags} - {None}
+        found.append(sorted(map(str, phrases), key=_rank_example))
     ranked = [(rank, at, text) for at, texts in enumerate(found) for rank, text in enumerate(texts)]
     return tuple(dict.fromkeys(text for _, _, text in sorted(ranked)))[:_EXAMPLES]
 

@@ -122,12 +122,12 @@ def write_parameters(contract: Mapping[str, Any], most: int = 12) -> str:
     required = schema.get("required")
     required = set(map(str, required)) if isinstance(required, list) else set()
     names = sorted(map(str, properties), key=lambda name: (name not in required, name))
-    told = [
+    parts = [
         f"{quote_name(name, 60)}{'' if name in required else '?'}:"
         f" {_name_type(properties.get(name))}"
         for name in names[:most]
     ]
-    return ", ".join([*told, *([f"… {len(names) - most} more"] if len(names) > most else [])])
+    return ", ".join([*parts, *([f"… {len(names) - most} more"] if len(names) > most else [])])
 
 
 def _name_type(schema: Any) -> str:

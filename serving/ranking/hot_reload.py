@@ -45,7 +45,7 @@ class ServedRouter:
         self._seen: tuple[object, ...] = ()
         self._failed: tuple[object, ...] = ()
         self._failed_at = 0.0
-        self._told: str | None = None
+        self._last_error: str | None = None
         self._loading: Thread | None = None
         self._listeners: list[Callable[[str], None]] = []
 
@@ -94,12 +94,12 @@ class ServedRouter:
             new = self._renew_router(old)
         except Exception as error:  # whatever it is, the old version goes on answering
             self._failed, self._failed_at = marks, time.monotonic()
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._last_error:
+                self._last_error = str(error)
                 kept = old.index.version[:12] if old else "nothing"
                 _log.error("new router index not served, %s stays: %s", kept, error)
             return
-        self._router, self._seen, self._told = new, marks, None
+        self._router, self._seen, self._last_error = new, marks, None
         self._failed = ()
         if old is None or new.index.version != old.index.version:
             for callback in list(self._listeners):

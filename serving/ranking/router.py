@@ -59,8 +59,8 @@ class Router:
         began = time.perf_counter()
         ready = [check_ask(ask) for ask in asks]
         pairs = [texts_of(ask) for ask, _ in ready]
-        said = [ask.context for ask, _ in ready if ask.context]
-        texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
+        contexts = [ask.context for ask, _ in ready if ask.context]
+        texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *contexts]))
         at = {text: row for row, text in enumerate(texts)}
         vectors = embed_queries(self.encoder, texts) if texts else np.zeros((0, 1), np.float32)
         shared = (time.perf_counter() - began) / max(len(asks), 1)
@@ -114,8 +114,8 @@ class Router:
         parts = np.round(np.array([part[heads] for part in ranked.parts.values()], float), 4)
         rows = [dict(zip(ranked.parts, row, strict=True)) for row in parts.T.tolist()]
         return [
-            self._make_hit(ranked, group, {name: v for name, v in row.items() if v == v}, said)
-            for group, row, said in zip(groups, rows, words, strict=True)
+            self._make_hit(ranked, group, {name: v for name, v in row.items() if v == v}, shared)
+            for group, row, shared in zip(groups, rows, words, strict=True)
         ]
 
     def _make_hit(

@@ -48,8 +48,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (OSError, ValueError) as error:
-        told = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}"
-        raise TokenError(f"tokens file {path}: {told}; {_SHAPE}") from None
+        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}"
+        raise TokenError(f"tokens file {path}: {reason}; {_SHAPE}") from None
     listed = data.get("tokens") if isinstance(data, dict) else None
     if not isinstance(listed, list) or not listed:
         raise TokenError(f"tokens file {path}: found no tokens; {_SHAPE}")

@@ -71,8 +71,8 @@ class Admission:
         """Raises TooMany where the token has too many requests open."""
         most = self._settings.open_requests
         if self._open[token.name] > most:
-            told = f"token {token.name!r} has {most} requests open, allowed are no more"
-            raise TooMany(f"{told}; come again when one has ended", 1.0)
+            found = f"token {token.name!r} has {most} requests open, allowed are no more"
+            raise TooMany(f"{found}; come again when one has ended", 1.0)
 
     def _check_sessions(self, token: Token, scope: Any) -> None:
         """Raises TooMany where the request would open a session too many."""
@@ -119,8 +119,8 @@ def _is_opening(scope: Any) -> bool:
     return _SESSION not in sent and not modern
 
 
-async def _refuse(told: str, retry_s: float, send: Any) -> None:
-    body = told.encode()
+async def _refuse(message: str, retry_s: float, send: Any) -> None:
+    body = message.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),

@@ -162,8 +162,8 @@ class RequestHandlers:
 
         if params.name not in resources.PROMPTS:
             known = ", ".join(resources.PROMPTS)
-            told = f"name is {params.name[:60]!r}; expected one of {known}"
-            raise MCPError(code=INVALID_PARAMS, message=told)
+            found = f"name is {params.name[:60]!r}; expected one of {known}"
+            raise MCPError(code=INVALID_PARAMS, message=found)
         text = resources.prompt(params.name == resources.PROMPTS[1])
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return GetPromptResult.model_validate({"messages": [message]})
@@ -197,12 +197,12 @@ def _describe_failure(error: Exception) -> Reply:
     kind = next((name for known, name in kinds.items() if isinstance(error, known)), None)
     if kind is None:
         logger.error("a request failed", exc_info=error)
-        told = {"kind": "internal", "message": _INTERNAL}
-        return Reply({"index": None, "error": told}, text=_INTERNAL, is_error=True)
-    told: dict[str, Any] = {"kind": kind, "message": str(error)}
+        facts = {"kind": "internal", "message": _INTERNAL}
+        return Reply({"index": None, "error": facts}, text=_INTERNAL, is_error=True)
+    facts: dict[str, Any] = {"kind": kind, "message": str(error)}
     if isinstance(error, BadField):
-        told["field"] = error.field
+        facts["field"] = error.field
     if isinstance(error, TooMany):
-        told["retry_after_s"] = round(error.retry_s, 1)
+        facts["retry_after_s"] = round(error.retry_s, 1)
     index = error.version if isinstance(error, NotHere) else None
-    return Reply({"index": index, "error": told}, text=str(error), is_error=True)
+    return Reply({"index": index, "error": facts}, text=str(error), is_error=True)

@@ -142,7 +142,7 @@ async def _wait_for_signal(config: Any, listening: socket.socket) -> None:
 
     running = Quiet(config)
 
-    async def told() -> None:
+    async def watch_signals() -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 running.force_exit = running.should_exit  # the second one does not wait
@@ -150,7 +150,7 @@ async def _wait_for_signal(config: Any, listening: socket.socket) -> None:
 
     async with anyio.create_task_group() as group:
         if threading.current_thread() is threading.main_thread():
-            group.start_soon(told)
+            group.start_soon(watch_signals)
         await running.serve(sockets=[listening])
         group.cancel_scope.cancel()
 

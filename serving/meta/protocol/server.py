@@ -79,8 +79,8 @@ def make_server(
         "notifications/initialized", NotificationParams, changes.note_session
     )
     # HTTP sessions take the defaults of this method, and those say that lists never change.
-    told = NotificationOptions(tools_changed=True, resources_changed=True)
-    server.create_initialization_options = partial(server.create_initialization_options, told)  # type: ignore[method-assign]
+    options = NotificationOptions(tools_changed=True, resources_changed=True)
+    server.create_initialization_options = partial(server.create_initialization_options, options)  # type: ignore[method-assign]
     security = RequestStateSecurity.ephemeral(ttl=policy.consent_timeout_s)
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
     server.middleware.append(handlers.limit_requests)

@@ -36,18 +36,18 @@ def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most:
     """What the tool returned, its own error included; `most` characters of it."""
     of = quote_name(attempt.tool_id, 200)
     blocks, text, data, cut = passed_on(result.content, result.structured, of, most)
-    told: dict[str, Any] = {"text": text} if text or data is None else {}
+    facts: dict[str, Any] = {"text": text} if text or data is None else {}
     if data is not None:
-        told["structured"] = data
+        facts["structured"] = data
         if text == "":
             blocks[0] = {"type": "text", "text": mark_text(dump_json(data), of)}
     if cut:
-        told["cut"] = True
+        facts["cut"] = True
     if result.problems:  # of structured content against its own schema
-        told["problems"] = _list_problems(result.problems)
-    told |= _describe_findings(result)
+        facts["problems"] = _list_problems(result.problems)
+    facts |= _describe_findings(result)
     head = "\n".join([_write_head(attempt, steps, cut), *_write_warnings(result)])
-    reply = make_answer(attempt, {**told, **_describe_steps(steps)}, head)
+    reply = make_answer(attempt, {**facts, **_describe_steps(steps)}, head)
     reply.blocks, reply.is_error = blocks, result.status == "tool_error"
     return reply
 
@@ -65,8 +65,8 @@ def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repa
     fix = "fix them" if repair else "fix them, or send repair=true"
     message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
     error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
-    told = {"problems": listed, "error": error, **_describe_steps(steps)}
-    reply = make_answer(attempt, told, "\n".join([_write_head(attempt, steps), message]))
+    facts = {"problems": listed, "error": error, **_describe_steps(steps)}
+    reply = make_answer(attempt, facts, "\n".join([_write_head(attempt, steps), message]))
     reply.blocks = [{"type": "text", "text": mark_text("\n".join(lines), "the contract")}]
     reply.is_error = True
     return reply
@@ -75,8 +75,10 @@ def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repa
 def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
     """A call that the policy does not let run."""
     attempt.note_end("refused", error_kind=kind, blame="us")
-    told = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
-    reply = make_answer(attempt, {"reason": told, "error": {"kind": kind, "message": told}}, told)
+    message = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
+    reply = make_answer(
+        attempt, {"reason": message, "error": {"kind": kind, "message": message}}, message
+    )
     reply.is_error = True
     return reply
 
@@ -87,8 +89,8 @@ def answer_blocked(attempt: Attempt, result: Any) -> Reply:
     why = "; ".join(_write_warnings(result))
     fix = 'the call was made; whoever runs this server can set serve.calls.results to "mark"'
     error = {"kind": "result_blocked", "message": f"the result is not handed on: {why}; {fix}"}
-    told = {"error": error, **_describe_findings(result)}
-    reply = make_answer(attempt, told, f"{_write_head(attempt, ())}\n{error['message']}")
+    facts = {"error": error, **_describe_findings(result)}
+    reply = make_answer(attempt, facts, f"{_write_head(attempt, ())}\n{error['message']}")
     reply.is_error = True
     return reply
 
@@ -97,17 +99,17 @@ def answer_failed(
     attempt: Attempt, kind: str, hint: str, blame: str | None, result: Any = None
 ) -> Reply:
     """A call without an answer. The hint may hold a server's last words."""
-    told = show_line(hint, 600)
-    error = {"kind": kind, "message": told, **({"blame": blame} if blame else {})}
+    message = show_line(hint, 600)
+    error = {"kind": kind, "message": message, **({"blame": blame} if blame else {})}
     head = [_write_head(attempt, ()), *(_write_warnings(result) if result else [])]
     facts = {"error": error, **(_describe_findings(result) if result else {})}
-    reply = make_answer(attempt, facts, "\n".join([*head, quote_text(told)]))
+    reply = make_answer(attempt, facts, "\n".join([*head, quote_text(message)]))
     reply.is_error = True
     return reply
 
 
-def make_answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
-    """What every answer says, and `told`."""
+def make_answer(attempt: Attempt, fields: Mapping[str, Any], text: str) -> Reply:
+    """What every answer says, and `fields`."""
     facts = attempt.facts
     shared: dict[str, Any] = {
         "index": attempt.index,
@@ -117,15 +119,15 @@ def make_answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     }
     if "seconds" in facts:
         shared["seconds"] = round(facts["seconds"], 3)
-    return Reply({**shared, **told}, text=text)
+    return Reply({**shared, **fields}, text=text)
 
 
 def _describe_findings(result: Any) -> dict[str, Any]:
     """The high ones and keys taken out, without words of the result: those stand in it."""
-    told = [one for one in result.findings if one.rule in (*result.alarming, "issued_key")]
+    findings = [one for one in result.findings if one.rule in (*result.alarming, "issued_key")]
     listed = [
         {"rule": one.rule, "severity": one.severity, "field": one.field[:200], "why": one.why}
-        for one in told[:_PROBLEMS]
+        for one in findings[:_PROBLEMS]
     ]
     return {"findings": listed} if listed else {}
 

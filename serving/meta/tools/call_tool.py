@@ -136,8 +136,8 @@ async def _ask_consent(
     if answer != ACCEPT:
         status = "declined" if answer == DECLINE else "cancelled"
         attempt.note_end(status)
-        told = f"the person who was asked {status} this call; it was not run"
-        return call_answers.make_answer(attempt, {"reason": told}, told)
+        reason = f"the person who was asked {status} this call; it was not run"
+        return call_answers.make_answer(attempt, {"reason": reason}, reason)
     # An answer takes minutes, in which the tool can be held back or replaced by another.
     router = await desk.router()
     now = await desk.tool(router, token, tool.tool_id)

@@ -42,7 +42,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     copy = Bounded(_CONTRACT, longest=_TEXT)
     contract = copy(await desk.work_for(token, router.index.contract, place))
     recipe = router.index.recipe(tool.server_id)
-    told = {
+    facts = {
         "index": router.index.version,
         "tool_id": escape_name(tool.tool_id, 400),
         "contract": contract,
@@ -58,7 +58,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
-    return Reply(told, text=_write_text(told, quote_name(tool.tool_id, 400)))
+    return Reply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
 
 
 def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
@@ -80,15 +80,15 @@ def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
     return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
 
 
-def _write_text(told: Mapping[str, Any], name: str) -> str:
-    consent = told["consent"]
+def _write_text(facts: Mapping[str, Any], name: str) -> str:
+    consent = facts["consent"]
     needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
     lines = [
-        f"{name} in index {shorten_version(told['index'])}",
-        f"runs: {told['runs']}",
-        f"consent: {needed}" if told["callable"] else "calls: not possible here",
-        *([f"flagged: {', '.join(told['flags'])}"] if told["flags"] else []),
-        *(["parts of the contract were left out: it is too large"] if told.get("cut") else []),
-        mark_text(dump_json(told["contract"]), name),
+        f"{name} in index {shorten_version(facts['index'])}",
+        f"runs: {facts['runs']}",
+        f"consent: {needed}" if facts["callable"] else "calls: not possible here",
+        *([f"flagged: {', '.join(facts['flags'])}"] if facts["flags"] else []),
+        *(["parts of the contract were left out: it is too large"] if facts.get("cut") else []),
+        mark_text(dump_json(facts["contract"]), name),
     ]
     return "\n".join(lines)

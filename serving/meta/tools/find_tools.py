@@ -46,15 +46,15 @@ async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Repl
     for one, row, answer in zip(questions, rows, answers, strict=False):  # some were left out
         for hit in answer.hits[: len(row["hits"])] if answer else ():
             desk.queries[token.name, hit.tool_id] = one.digest
-    told: dict[str, Any] = {"index": version, "answers": rows, "tokens": estimate_tokens(text)}
+    facts: dict[str, Any] = {"index": version, "answers": rows, "tokens": estimate_tokens(text)}
     if gone:
-        told["gone"] = gone
+        facts["gone"] = gone
     if len(rows) < len(questions):
-        told["requests_left_out"] = len(questions) - len(rows)
+        facts["requests_left_out"] = len(questions) - len(rows)
     if (shown or most < MAX_TOKENS) and asks and not any(row["hits"] for row in rows):
-        cut = "requests_left_out" in told or any("left_out" in row for row in rows)
-        told["stop"] = "max_tokens" if cut else "nothing_new"
-    return Reply(told, text=text)
+        cut = "requests_left_out" in facts or any("left_out" in row for row in rows)
+        facts["stop"] = "max_tokens" if cut else "nothing_new"
+    return Reply(facts, text=text)
 
 
 def _make_row(
@@ -63,16 +63,16 @@ def _make_row(
     problems = [
         show_line(one, 200) for one in (*question.problems, *(answer.notes if answer else ()))
     ]
-    told = {"problems": problems} if problems else {}
+    notes = {"problems": problems} if problems else {}
     if answer is None:
-        return {"asked": question.asked, "hits": [], "no_tool": True, **told}
+        return {"asked": question.asked, "hits": [], "no_tool": True, **notes}
     hits = answer.hits[:_NEAREST] if answer.no_tool else answer.hits
     return {
         "asked": question.asked,
         "hits": [_describe_hit(hit, router, with_parameters) for hit in hits],
         "no_tool": bool(answer.no_tool),
         "suitable": round(float(answer.suitable), 3),
-        **told,
+        **notes,
     }
 
 

@@ -77,8 +77,8 @@ def read_questions(fields: Fields, token: Token) -> list[Question]:
 
 def _read_words(fields: Fields) -> dict[str, str]:
     """What is asked in words, without what is left out."""
-    said = {name: fields.text(name, MAX_QUERY) for name in REQUEST}
-    return {name: text for name, text in said.items() if text}
+    texts = {name: fields.text(name, MAX_QUERY) for name in REQUEST}
+    return {name: text for name, text in texts.items() if text}
 
 
 def drop_shown(ask: "Ask", router: "Router", shown: Sequence[str]) -> "Ask":

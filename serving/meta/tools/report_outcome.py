@@ -21,7 +21,7 @@ _KEPT = ("index", "tool_id", "contract_digest", "query", "call_id")
 async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
     """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken."""
     fields = Fields(given, INPUTS[REPORT]["properties"])
-    said = fields.choice("outcome", REPORTS)
+    outcome = fields.choice("outcome", REPORTS)
     call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
     note = fields.text("note", MAX_NOTE)
     if bool(call_id) == bool(tool_id):
@@ -32,12 +32,12 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
     else:
         facts = await _of_tool(desk, token, router, read_name(tool_id or ""))
     line_note = show_line(note, MAX_NOTE) if note else None
-    kept = {"token": token.name, "status": "reported", "reported": said, "note": line_note}
+    kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **kept})
     version = router.index.version
     return Reply(
         {"index": version, "recorded": True},
-        f"recorded in index {shorten_version(version)}: {said}",
+        f"recorded in index {shorten_version(version)}: {outcome}",
     )
 
 

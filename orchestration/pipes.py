@@ -52,10 +52,10 @@ class Scripts:
         except (DagsterExecutionInterruptedError, NoSuchPlace):
             raise
         except Exception as error:  # each client has errors of its own; assets know one
-            told = str(error) or type(error).__name__
-            hint = _KILLED if told.rstrip(".").endswith((" -9", " 137")) else ""
+            message = str(error) or type(error).__name__
+            hint = _KILLED if message.rstrip(".").endswith((" -9", " 137")) else ""
             raise DagsterPipesExecutionError(
-                f"{script} on {self.place.runs_on}: {told}{hint}"
+                f"{script} on {self.place.runs_on}: {message}{hint}"
             ) from error
         cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
         return cards[-1] if cards else {}

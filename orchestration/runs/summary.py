@@ -127,9 +127,9 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
             lines.append(f"  {'':<10} {standing.told}")
         now = read_champion(warehouse.home, role)
         if now.last_candidate:
-            told = "promoted" if now.last_candidate["promoted"] else "not promoted"
+            outcome = "promoted" if now.last_candidate["promoted"] else "not promoted"
             model = shorten_model(now.last_candidate["model"])
-            lines.append(f"  {'':<10} candidate {model} {told}: {now.last_candidate['why']}")
+            lines.append(f"  {'':<10} candidate {model} {outcome}: {now.last_candidate['why']}")
     release = read_current_release(warehouse.home)
     lines.append(f"  release    {shorten_model(release.get('release', 'none yet'))}")
     return "\n".join(lines)

@@ -32,11 +32,11 @@ def diff(
     suspicious."""
     from assets.contracts.history.adhoc import diff_files
 
-    told = diff_files(old, new)
-    for line in told.left_out:
+    report = diff_files(old, new)
+    for line in report.left_out:
         print_line(line, err=True)
-    print_json(told.answer) if as_json else _print_table(told.answer)
-    if told.alarming:
+    print_json(report.answer) if as_json else _print_table(report.answer)
+    if report.alarming:
         sys.exit(1)
 
 
@@ -49,19 +49,19 @@ def history(
     from assets.contracts.history.history import collect_history
     from orchestration.factories import open_made_warehouse
 
-    told = collect_history(open_made_warehouse(load_settings()).tables, server_id)
-    print_json(told) if as_json else _print_history(told)
+    report = collect_history(open_made_warehouse(load_settings()).tables, server_id)
+    print_json(report) if as_json else _print_history(report)
 
 
-def _print_history(told: dict[str, Any]) -> None:
-    for tool in told["tools"]:
+def _print_history(report: dict[str, Any]) -> None:
+    for tool in report["tools"]:
         print_line(tool["tool"])
         for one in tool["contracts"]:
             now = "now" if one["current"] else "   "
             print_line(
                 f"  {now} {one['first_seen']} to {one['last_seen']} {one['contract_digest']}"
             )
-    for change in told["changes"]:
+    for change in report["changes"]:
         print_line(f"{change['run_date']} {change['class']:<10} {change['tool']}: {change['why']}")
 
 

@@ -62,16 +62,16 @@ def crawl(
                 progress=report_lines(),
                 recorder=recorder,
             )
-        told = adhoc.summarise_crawl(reader, result)
+        report = adhoc.summarise_crawl(reader, result)
     except CrawlError as error:
-        told = adhoc.summarise_failure(reader, error)
+        report = adhoc.summarise_failure(reader, error)
     finally:
         warehouse.ledger.close_run(scope)
         if recorder:
             recorder.finish()
-    print_json(told) if as_json else _print_table(told)
-    if told["completeness"] in ("failed", "skipped: key missing"):
-        fail(told["problems"][0]["hint"], 1)
+    print_json(report) if as_json else _print_table(report)
+    if report["completeness"] in ("failed", "skipped: key missing"):
+        fail(report["problems"][0]["hint"], 1)
 
 
 @app.command()
@@ -175,11 +175,11 @@ def require_marketplaces(names: Iterable[str]) -> None:
         fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)
 
 
-def _print_table(told: dict[str, Any]) -> None:
-    listings = told["listings"]
+def _print_table(report: dict[str, Any]) -> None:
+    listings = report["listings"]
     runnable = sum(one["runnable"] for one in listings)
-    print_line(f"{told['marketplace']}: {told['completeness']}, {len(listings)} listings")
-    print_line(f"  {runnable} runnable, {len(told['problems'])} problems")
+    print_line(f"{report['marketplace']}: {report['completeness']}, {len(listings)} listings")
+    print_line(f"  {runnable} runnable, {len(report['problems'])} problems")
     for one in listings[:20]:
         what = one["url"] or " ".join([one["command"] or "", *one["args"]]).strip()
         print_line(f"  {one['native_id'][:44]:<44} {(what or one['reason'] or '')[:80]}")

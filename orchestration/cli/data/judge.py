@@ -31,10 +31,10 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
 
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
-    for told in verify_rows(
+    for row in verify_rows(
         rows, known, make_embedder(settings).embed, make_writer(settings).policy
     ):
-        print_json(told)
+        print_json(row)
 
 
 @app.command()
@@ -51,9 +51,9 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
         found = judge_rows(
             rows, known, make_embedder(settings).embed, llm, make_writer(settings).policy
         )
-    for told in found:
-        print_json(told)
-    unjudged = [told for told in found if told["verdict"] == "unsure"]
+    for row in found:
+        print_json(row)
+    unjudged = [row for row in found if row["verdict"] == "unsure"]
     if unjudged:
         fail(
             f"{len(unjudged)} of {len(found)} rows were not judged: {unjudged[0]['reasons'][-1]}", 1

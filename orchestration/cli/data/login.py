@@ -55,11 +55,13 @@ def login(
         fail("--client-secret-from needs --client-id", 2)
     state = load_settings().state_path()
     try:
-        told = log_in(url, server_id, state, show=show, choice=choice, port=port, timeout_s=timeout)
+        report = log_in(
+            url, server_id, state, show=show, choice=choice, port=port, timeout_s=timeout
+        )
     except OSError as error:
         fail(f"port {port} or {state}: {error.strerror or error}", 1)
-    print_json(told)
-    if told["status"] != "ok":
+    print_json(report)
+    if report["status"] != "ok":
         raise typer.Exit(1)
 
 

@@ -50,14 +50,14 @@ def match(
 
     files, over = (schema, expected, called), (data, calls)
     if None not in files and over == (None, None):
-        told = match_files(schema, expected, called, bfcl, language)  # type: ignore[arg-type]
+        result = match_files(schema, expected, called, bfcl, language)  # type: ignore[arg-type]
     elif None not in over and files == (None, None, None) and bfcl:
         _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
         return
     else:
         fail(f"{_find_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
-    _print_one(told, as_json)
-    sys.exit(0 if told.match else 1)
+    _print_one(result, as_json)
+    sys.exit(0 if result.match else 1)
 
 
 def _find_wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
@@ -73,22 +73,22 @@ def _find_wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> st
     return f"found no {' and no '.join(absent)}"
 
 
-def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
+def _print_one(result: "MatchResult | ParallelResult", as_json: bool) -> None:
     from assets.contracts.match.result import MatchResult, render_result
 
     if as_json:
-        print_json(render_result(told))
+        print_json(render_result(result))
         return
-    if isinstance(told, MatchResult):
-        _print_parameters(told.per_parameter, "")
+    if isinstance(result, MatchResult):
+        _print_parameters(result.per_parameter, "")
     else:
-        for one in told.calls:
+        for one in result.calls:
             where = "called too much" if one.expected is None else f"expected {one.expected}"
             by = "nobody" if one.called is None else f"call {one.called}"
             print_line(f"{one.name[:80]} ({where}, by {by}): {one.error_kind or 'match'}")
             _print_parameters(one.per_parameter, "  ")
-    word = "match" if told.match else f"no match: {told.error_kind}"
-    print_line(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
+    word = "match" if result.match else f"no match: {result.error_kind}"
+    print_line(f"{word} (names F1 {result.name_f1:.2f}, values F1 {result.value_f1:.2f})")
 
 
 def _print_parameters(verdicts: dict[str, str], indent: str) -> None:

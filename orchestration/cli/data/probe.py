@@ -75,8 +75,12 @@ def _print_probe(found: dict[str, Any]) -> None:
         print_line(f"  made up: {', '.join(found['placeholders'])}")
     certificate = found["certificate"]
     if certificate:
-        told = "held" if certificate["passed"] else f"LET OUT {', '.join(certificate['escaped'])}"
-        print_line(f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {told}")
+        outcome = (
+            "held" if certificate["passed"] else f"LET OUT {', '.join(certificate['escaped'])}"
+        )
+        print_line(
+            f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {outcome}"
+        )
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

@@ -74,9 +74,9 @@ def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bo
 
     _fail_usage(digest, by, why)
     warehouse = open_made_warehouse(load_settings())
-    told = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
+    decision = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
     _block_tools(warehouse)
-    print_json(told) if as_json else _print_held(told)
+    print_json(decision) if as_json else _print_held(decision)
 
 
 def _block_tools(warehouse: "Warehouse") -> None:
@@ -102,7 +102,9 @@ def _fail_usage(digest: str, by: str, why: str) -> None:
             fail(f"{name} is empty, expected a text", 2)
 
 
-def _print_held(told: dict[str, Any]) -> None:
-    for tool in told["tools"]:
-        print_line(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
+def _print_held(decision: dict[str, Any]) -> None:
+    for tool in decision["tools"]:
+        print_line(
+            f"{decision['verdict']}  {tool['server_id']}  {tool['tool']}  {decision['rule']}"
+        )
     print_line("searches leave held tools out from now on; all else follows with the next run")

@@ -68,11 +68,11 @@ def agent(
     outcomes = Outcomes(where) if run else None
     made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
-    told = {"task": task, **who, "index": index, **describe_run(made)}
+    report = {"task": task, **who, "index": index, **describe_run(made)}
     if as_json:
-        print_json(told)
+        print_json(report)
         return
-    for line in write_lines(told):
+    for line in write_lines(report):
         print_line(line)
 
 

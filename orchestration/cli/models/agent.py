@@ -68,6 +68,6 @@ def contamination(
         open_warehouse(settings), texts, file.name, bounds, make_embedder(settings).embed
     )
     if items:
-        for told in found.flagged:
-            print_json(told)
+        for item in found.flagged:
+            print_json(item)
     print_json(found.summary)

@@ -31,8 +31,8 @@ def blast(
 
     warehouse = open_made_warehouse(load_settings())
     target = find_tool(tool, iterate_contracts(warehouse.tables))
-    told = find_blast_radius(target, collect_made(warehouse))
-    print_json(told) if as_json else _print_radius(told)
+    radius = find_blast_radius(target, collect_made(warehouse))
+    print_json(radius) if as_json else _print_radius(radius)
 
 
 def collect_made(warehouse: "Warehouse") -> "Made":
@@ -95,12 +95,12 @@ def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def _print_radius(told: dict[str, Any]) -> None:
+def _print_radius(radius: dict[str, Any]) -> None:
     from assets.contracts.tool_id import ToolId
 
-    name = f"{ToolId.of_row(told)}  " if told["tool"] else ""
-    print_line(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
-    for kind, found in told.items():
+    name = f"{ToolId.of_row(radius)}  " if radius["tool"] else ""
+    print_line(f"{name}{len(radius['contracts'])} contracts: {', '.join(radius['contracts'])}")
+    for kind, found in radius.items():
         if not isinstance(found, dict):
             continue
         parts = [

@@ -38,8 +38,8 @@ def list_champions(
             mark = "passed" if gate["passed"] else "FAILED"
             print_line(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
         if now.last_candidate:
-            told = now.last_candidate
-            print_line(f"{'':<10} last candidate {told['model'][:12]}: {told['why']}")
+            candidate = now.last_candidate
+            print_line(f"{'':<10} last candidate {candidate['model'][:12]}: {candidate['why']}")
 
 
 @app.command()

@@ -131,13 +131,13 @@ def _evaluate_outside(
 
     progress = report_lines()
     embed = make_embedder(settings).embed
-    told = evaluate_outside_set(warehouse, folder, asked, embed, limit, progress)
-    rows = told.pop("rows")
+    report = evaluate_outside_set(warehouse, folder, asked, embed, limit, progress)
+    rows = report.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         write_atomically(out / "outside.jsonl", lines.encode())
-    print_json(told)
+    print_json(report)
     failed = sum(bool(row["failed"]) for row in rows)
     if failed:
         fail(f"{failed} of {len(rows)} questions got no answer; run again: what is done is kept", 1)
@@ -150,9 +150,9 @@ def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
     for model, kinds in count_unanswered(rows).items():
         owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}
         if owed:
-            told = ", ".join(f"{kind} {count}" for kind, count in owed.items())
+            counts = ", ".join(f"{kind} {count}" for kind, count in owed.items())
             fail(
-                f"{model[:60]}: {sum(owed.values())} questions got no answer ({told}) and are in no"
-                " figure; repair the endpoint or raise the budget and run again: answers stay",
+                f"{model[:60]}: {sum(owed.values())} questions got no answer ({counts}) and are in"
+                " no figure; repair the endpoint or raise the budget and run again: answers stay",
                 1,
             )

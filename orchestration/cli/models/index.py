@@ -130,12 +130,12 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     parts = {"instruction": "query", "server": "server", "tool": "tool"}
     found = []
     for number, row in read_json_lines(path):
-        said = {parts[name]: row[name] for name in parts if row.get(name) is not None}
-        if not said or not all(isinstance(text, str) for text in said.values()):
+        query = {parts[name]: row[name] for name in parts if row.get(name) is not None}
+        if not query or not all(isinstance(text, str) for text in query.values()):
             raise UnusableInput(
                 f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"
             )
-        found.append(said)
+        found.append(query)
     if not found:
         raise UnusableInput(f"{path}: no row in it; give one question a line")
     return found
@@ -145,6 +145,6 @@ def _print_hits(found: dict[str, Any]) -> None:
     if found["no_tool"]:
         print_line(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
     for hit in found["hits"]:
-        said = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
+        description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
         mark = "  [unverified]" if "unverified" in hit["flags"] else ""
-        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}  {said}")
+        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}  {description}")

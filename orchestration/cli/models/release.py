@@ -32,13 +32,13 @@ def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     if as_json:
         print_json({"releases": made})
         return
-    for told in made:
-        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["at"]))
+    for release in made:
+        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(release["at"]))
         models = ", ".join(
-            f"{role} {shorten_model(name)}" for role, name in sorted(told["models"].items())
+            f"{role} {shorten_model(name)}" for role, name in sorted(release["models"].items())
         )
-        print_line(f"{told['release'][:12]}  {day}  {_name_state(told):<12}  {models}")
-        for flaw in told["missing"]:
+        print_line(f"{release['release'][:12]}  {day}  {_name_state(release):<12}  {models}")
+        for flaw in release["missing"]:
             print_line(f"{'':<14}{flaw}")
     print_line(f"{len(made)} releases")
 
@@ -59,9 +59,9 @@ def show(
     name = release or read_served(home).get("release")
     if name is None:
         fail("nothing is served yet: `make run` makes the first release", 1)
-    told = find_release(home, name)
-    cards = {role: get_model_folder(home, held) / README for role, held in told["models"].items()}
-    print_json({**told, "cards": {role: str(at) for role, at in cards.items() if at.exists()}})
+    facts = find_release(home, name)
+    cards = {role: get_model_folder(home, held) / README for role, held in facts["models"].items()}
+    print_json({**facts, "cards": {role: str(at) for role, at in cards.items() if at.exists()}})
 
 
 @app.command()
@@ -132,16 +132,16 @@ def verify(
     print_json(_describe_folder(folder, verify_export(folder, trust)))
 
 
-def _describe_folder(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "folder": str(folder), "files": len(told["files"])}
+def _describe_folder(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    return {**manifest, "folder": str(folder), "files": len(manifest["files"])}
 
 
-def _name_state(told: dict[str, Any]) -> str:
-    if told["served"]:
+def _name_state(release: dict[str, Any]) -> str:
+    if release["served"]:
         return "served"
-    if told["rolled_back"]:
+    if release["rolled_back"]:
         return "rolled back"
-    return "incomplete" if told["missing"] else "possible"
+    return "incomplete" if release["missing"] else "possible"
 
 
 def _make_hold(warehouse: "Warehouse") -> Callable[[str], None]:

@@ -34,8 +34,8 @@ def parse_json(text: str, where: object, **decoding: Any) -> Any:
         return json.loads(text, **decoding)
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
-        told = "nested too deep to be read" if deep else " ".join(str(error).split())[:120]
-        raise UnusableInput(f"{where}: not JSON ({told})") from error
+        reason = "nested too deep to be read" if deep else " ".join(str(error).split())[:120]
+        raise UnusableInput(f"{where}: not JSON ({reason})") from error
 
 
 def read_json_lines(path: Path, **decoding: Any) -> Iterator[tuple[int, dict[str, Any]]]:

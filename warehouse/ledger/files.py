@@ -44,10 +44,10 @@ def hold_open(path: Path, *, alone: bool = False) -> BinaryIO:
 
 def make_unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     """What an error of SQLite or the disk means, and what to do."""
-    said = str(error)
-    if "locked" in said:
+    message = str(error)
+    if "locked" in message:
         fix = f"{list_users(path)} holds its lock; end it or wait, then run again: nothing is lost"
-    elif "malformed" in said or "not a database" in said or "no such" in said:
+    elif "malformed" in message or "not a database" in message or "no such" in message:
         fix = (
             "its answers are safe in the journal and the blobs: look with `toolmill ledger check`,"
             " make it anew with `toolmill ledger rebuild`"
@@ -57,7 +57,7 @@ def make_unavailable(path: Path, error: Exception) -> LedgerUnavailable:
             "it must be a writable SQLite file on a disk with space (TOOLMILL_STATE moves it);"
             " `toolmill ledger check` looks at it"
         )
-    return LedgerUnavailable(f"ledger {path}: {said}; {fix}")
+    return LedgerUnavailable(f"ledger {path}: {message}; {fix}")
 
 
 def list_users(path: Path) -> str:

@@ -48,15 +48,15 @@ def check(path: Path, blobs: Blobs) -> Health:
 
     Raises LedgerUnavailable when another process holds its lock.
     """
-    database, told = _read_database(path)
+    database, condition = _read_database(path)
     journal = replay_journal(journal_of(path))
     ours, theirs = _paid_keys(database), _paid_keys(journal)
     held = _merge_replayed(database, journal)
-    healthy = told in ("ok", "absent") and ours == theirs
+    healthy = condition in ("ok", "absent") and ours == theirs
     missing = sum(not blobs.has(effect["blob"]) for effect in held.effects.values())
     return Health(
         ledger=str(path),
-        database=told,
+        database=condition,
         effects=len(database.effects),
         effects_in_journal=len(journal.effects),
         only_in_database=len(ours - theirs),
@@ -105,15 +105,15 @@ def _read_database(path: Path) -> tuple[Replayed, str]:
         try:
             # Only whether the file can be read at all; one that is locked is not corrupt.
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            told = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            condition = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 fix = f"{list_users(path)} holds its lock; end it and run again"
                 raise LedgerUnavailable(f"ledger {path}: {error}; {fix}") from error
-            told = str(error)
+            condition = str(error)
         except sqlite3.DatabaseError as error:
-            told = str(error)
-        return held_by_database(db), told.splitlines()[0]
+            condition = str(error)
+        return held_by_database(db), condition.splitlines()[0]
 
 
 def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:

@@ -114,24 +114,24 @@ class LLM:
         request, receipts = first.request, [await self._pay_answer(first)]
         if receipts[-1].facts["finish"] == "length":
             receipts.append(await self._ask_enlarged(request))
-        said = Completion(**receipts[-1].facts)
+        completion = Completion(**receipts[-1].facts)
         try:
-            value = parse_answer(said.text, said.finish, request.schema)
+            value = parse_answer(completion.text, completion.finish, request.schema)
         except BadAnswer as flaw:
             if not flaw.ask_again:
                 raise _make_unusable(request.role, flaw) from flaw
             asked = replace(
-                request, messages=[*request.messages, *_write_complaint(said.text, flaw)]
+                request, messages=[*request.messages, *_write_complaint(completion.text, flaw)]
             )
             receipts.append(await self._pay_answer(self._prepare_request(asked, "again")))
-            said = Completion(**receipts[-1].facts)
+            completion = Completion(**receipts[-1].facts)
             try:
-                value = parse_answer(said.text, said.finish, request.schema)
+                value = parse_answer(completion.text, completion.finish, request.schema)
             except BadAnswer as second:
                 raise _make_unusable(request.role, second) from second
         return Reply(
             value=value,
-            model=said.model,
+            model=completion.model,
             provider=request.role.provider,
             prompt_tokens=sum(paid.facts["prompt_tokens"] for paid in receipts),
             completion_tokens=sum(paid.facts["completion_tokens"] for paid in receipts),
@@ -176,8 +176,8 @@ class LLM:
 
 def _write_complaint(text: str, flaw: BadAnswer) -> list[Message]:
     demand = f"That answer cannot be used: {flaw}. Answer again with the JSON object only."
-    said = [{"role": "assistant", "content": text[:4000]}] if text.strip() else []
-    return [*said, {"role": "user", "content": demand}]
+    quoted = [{"role": "assistant", "content": text[:4000]}] if text.strip() else []
+    return [*quoted, {"role": "user", "content": demand}]
 
 
 def _make_unusable(role: Role, flaw: BadAnswer) -> LLMError:

@@ -64,8 +64,8 @@ class Sending:
                 return await self._send_once(role, most_tokens, attempt, one_try)
             except Unanswered as error:
                 attempt += 1
-                if error.told_s > LONGEST_WAIT_S:
-                    raise self._shut_until_told(role, error) from error
+                if error.retry_after_s > LONGEST_WAIT_S:
+                    raise self._shut_until_retry(role, error) from error
                 if attempt >= role.attempts:
                     self._silent[role.name] += 1
                     found = f"{error.found} after {attempt} attempts"
@@ -117,7 +117,7 @@ class Sending:
     def _learn_from(self, role: Role, slots: Slots, error: LLMError) -> None:
         if isinstance(error, Unanswered):
             if error.kind in _LOAD:
-                slots.note_overload(min(error.told_s, LONGEST_WAIT_S))
+                slots.note_overload(min(error.retry_after_s, LONGEST_WAIT_S))
         elif error.kind != "bad_request":  # that is the fault of one row, others of the endpoint
             self._silent[role.name] += 1
 
@@ -130,11 +130,11 @@ class Sending:
             found = f"{self._silent[role.name]} requests in a row without an answer"
             raise LLMError("endpoint_down", f"{found}, {role.name} stopped", "an answer", hint)
 
-    def _shut_until_told(self, role: Role, error: Unanswered) -> LLMError:
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + error.told_s))
-        hint = f"run again after {clock} UTC (in {error.told_s:.0f} s): what is done is kept"
+    def _shut_until_retry(self, role: Role, error: Unanswered) -> LLMError:
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + error.retry_after_s))
+        hint = f"run again after {clock} UTC (in {error.retry_after_s:.0f} s): what is done is kept"
         why = LLMError(error.kind, f"{error.found}, {role.name} stopped", error.expected, hint)
-        self._shut[_find_place(role)] = (time.monotonic() + error.told_s, why)
+        self._shut[_find_place(role)] = (time.monotonic() + error.retry_after_s, why)
         return why
 
     def _slots_of(self, role: Role) -> Slots:

@@ -111,8 +111,8 @@ class Endpoint:
             "server_error": "run again later: what is done is kept",
         }
         place = role.base_url or "the SDK's default endpoint"
-        said = " ".join(str(error).split())[:200]
-        found = f"{type(error).__name__} from {place} ({said})"
+        message = " ".join(str(error).split())[:200]
+        found = f"{type(error).__name__} from {place} ({message})"
         expected = f"an answer of {role.model!r}"
         if not passing:
             return LLMError(kind, found, expected, hints[kind])
@@ -121,7 +121,7 @@ class Endpoint:
             found,
             expected,
             hints[kind],
-            told_s=_read_retry_after(error),
+            retry_after_s=_read_retry_after(error),
             backoff_s=self._backoff_s,
             maybe_paid=_may_be_paid(error),
         )
@@ -191,10 +191,10 @@ def _find_rejected(error: Exception, refused: set[str]) -> str | None:
     """The optional parameter that a 400 or 422 complains of, if it was sent."""
     if getattr(error, "status_code", None) not in (400, 422):
         return None
-    said = str(error)
-    if "json_schema" in said:
-        said += " response_format"
-    return next((name for name in _OPTIONAL if name in said and name not in refused), None)
+    message = str(error)
+    if "json_schema" in message:
+        message += " response_format"
+    return next((name for name in _OPTIONAL if name in message and name not in refused), None)
 
 
 def _classify_error(error: Exception) -> tuple[str | None, bool]:

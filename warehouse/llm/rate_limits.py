@@ -87,10 +87,10 @@ class Slots:
             self._open += 1
             self._permits.release()
 
-    def note_overload(self, told_s: float = 0.0) -> None:
-        """A 429, a 5xx or a time-out came; `told_s`: its Retry-After, kept by all when halved."""
+    def note_overload(self, retry_after_s: float = 0.0) -> None:
+        """A 429, a 5xx or a time-out came. retry_after_s: as it says, kept by all when halved."""
         self._round.append(False)
         if self._round.count(False) > _TOO_MANY * (self._round.maxlen or _ROUND):
             self.limit = max(1.0, self.limit / 2)
-            self._closed_until = max(self._closed_until, time.monotonic() + told_s)
+            self._closed_until = max(self._closed_until, time.monotonic() + retry_after_s)
             self._round.clear()

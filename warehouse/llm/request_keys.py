@@ -74,8 +74,8 @@ def _most_prompt_tokens(request: Request) -> int:
     """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
     and an endpoint may bill the schema. Too much reserved stops a little early, too little
     overspends."""
-    said = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
-    return said + _schema_bytes(request.schema)
+    total = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
+    return total + _schema_bytes(request.schema)
 
 
 @cache

@@ -120,10 +120,10 @@ class LLMError(RuntimeError):
         self.kind, self.found, self.expected, self.hint = kind, found, expected, hint
 
 
-def classify_status(status: int, said: str) -> tuple[str, bool]:
+def classify_status(status: int, message: str) -> tuple[str, bool]:
     """(error kind, whether another try may pass) of an HTTP status that is no success."""
     if status == 429:
-        return "rate_limited", "insufficient_quota" not in said
+        return "rate_limited", "insufficient_quota" not in message
     if status in (401, 403):
         return "auth", False
     passing = status >= 500 or status in (408, 409, 425)
@@ -140,15 +140,15 @@ class Unanswered(LLMError):
         expected: str,
         hint: str,
         *,
-        told_s: float = 0.0,  # the endpoint's own Retry-After
+        retry_after_s: float = 0.0,  # the endpoint's own Retry-After
         backoff_s: float = 0.5,
         maybe_paid: bool = False,  # it was sent, and may have been answered and billed
     ) -> None:
         super().__init__(kind, found, expected, hint)
-        self.told_s, self.backoff_s, self.maybe_paid = told_s, backoff_s, maybe_paid
+        self.retry_after_s, self.backoff_s, self.maybe_paid = retry_after_s, backoff_s, maybe_paid
 
     def wait_s(self, attempt: int) -> float:
         """How long to wait after that many tries: doubled each time, with jitter, never less than
         the endpoint told."""
         grown = self.backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-        return max(self.told_s * random.uniform(1.0, 1.1), min(grown, 30.0))
+        return max(self.retry_after_s * random.uniform(1.0, 1.1), min(grown, 30.0))

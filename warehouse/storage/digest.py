@@ -27,11 +27,11 @@ class Sha256(str):
         return super().__new__(cls, text)
 
 
-def read_sha256(said: str | None) -> Sha256 | None:
+def read_sha256(text: str | None) -> Sha256 | None:
     """The SHA-256 that a third party states, as HEX or `sha256:HEX` in either case; None where the
     text is none."""
     try:
-        return Sha256((said or "").strip().lower().removeprefix("sha256:"))
+        return Sha256((text or "").strip().lower().removeprefix("sha256:"))
     except ValueError:
         return None
 

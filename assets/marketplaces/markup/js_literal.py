@@ -12,10 +12,12 @@ from typing import Any
 
 _NUMBER = r"[+-]?(?:\d++\.?\d*+(?:[eE][+-]?\d++)?|\.\d++)"
 _NAME = r"[$A-Za-z_][\w$]*+(?:\[\d++\])?"
+# Between a key and its colon; bounded, because it is looked ahead for at each name.
+_GAP = r"(?:\s++|//[^\n]{0,400}+\n|/\*(?:[^*]|\*(?!/)){0,400}+\*/){0,8}+"
 _TOKEN = re.compile(
     # Blanks, comments, and what a stream assigns a value to: `$R[16]=`.
     rf"(?P<blank>[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|{_NAME}\s*+=(?!=))"
-    rf"|(?P<date>new\s+Date\()|(?P<key>(?:{_NAME}|{_NUMBER})(?=\s*:))"
+    rf"|(?P<date>new\s+Date\()|(?P<key>(?:{_NAME}|{_NUMBER})(?={_GAP}:))"
     r"|(?P<string>'(?:[^'\\]++|\\.)*+'|\"(?:[^\"\\]++|\\.)*+\"|`(?:[^`\\$]++|\\.|\$(?!\{))*+`)"
     rf"|(?P<number>{_NUMBER})|(?P<name>![01]|void 0|{_NAME})|(?P<sign>[{{}}\[\](),:])",
     re.DOTALL,

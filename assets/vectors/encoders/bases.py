@@ -5,14 +5,13 @@ pooling, Dense layers, unit norm. A model that is anything else would be served 
 than it is, without a word: so it is refused.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.hub import NotFetched, UnpinnedModel, fetch_model
+from assets.vectors.encoders.layout.bert import check_config, check_tokenizer, check_weights
 from assets.vectors.encoders.layout.head import Head, read_head, require_order
 from assets.vectors.encoders.layout.modules import (
     list_modules,
@@ -26,16 +25,6 @@ from warehouse.storage.digest import sha256
 DEFAULT = ("minilm", BASE)
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 _FILES = ("*.json", "*.txt", WEIGHTS, f"*/{WEIGHTS}")
-_NEEDED = {
-    "model_type": ("bert", None),
-    "hidden_act": ("gelu", None),
-    "position_embedding_type": ("absolute", "absolute"),
-    "is_decoder": (False, False),
-}
-_SIZES = (
-    *("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"),
-    *("vocab_size", "max_position_embeddings", "type_vocab_size"),
-)
 _HINT = "expected a BERT with mean pooling, such as all-MiniLM-L12-v2, or minilm for the default"
 
 
@@ -117,9 +106,10 @@ def _check_base(model: Path) -> Base:
     lost = [name for name in (CONFIG, TOKENIZER, WEIGHTS) if not (folder / name).is_file()]
     if lost:
         raise BadEmbedder(f"{folder}: has no {', '.join(lost)}")
-    config = _check_config(folder / CONFIG)
+    config = check_config(folder / CONFIG)
     head = read_head(modules, config["hidden_size"])
-    _check_weights(folder / WEIGHTS, config)
+    check_weights(folder / WEIGHTS, config)
+    check_tokenizer(folder / TOKENIZER, config["vocab_size"])
     _check_case(folder)
     return Base(folder, head, read_model_prompts(model))
 
@@ -133,60 +123,6 @@ def _check_case(folder: Path) -> None:
         normalizer = told.get("normalizer") if isinstance(told, dict) else None
         if not isinstance(normalizer, dict) or normalizer.get("lowercase") is not True:
             raise BadEmbedder(f"{path}: do_lower_case, which its tokenizer does not do")
-
-
-def _check_config(path: Path) -> dict[str, Any]:
-    config = read_model_json(path)
-    if not isinstance(config, dict):
-        raise BadEmbedder(f"{path}: no object")
-    for name, (needed, usual) in _NEEDED.items():
-        if (found := config.get(name, usual)) != needed:
-            raise BadEmbedder(f"{name} is {found!r:.60}, not {needed!r}")
-    for name in _SIZES:
-        if not isinstance(config.get(name), int) or not 0 < config[name] < 2**31:
-            raise BadEmbedder(f"{path}: {name} is {str(config.get(name))[:60]!r}, no size")
-    if config["hidden_size"] % config["num_attention_heads"]:
-        raise BadEmbedder(f"{path}: hidden_size is no multiple of num_attention_heads")
-    near_zero = config.get("layer_norm_eps")
-    if not isinstance(near_zero, float) or not 0 < near_zero < 1:
-        raise BadEmbedder(f"{path}: layer_norm_eps is {str(near_zero)[:60]!r}, no small number")
-    return config
-
-
-def _check_weights(file: Path, config: Mapping[str, Any]) -> None:
-    """Raises BadEmbedder for the first matrix that is missing or has another shape."""
-    from safetensors import safe_open
-
-    try:
-        with safe_open(str(file), "np") as held:
-            shapes = {n.removeprefix("bert."): held.get_slice(n).get_shape() for n in held.keys()}  # noqa: SIM118
-    except Exception as error:  # of safetensors, of no common kind
-        raise BadEmbedder(f"{file}: not readable as safetensors ({str(error)[:120]})") from error
-    for name, shape in _iterate_shapes(config):
-        if shapes.get(name) != shape:
-            raise BadEmbedder(f"{file}: {name} is {shapes.get(name, 'missing')}, expected {shape}")
-
-
-def _iterate_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """Name and shape of each matrix of a BERT, as its configuration has it."""
-    dim, inner = config["hidden_size"], config["intermediate_size"]
-    norm = (("LayerNorm.weight", [dim]), ("LayerNorm.bias", [dim]))
-    for kind, count in (("word", "vocab_size"), ("position", "max_position_embeddings"),
-                        ("token_type", "type_vocab_size")):  # fmt: skip
-        yield f"embeddings.{kind}_embeddings.weight", [config[count], dim]
-    yield from ((f"embeddings.{end}", shape) for end, shape in norm)
-    for layer in range(config["num_hidden_layers"]):
-        at = f"encoder.layer.{layer}"
-        for name, out, into in (
-            *((f"attention.self.{which}", dim, dim) for which in ("query", "key", "value")),
-            ("attention.output.dense", dim, dim),
-            ("intermediate.dense", inner, dim),
-            ("output.dense", dim, inner),
-        ):
-            yield f"{at}.{name}.weight", [out, into]
-            yield f"{at}.{name}.bias", [out]
-        for place in ("attention.output", "output"):
-            yield from ((f"{at}.{place}.{end}", shape) for end, shape in norm)
 
 
 def _split_reference(base: str) -> tuple[str, str, str]:

@@ -77,7 +77,12 @@ def test_an_anchor_may_have_to_hold_a_member() -> None:
 def test_comments_and_trailing_commas_are_read_and_more_text_is_not() -> None:
     text = "\ufeff// a\n{/* b */ 'a': [1, 2, /* 3 */], // c\n b: `d$`,}\n// end"
     assert read_all(text) == {"a": [1, 2], "b": "d$"}
-    for more in ("{} {}", "{}; alert(1)", "{} /* open"):
+    assert read_all("{a /* b */ : 1, c // d: e\n : 2, 3 /* f */ /* g */\n: 4}") == {
+        "a": 1,
+        "c": 2,
+        "3": 4,
+    }
+    for more in ("{} {}", "{}; alert(1)", "{} /* open", "{a /* open : 1}"):
         with pytest.raises(NotALiteral):
             read_all(more)
 

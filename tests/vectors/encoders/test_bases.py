@@ -102,6 +102,20 @@ def drop_tensor(file: Path, name: str) -> None:
     save_file(held, str(file), {"format": "pt"})
 
 
+def round_tensor(file: Path, name: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(str(file))
+    save_file({**held, name: held[name].int()}, str(file), {"format": "pt"})
+
+
+def add_token(folder: Path) -> None:
+    told = json.loads((folder / "tokenizer.json").read_text())
+    one = {"id": 10**6, "content": "<far>", "single_word": False, "lstrip": False}
+    one |= {"rstrip": False, "normalized": False, "special": True}
+    write(folder / "tokenizer.json", {**told, "added_tokens": [*told["added_tokens"], one]})
+
+
 def add_module(folder: Path, at: int, kind: str) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     write(folder / "modules.json", [*modules[:at], {"type": kind, "path": "x"}, *modules[at:]])
@@ -140,6 +154,12 @@ ODD: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: drop_tensor(at / "model.safetensors", "embeddings.LayerNorm.bias"),
      "embeddings.LayerNorm.bias is missing"),
     (lambda at: (at / "model.safetensors").write_bytes(b"\0" * 99), "not readable as safetensors"),
+    (lambda at: round_tensor(at / "model.safetensors", "embeddings.word_embeddings.weight"),
+     "word_embeddings.weight holds I32"),
+    (lambda at: round_tensor(add_dense(at) / "model.safetensors", "linear.weight"),
+     "linear.weight holds int32"),
+    (add_token, "token '<far>' is"),
+    (lambda at: (at / "tokenizer.json").write_text("{}"), "not readable as a tokenizer"),
     (lambda at: write(at / "config_sentence_transformers.json", {"prompts": {"query": 7}}),
      "expected texts by name"),
     (lambda at: write(at / "config_sentence_transformers.json", [7]), "expected texts by name"),

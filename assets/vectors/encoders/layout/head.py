@@ -114,6 +114,9 @@ def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:
             f"{file}: holds {_describe(weight)} as linear.weight, expected {wanted} and no more"
             " than its bias"
         )
+    for part, one in (("linear.weight", weight), ("linear.bias", bias)):
+        if one is not None and one.dtype.kind != "f":
+            raise BadEmbedder(f"{file}: {part} holds {one.dtype}, expected floats")
     if (bias is not None) != bool(config.get("bias", True)) or (
         bias is not None and bias.shape != weight.shape[:1]
     ):

@@ -9,14 +9,23 @@ _IGNORED = -100  # the label that torch's cross-entropy leaves out
 
 @dataclass(frozen=True)
 class Lesson:
-    """A row as tokens; what is learned begins at `start`."""
+    """A row as tokens; what is learned begins at `start`. `gaps`: (first, end) of what stands
+    between two turns of the model's and is not: what the user said, what a tool answered."""
 
     ids: list[int]
     start: int
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the tokens that are learned."""
+        bounds = [self.start, *(at for gap in self.gaps for at in gap), len(self.ids)]
+        spans = zip(bounds[::2], bounds[1::2], strict=True)
+        return [at for first, end in spans for at in range(first, end)]
 
     @property
     def learned(self) -> int:
-        return len(self.ids) - self.start
+        return len(self.places)
 
 
 def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
@@ -32,8 +41,9 @@ def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
         at = bounds[-1]
         ids += row.ids
         places += range(len(row.ids))
-        kept += range(at + row.start - 1, at + len(row.ids) - 1)
-        labels += row.ids[row.start :]
+        learned = row.places
+        kept += [at + place - 1 for place in learned]
+        labels += [row.ids[place] for place in learned]
         bounds.append(at + len(row.ids))
     if not rows:  # a pass that teaches nothing
         ids, places, kept, labels, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
@@ -60,10 +70,11 @@ def pad_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
 
     rows = rows or [Lesson([pad], 1)]
     longest = max(len(row.ids) for row in rows)
-    kept = sorted({at for row in rows for at in range(row.start - 1, len(row.ids) - 1)} or {0})
+    learned = [set(row.places) for row in rows]
+    kept = sorted({place - 1 for places in learned for place in places} or {0})
     labels = [
-        [row.ids[at + 1] if row.start - 1 <= at < len(row.ids) - 1 else _IGNORED for at in kept]
-        for row in rows
+        [row.ids[at + 1] if at + 1 in places else _IGNORED for at in kept]
+        for row, places in zip(rows, learned, strict=True)
     ]
     targets = torch.tensor(labels)
     return {

@@ -47,5 +47,5 @@ class Course:
         held = self.settings
         kept = {n: getattr(held, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")}
         kept |= {n: getattr(held, n) for n in ("alpha", "learning_rate", "warmup", "weight_decay")}
-        held_ids = json.dumps([[each.start, *each.ids] for each in self.lessons])
+        held_ids = json.dumps([[each.start, *each.ids, *each.gaps] for each in self.lessons])
         return digest({**kept, "lessons": sha256(held_ids.encode())})

@@ -6,14 +6,17 @@ from typing import Any
 
 from training.caller.batches import Lesson
 from training.caller.settings import CallerSettings
-from training.prompts.check import check_read_back, check_tokenizer
-from training.prompts.fit import fit_prompt
+from training.prompts.check import can_show_results, check_read_back, check_tokenizer
+from training.prompts.fit import Rendered, fit_prompt
+from training.prompts.rows import read_messages
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed
 from training.sets.candidates import draw_candidates
 from training.sets.pool import BadOffer, Pool, select_split_pool
 from training.sets.split import TRAIN
 from warehouse.json_types import Row
+
+_DROPS = ("dropped_distractors", "shortened_prompts")
 
 
 def build_train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:
@@ -27,31 +30,31 @@ def make_lessons(
     rows: Sequence[Row], pool: Pool, tokenizer: Any, settings: CallerSettings
 ) -> tuple[list[Lesson], dict[str, Any]]:
     """(lessons, counts). A row that does not fit `context` with its right tools alone is left out
-    and counted; nothing is ever cut in half. Raises TrainingFailed when nothing fits."""
+    and counted, and so is a conversation that the chat template cannot hold; nothing is ever cut
+    in half. Raises TrainingFailed when nothing fits."""
     lessons: list[Lesson] = []
-    counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
+    counts = {"rows": len(rows), "too_long": 0, "not_renderable": 0} | dict.fromkeys(_DROPS, 0)
     try:
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
+        with_results = can_show_results(tokenizer)
         for row in rows:
-            shown = draw_candidates(
-                row,
-                pool,
-                settings.candidates,
-                distractors=settings.distractors,
-                seed=settings.seed,
-            )
-            made = fit_prompt(tokenizer, row, shown, settings.context)
+            if not with_results and _holds_results(row):
+                counts["not_renderable"] += 1
+                continue
+            try:
+                made = _render_row(row, pool, tokenizer, settings)
+            except BadTemplate:
+                if not read_messages(row):
+                    raise
+                counts["not_renderable"] += 1
+                continue
             if made is None:
                 counts["too_long"] += 1
                 continue
             counts["dropped_distractors"] += len(made.dropped)
             counts["shortened_prompts"] += bool(made.dropped)
-            asked, answer = (
-                tokenizer(text, add_special_tokens=False)["input_ids"]
-                for text in (made.prompt, made.completion)
-            )
-            lessons.append(Lesson(asked + answer, len(asked)))
+            lessons += make_row_lessons(tokenizer, made.turns)
     except (BadTemplate, BadOffer) as error:
         raise TrainingFailed(f"caller: {error}") from error
     if not lessons:
@@ -60,6 +63,36 @@ def make_lessons(
             " its right tool alone; raise context"
         )
     return lessons, {**counts, **_summarise_tokens(lessons)}
+
+
+def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[Lesson]:
+    """The (prompt, completion) turns of one row: one lesson where each prompt goes on from the
+    answer before it, token by token, else one for each turn as it is asked for.
+
+    Qwen3 takes the empty thought out of earlier turns, and the tiny base moves its tools to the
+    last request: there an earlier turn is not what the model will have written.
+    """
+    made: list[Lesson] = []
+    for turn in turns:
+        asked, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in turn)
+        before = made[-1] if made else None
+        if before and asked[: len(before.ids)] == before.ids:
+            gap = (len(before.ids), len(asked))
+            made[-1] = Lesson(asked + answer, before.start, (*before.gaps, gap))
+        else:
+            made.append(Lesson(asked + answer, len(asked)))
+    return made
+
+
+def _render_row(row: Row, pool: Pool, tokenizer: Any, settings: CallerSettings) -> Rendered | None:
+    shown = draw_candidates(
+        row, pool, settings.candidates, distractors=settings.distractors, seed=settings.seed
+    )
+    return fit_prompt(tokenizer, row, shown, settings.context)
+
+
+def _holds_results(row: Row) -> bool:
+    return any(message["role"] == "tool" for message in read_messages(row))
 
 
 def _summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:

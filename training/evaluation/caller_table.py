@@ -7,6 +7,7 @@ from warehouse.storage.tables import TableSpec
 
 BASELINE = UNTRAINED["caller"]
 NOT_OFFERED = "not_offered"  # the task of a request whose right tool is left out of the prompt
+ASK_BACK = "ask_back"  # the task of a request that lacks a value: right is to ask for it
 PERTURBATIONS = ("renamed_tool", "renamed_parameters", "reordered_parameters", "paraphrased")
 UNPERTURBED = "none"
 GONE, RENAMED, RENAMED_HERE = "gone", "renamed", "renamed_here"
@@ -20,7 +21,7 @@ CALLER_EVALUATION = TableSpec(
         "item_id": pl.String,
         "pair_id": pl.String,
         "split": pl.String,
-        "task": pl.String,  # single, lookalike, parallel, no_tool, or not_offered
+        "task": pl.String,  # as synthesis has them, or not_offered, ask_back
         "candidates": pl.Int64,  # as planned
         "offered": pl.Int64,  # tools in the question: fewer where the pool has no more
         "shown": pl.Int64,  # of them, how many fitted into the model's prompt

@@ -3,7 +3,12 @@
 from typing import Any
 
 from training.prompts.parse_calls import parse_calls
-from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
+from training.prompts.render import (
+    NO_CALL,
+    render_conversation,
+    render_tool_schema,
+    render_turns,
+)
 from training.prompts.templates import FIX, BadTemplate, get_tokenizer_label, with_pad_token
 
 _SCHEMA = {"type": "object", "properties": {"probe_word": {"type": "string"}}}
@@ -41,6 +46,22 @@ def check_read_back(tokenizer: Any) -> None:
             " Qwen2.5, Qwen3, Hermes or Llama-3.1 do, or set chat_template in its"
             " tokenizer_config.json"
         )
+
+
+def can_show_results(tokenizer: Any) -> bool:
+    """Whether the tokenizer's chat template shows what a tool answered, so that a later call can be
+    made of it."""
+    asked = [
+        {"role": "user", "content": "probe_request"},
+        {"role": "assistant", "weight": 0,
+         "tool_calls": [{"id": "call_1", "type": "function", "function": _CALL}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "probe_result"},
+    ]  # fmt: skip
+    try:
+        prompt, _ = render_turns(tokenizer, [render_tool_schema(_TOOL)], asked)[-1]
+    except BadTemplate:
+        return False
+    return "probe_result" in prompt
 
 
 def _render_probe(tokenizer: Any, calls: list[dict[str, Any]]) -> tuple[str, str]:

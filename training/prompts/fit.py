@@ -9,27 +9,35 @@ from training.prompts.render import (
     Call,
     Contract,
     Example,
+    Message,
     render_conversation,
     render_tool_schema,
+    render_turns,
 )
-from training.prompts.rows import read_calls
+from training.prompts.rows import list_named_tools, read_calls, read_messages
 from training.prompts.word_index import split_index_words
 
 
 @dataclass(frozen=True)
 class Parts:
     """What is rendered of a row. `calls` None: nothing is answered yet. `gold`: names of the tools
-    that are never dropped."""
+    that are never dropped. `messages`: the whole conversation where it has several turns; then
+    `calls` stand in it."""
 
     instruction: str
     calls: Sequence[Call] | None
     gold: frozenset[str] = field(default_factory=frozenset)
+    messages: Sequence[Message] = ()
 
 
 @dataclass(frozen=True)
 class Rendered:
     """A prompt that fits, its completion, the names of the tools that it shows and of those that
-    had to go, how many examples are left, and its length with the completion."""
+    had to go, how many examples are left, and its length with the completion.
+
+    `turns`: (prompt, completion) of every turn of the model's; the longest fits, and the last is
+    `prompt` and `completion`.
+    """
 
     prompt: str
     completion: str
@@ -37,12 +45,13 @@ class Rendered:
     dropped: tuple[str, ...]
     examples: int
     tokens: int
+    turns: tuple[tuple[str, str], ...] = ()
 
 
 def get_prompt_parts(row: Mapping[str, Any]) -> Parts:
     """What is rendered of a training-set row."""
-    calls = read_calls(row)
-    return Parts(row["instruction"], calls, frozenset(call["name"] for call in calls))
+    messages = read_messages(row)
+    return Parts(row["instruction"], read_calls(row), list_named_tools(row), messages)
 
 
 def fit_prompt(
@@ -65,21 +74,28 @@ def fit_prompt(
     def made(gone: int, shown: int) -> Rendered:
         out = set(order[:gone])
         kept = [tool for at, tool in enumerate(tools) if at not in out]
-        texts = render_conversation(
-            tokenizer,
-            [render_tool_schema(tool) for tool in kept],
-            parts.instruction,
-            parts.calls,
-            examples=examples[:shown],
+        turns = _render_parts(tokenizer, parts, kept, examples[:shown])
+        length = max(
+            sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in turn)
+            for turn in turns
         )
-        length = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
         names = tuple(tool["name"] for tool in kept)
         gone_names = tuple(tools[at]["name"] for at in sorted(out))
-        return Rendered(*texts, names, gone_names, shown, length)
+        return Rendered(*turns[-1], names, gone_names, shown, length, tuple(turns))
 
     steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
     steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
     return _find_first_fitting(steps, lambda step: made(*step), limit)
+
+
+def _render_parts(
+    tokenizer: Any, parts: Parts, tools: Sequence[Contract], examples: Sequence[Example]
+) -> list[tuple[str, str]]:
+    shown = [render_tool_schema(tool) for tool in tools]
+    if parts.messages:
+        return render_turns(tokenizer, shown, parts.messages, examples=examples)
+    asked = parts.instruction, parts.calls
+    return [render_conversation(tokenizer, shown, *asked, examples=examples)]
 
 
 def _find_first_fitting(

@@ -13,7 +13,9 @@ from training.prompts.templates import (
 from warehouse.json_types import Contract
 
 Call = Mapping[str, Any]
+Message = Mapping[str, Any]
 Example = tuple[str, Sequence[Call]]
+Tools = Sequence[Mapping[str, Any]]
 SYSTEM = "Choose one tool and write its call as JSON."
 NO_CALL = "None of these tools can do that."  # the answer where no call is right
 
@@ -35,7 +37,7 @@ def render_wire_tool(contract: Contract, names: Mapping[str, str]) -> dict[str, 
 
 def render_conversation(
     tokenizer: Any,
-    tools: Sequence[Mapping[str, Any]],
+    tools: Tools,
     instruction: str,
     calls: Sequence[Call] | None = None,
     *,
@@ -48,18 +50,63 @@ def render_conversation(
     (instruction, calls) that are shown before the request, as earlier turns.
     Raises BadTemplate.
     """
-    asked: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
-    for text, right in examples:
-        asked += [{"role": "user", "content": text}, _build_call_message(right)]
-    asked.append({"role": "user", "content": instruction})
+    asked = [*_open_conversation(examples), {"role": "user", "content": instruction}]
     prompt = render_prompt_text(tokenizer, asked, tools)
     if calls is None:
         return prompt, ""
+    return prompt, _render_completion(tokenizer, prompt, asked, _build_call_message(calls), tools)
+
+
+def render_turns(
+    tokenizer: Any, tools: Tools, messages: Sequence[Message], *, examples: Sequence[Example] = ()
+) -> list[tuple[str, str]]:
+    """(prompt, completion) of every turn of the model's in a conversation, each as it is asked for.
+
+    `messages`: OpenAI's, with `arguments` as objects. A turn of `weight` 0 is context and none of
+    them. Where the model does not have the last word, the last completion is empty.
+    Raises BadTemplate.
+    """
+    asked = _open_conversation(examples)
+    made = []
+    for message in messages:
+        said = {name: held for name, held in message.items() if name != "weight"}
+        said["content"] = said.get("content") or ""  # many templates fail on a null content
+        if is_learnt(message):
+            prompt = render_prompt_text(tokenizer, asked, tools)
+            made.append((prompt, _render_completion(tokenizer, prompt, asked, said, tools)))
+        asked.append(said)
+    if asked[-1]["role"] != "assistant":
+        made.append((render_prompt_text(tokenizer, asked, tools), ""))
+    return made
+
+
+def is_learnt(message: Message) -> bool:
+    """Whether a message is a turn of the model's that is right: a call that was wrong on purpose
+    has `weight` 0."""
+    return message["role"] == "assistant" and message.get("weight") != 0
+
+
+def _open_conversation(examples: Sequence[Example]) -> list[dict[str, Any]]:
+    asked: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    for text, right in examples:
+        asked += [{"role": "user", "content": text}, _build_call_message(right)]
+    return asked
+
+
+def _render_completion(
+    tokenizer: Any,
+    prompt: str,
+    asked: Sequence[dict[str, Any]],
+    message: dict[str, Any],
+    tools: Tools,
+) -> str:
+    """What the model must write after `prompt`, which asks for `message` after `asked`."""
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
     try:
-        whole = apply_template(tokenizer, [*asked, _build_call_message(calls)], tools)
+        whole = apply_template(tokenizer, [*asked, message], tools)
         completion = cut_completion(tokenizer, prompt, whole)
         if len(calls) < 2 or all(call["name"] in completion for call in calls):
-            return prompt, completion
+            return completion
     except BadTemplate:
         if len(calls) < 2:
             raise
@@ -67,7 +114,7 @@ def render_conversation(
     # there they are one JSON list.
     listed = {"role": "assistant", "content": json.dumps(_copy_calls(calls), ensure_ascii=False)}
     whole = apply_template(tokenizer, [*asked, listed], tools)
-    return prompt, cut_completion(tokenizer, prompt, whole)
+    return cut_completion(tokenizer, prompt, whole)
 
 
 def _build_call_message(calls: Sequence[Call]) -> dict[str, Any]:

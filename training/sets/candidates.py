@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.prompts.rows import read_json_list
+from training.prompts.rows import read_json_list, read_messages
 from training.sets.pool import BadOffer, Contract, Pool
 
 RANDOM, HARD, MIXED = "random", "hard", "mixed"
@@ -61,11 +61,13 @@ def draw_candidates(
 
 
 def list_right_tools(row: Mapping[str, Any]) -> list[str]:
-    """Contract digests of the right calls, each once, in order; [] where no call is right."""
+    """Contract digests of the right calls, each once, in order, or of the tool that is asked about;
+    [] where no call is right."""
     calls = row.get("calls")
     if calls is None:  # a row that says no more than its own tool
         return [row["contract_digest"]] if row.get("arguments") is not None else []
-    return list(dict.fromkeys(call["contract_digest"] for call in read_json_list(calls)))
+    called = dict.fromkeys(call["contract_digest"] for call in read_json_list(calls))
+    return list(called) or ([row["contract_digest"]] if read_messages(row) else [])
 
 
 class _Chosen:

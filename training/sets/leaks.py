@@ -25,7 +25,7 @@ def remove_leaks(
     trained = collect_trained_tools(left)
     kept = []
     for one in left:
-        if one.split == SEEN_TOOL and not one.tools <= trained:
+        if one.split == SEEN_TOOL and not one.subjects <= trained:
             tally.count_drop("untrained_tool")
         else:
             kept.append(one)

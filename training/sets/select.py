@@ -6,25 +6,38 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, read_goldens
+from assets.synthesis.common.tables import (
+    CLARIFY,
+    MISSING,
+    RECOVERY,
+    SEQUENTIAL,
+    SINGLE,
+    TASKS,
+    read_goldens,
+)
+from assets.synthesis.export.example import Unshowable, make_messages
+from training.prompts.rows import list_turns
 from training.sets.assignment import Key, Place
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TRAIN, compute_pair_draw
 from warehouse.json_types import Row
 
-TASKS = (SINGLE, LOOKALIKE, NO_TOOL, PARALLEL)
+# What is no request and one answer: several turns, or an answer that is a question.
+CONVERSATIONS = (SEQUENTIAL, MISSING, CLARIFY, RECOVERY)
 _EVOLVED = "evolve"  # the step of a receipt
 
 
 @dataclass
 class Placed:
-    """A pair with the places of the tools that it calls, its own first."""
+    """A pair with the places of the tools that it is about, its own first: those it calls, or the
+    one that it asks back about. `messages`: of a task that is a conversation."""
 
     pair: Row
     own: Place
     calls: list[dict[str, Any]]
     golds: tuple[Place, ...]
     split: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -46,6 +59,11 @@ class Placed:
     @property
     def tools(self) -> set[tuple[str, str]]:
         """(server, tool) of every right call."""
+        return self.subjects if self.calls else set()
+
+    @property
+    def subjects(self) -> set[tuple[str, str]]:
+        """(server, tool) of every tool that it is about."""
         return {(place.key[0], place.key[1]) for place in self.golds}
 
 
@@ -97,7 +115,24 @@ def _find_unusable_reason(
     shown |= {key[2] for key in keys}
     if not shown.isdisjoint(quarantined):
         return "quarantined"
-    return "stale_contract" if any(key not in known for key in keys) else None
+    if any(key not in known for key in keys):
+        return "stale_contract"
+    return _find_conversation_flaw(pair) if pair.get("task") in CONVERSATIONS else None
+
+
+def _find_conversation_flaw(pair: Row) -> str | None:
+    """Why a conversation cannot be learnt from: what the model says in it must be exactly the right
+    calls, in order, and questions."""
+    try:
+        goldens = read_goldens(pair)
+        turns = list_turns({"messages": make_messages(pair, goldens)})
+    except (Unshowable, ValueError, TypeError, KeyError, AttributeError):
+        return "unreadable_conversation"
+    made = [(call["name"], call["arguments"]) for turn in turns for call in turn.calls]
+    asks = any(turn.asks for turn in turns)
+    right = [(golden.tool, golden.arguments) for golden in goldens]
+    wrong = made != right or asks != (pair["task"] in (MISSING, CLARIFY))
+    return "conversation_differs" if wrong or bool(right) == (pair["task"] == MISSING) else None
 
 
 def _list_gold_keys(pair: Row) -> list[Key]:
@@ -110,7 +145,8 @@ def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed 
     """The pair at the place of the tools that it calls; None, and counted, where that is none."""
     own = places[pair["server_id"], pair["tool"], pair["contract_digest"]]
     calls = _make_calls(pair)
-    keys = dict.fromkeys(_list_gold_keys(pair) or [own.key]) if calls else ()
+    talks = pair.get("task") in CONVERSATIONS
+    keys = dict.fromkeys(_list_gold_keys(pair) or [own.key]) if calls or talks else ()
     golds = tuple(places[key] for key in keys)
     names = [place.contract["name"] for place in golds]
     leak = next((place for place in golds if place.leak), None)
@@ -125,7 +161,8 @@ def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed 
     else:
         # A row of which no call is right learns nothing of its own tool, be that a copy or not.
         split = golds[0].split if golds else TRAIN if own.leak else own.split
-        return Placed(pair, own, calls, golds, split)
+        messages = make_messages(pair, read_goldens(pair)) if talks else []
+        return Placed(pair, own, calls, golds, split, messages)
     return None
 
 
@@ -147,7 +184,7 @@ def _hold_out_pairs(placed: Sequence[Placed], policy: SetPolicy) -> None:
         if one.split == TRAIN:
             if compute_pair_draw(one.name) < policy.seen_tools:
                 one.split = SEEN_TOOL
-            if len(one.golds) == 1:
+            if len(one.tools) == 1:
                 single[next(iter(one.tools))].append(one)
     for own in single.values():
         if all(one.split == SEEN_TOOL for one in own):

@@ -33,13 +33,15 @@ TRAINING_SET = TableSpec(
         "server_id": pl.String,
         "tool": pl.String,
         "split": pl.String,  # one of SPLITS
-        "task": pl.String,  # single, lookalike, no_tool, parallel
+        "task": pl.String,  # one of synthesis' TASKS
         "kind": pl.String,
         "contract_digest": pl.String,
         "contract": pl.String,  # canonical JSON
         "instruction": pl.String,
         "arguments": pl.String,  # JSON object; null where no call is right
         "calls": pl.String,  # JSON list of {name, contract_digest, arguments}; [] if none is right
+        "messages": pl.String,  # JSON list of the whole conversation as exports have it: `weight` 0
+        # where nothing is to be learnt; null where the row is a request and its answer
         "offered": pl.String,  # JSON list: what it was written beside, as its split may show
         "evolved": pl.Boolean,  # whether its request was made harder after it was written
         "positive": pl.String,  # the tool's text; null where no call is right
@@ -49,7 +51,7 @@ TRAINING_SET = TableSpec(
         "provider": pl.String,
         "license": pl.String,
     },
-    schema_version=2,
+    schema_version=3,
 )
 
 
@@ -159,9 +161,10 @@ def _make_row(
         "contract": json.dumps(own.contract, sort_keys=True, ensure_ascii=False),
         "arguments": _to_json_text(one.calls[0]["arguments"]) if one.calls else None,
         "calls": _to_json_text(one.calls),
+        "messages": _to_json_text(one.messages) if one.messages else None,
         "offered": _to_json_text(offered),
         "evolved": one.evolved,
-        "positive": own.text if one.golds else None,
+        "positive": own.text if one.calls else None,
         "text_digest": digest_text(own.text),
         "negatives": "[]",
         "first_seen": first.get(pair["server_id"]),

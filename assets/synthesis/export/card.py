@@ -12,7 +12,7 @@ from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.export.formats import Format
+from assets.synthesis.export.formats import LAST_TURN, Format
 from assets.synthesis.export.licences import normalise_licence
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
@@ -41,6 +41,7 @@ class Figures:
     migrated: int = 0
     splits: Counter[str] = field(default_factory=Counter)
     servers: dict[str, set[str]] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)  # of data, without their suffix
     tools: set[tuple[str, str]] = field(default_factory=set)
     by: dict[str, Counter[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -100,6 +101,7 @@ def write_card(
         format=form.name,
         lines=figures.lines,
         commercial=_COMMERCIAL if choice.commercial_only else "",
+        wrong=_LAST_TURN if form.apart else _WEIGHT,
         writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
         migrated=figures.migrated,
@@ -125,24 +127,46 @@ def _fill_template(**values: object) -> Markdown:
 _COMMERCIAL = Markdown(
     "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
 )
+_WEIGHT = Markdown(
+    "`weight` 0 marks a call that is wrong on purpose, to be repaired after its error: do not"
+    " learn it."
+)
+_LAST_TURN = Markdown(
+    "Files that end in `_last_turn` hold calls that are wrong on purpose, to be repaired after"
+    " their error: learn the last turn of their lines alone (LLaMA-Factory: `mask_history: true`)."
+)
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 
 
 def _write_front_matter(form: Format, figures: Figures) -> Markdown:
     """YAML for `datasets.load_dataset` on this folder: its files and exact column types."""
-    files = [
-        f"  - split: {split}\n    path: data/{split}.{form.suffix}" for split in figures.splits
-    ]
     columns = [
         f"  - name: {name}\n    " + ("list: json" if kind == "json" else f"dtype: {kind}")
         for name, kind in form.columns.items()
     ]
+    configs, infos = [], []
+    for config, names in _group_files(figures).items():
+        files = [
+            f"  - split: {split}\n    path: data/{name}.{form.suffix}" for split, name in names
+        ]
+        configs += [f"- config_name: {config}", "  data_files:", *files]
+        infos += [f"- config_name: {config}", "  features:", *columns]
     known = sorted(figures.by["license"])
     licence = known[0].lower() if len(known) == 1 and known != [_UNKNOWN] else "other"
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
-             "configs:", "- config_name: default", "  data_files:", *sorted(files),
-             "dataset_info:", "  features:", *columns, "---", ""]  # fmt: skip
+             "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
+
+
+def _group_files(figures: Figures) -> dict[str, list[tuple[str, str]]]:
+    """Config -> (split, file) of each of its files: what is learnt whole, and what by its last turn
+    alone, are never read together."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name in sorted(figures.files):
+        split = name.removesuffix(LAST_TURN)
+        config = "default" if split == name else LAST_TURN.strip("_")
+        found.setdefault(config, []).append((split, name))
+    return found
 
 
 def _list_sides(figures: Figures) -> Markdown:

@@ -41,7 +41,7 @@ def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> Exa
     """
     calls = read_goldens(row)
     about = {name: row.get(name) for name in ABOUT} | dict(extra)
-    return Example(_make_messages(row, calls), _list_tools(row, calls, contracts), about)
+    return Example(make_messages(row, calls), _list_tools(row, calls, contracts), about)
 
 
 def make_function(contract: Contract) -> dict[str, Json]:
@@ -74,7 +74,8 @@ def _list_tools(
     return shown
 
 
-def _make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
+def make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
+    """The conversation of a row with these right calls, as in Example. Raises Unshowable."""
     said = json.loads(row.get("messages") or "[]")
     if not said:
         said = [{"role": "user", "content": row["instruction"]}]

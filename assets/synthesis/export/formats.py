@@ -19,6 +19,7 @@ from warehouse.json_types import Json
 Line = dict[str, Json]
 _OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _OPENAI_LONGEST = 64
+LAST_TURN = "_last_turn"
 _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string",
          "judge": "string", "score": "float64"}  # fmt: skip
 
@@ -27,13 +28,24 @@ _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string
 class Format:
     """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
     plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
-    unknown fields. suffix: of the data files."""
+    unknown fields. suffix: of the data files. apart: examples with a wrong call stand in files of
+    their own, a line for each turn to learn, of which the last turn alone is."""
 
     name: str
     lines: Callable[[Example], Iterator[Line]]
     columns: Mapping[str, str]
     suffix: str = "jsonl"
     beside: bool = False
+    apart: bool = False
+
+    def name_file(self, split: str, example: Example) -> str:
+        """The data file of an example, without its suffix."""
+        return f"{split}{LAST_TURN}" if self.apart and holds_wrong_call(example) else split
+
+
+def holds_wrong_call(example: Example) -> bool:
+    """Whether a turn of the assistant's is not to be learnt."""
+    return any(message.get("weight") == 0 for message in example.messages)
 
 
 def _write_whole(example: Example) -> Iterator[Line]:
@@ -46,10 +58,14 @@ def _write_trl(example: Example) -> Iterator[Line]:
     messages = [_fill_content(message) for message in example.messages]
     tools = json.dumps(example.tools, ensure_ascii=False)
     for turn, message in enumerate(messages):
-        if message["role"] == "assistant" and message.get("weight") != 0:
+        if _is_learnt(message):
             prompt = [{k: v for k, v in one.items() if k != "weight"} for one in messages[:turn]]
             said = {"prompt": prompt, "completion": [message], "tools": tools}
             yield {**said, **example.about}
+
+
+def _is_learnt(message: Line) -> bool:
+    return message["role"] == "assistant" and message.get("weight") != 0
 
 
 def _write_openai(example: Example) -> Iterator[Line]:
@@ -87,11 +103,20 @@ def _make_api_names(names: list[str]) -> dict[str, str]:
 
 
 def _write_sharegpt(example: Example) -> Iterator[Line]:
-    if any(message.get("weight") == 0 for message in example.messages):
-        raise Unshowable("sharegpt cannot keep a wrong call from being learnt")
+    """The format marks no turn as wrong: where one is, each turn to learn is the last of a line,
+    and whoever trains on that file must mask what is before it."""
+    messages = example.messages
+    ends = [len(messages)]
+    if holds_wrong_call(example):
+        ends = [turn for turn, message in enumerate(messages, 1) if _is_learnt(message)]
+    for end in ends:
+        yield _write_sharegpt_line(example, messages[:end])
+
+
+def _write_sharegpt_line(example: Example, messages: list[Line]) -> Line:
     turns: list[Line] = []
     together: dict[int, list[str]] = {}
-    for message in example.messages:
+    for message in messages:
         turn = _write_sharegpt_turn(message)
         if turns and turn["from"] == turns[-1]["from"] == "observation":
             together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
@@ -106,7 +131,7 @@ def _write_sharegpt(example: Example) -> Iterator[Line]:
     if {turn["from"] for turn in said} - {"gpt", "function_call"}:
         raise Unshowable("sharegpt wants turns that alternate")
     tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
-    yield {"conversations": turns, "system": system, "tools": tools, **example.about}
+    return {"conversations": turns, "system": system, "tools": tools, **example.about}
 
 
 def _write_sharegpt_turn(message: Line) -> Line:
@@ -138,6 +163,7 @@ FORMATS = {
         Format("openai", _write_openai,
                {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
         Format("sharegpt", _write_sharegpt,
-               {"conversations": "json", "system": "string", "tools": "string", **_META}),
+               {"conversations": "json", "system": "string", "tools": "string", **_META},
+               apart=True),
     )
 }  # fmt: skip

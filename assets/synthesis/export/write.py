@@ -78,10 +78,11 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
             except Unshowable as why:
                 figures.left_out[str(why)] += 1
                 continue
-            for line, about in lines:
-                file(f"data/{one.split}.{form.suffix}", form.suffix).add(line)
+            for line, name, about in lines:
+                file(f"data/{name}.{form.suffix}", form.suffix).add(line)
+                figures.files.add(name)
                 if form.beside:
-                    file(f"rows/{one.split}.jsonl", "jsonl").add(about)
+                    file(f"rows/{name}.jsonl", "jsonl").add(about)
             figures.add(one, len(lines))
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
@@ -91,14 +92,16 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
             " another day, task or split, or without --commercial-only"
         )
     if form.name == "sharegpt":
-        _register_llama_factory(folder, sorted(figures.splits))
+        _register_llama_factory(folder, sorted(figures.files))
     return figures
 
 
-def _make_lines(one: Chosen, form: Format) -> Iterator[tuple[Line, Line]]:
+def _make_lines(one: Chosen, form: Format) -> Iterator[tuple[Line, str, Line]]:
+    """(line, the name of its file, what is known of its row)."""
     extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
     made = make_example(one.row, one.contracts, extra)
-    return ((line, made.about) for line in form.lines(made))
+    name = form.name_file(one.split, made)
+    return ((line, name, made.about) for line in form.lines(made))
 
 
 class _Lines:
@@ -158,13 +161,13 @@ class _Parquet:
         self._waiting = []
 
 
-def _register_llama_factory(folder: Path, splits: list[str]) -> None:
+def _register_llama_factory(folder: Path, names: list[str]) -> None:
     """The registration that LLaMA-Factory reads beside the data."""
     columns = {"messages": "conversations", "system": "system", "tools": "tools"}
     made = {
-        f"toolmill_{split}": {
-            "file_name": f"data/{split}.jsonl", "formatting": "sharegpt", "columns": columns
+        f"toolmill_{name}": {
+            "file_name": f"data/{name}.jsonl", "formatting": "sharegpt", "columns": columns
         }
-        for split in splits
+        for name in names
     }  # fmt: skip
     (folder / "dataset_info.json").write_text(json.dumps(made, indent=1) + "\n")

@@ -54,6 +54,11 @@ def read_conversation(row: Row) -> Conversation:
     return Conversation(messages, made, results, _read_calls(row), offered, text)
 
 
+def is_question(text: str) -> bool:
+    """Whether a text asks something."""
+    return any(mark in text for mark in "?？؟")
+
+
 def _read_list(row: Row, column: str) -> list[Json]:
     value = row.get(column)
     try:

@@ -24,7 +24,12 @@ from assets.synthesis.common.tables import (
 )
 from assets.synthesis.verify.checks.description_echo import find_echo
 from assets.synthesis.verify.checks.request_form import find_form_flaws
-from assets.synthesis.verify.conversation import Conversation, Unreadable, read_conversation
+from assets.synthesis.verify.conversation import (
+    Conversation,
+    Unreadable,
+    is_question,
+    read_conversation,
+)
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import ABSENT, STATED, Text, stem_word
 from assets.synthesis.verify.verify import (
@@ -134,7 +139,7 @@ def _check_no_call(said: Conversation) -> Findings:
 
 def _check_question(message: tuple[str, str] | None) -> Findings:
     role, text = message or ("", "")
-    if role != "assistant" or not any(mark in text for mark in "?？؟"):
+    if role != "assistant" or not is_question(text):
         yield Finding("no_question", "messages", "the assistant asks nothing")
 
 

@@ -117,7 +117,33 @@ def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None
     assert row["completion"][0]["tool_calls"][0]["function"]["arguments"]["title"] == "A"
     figures = made(warehouse, tmp_path / "s", "sharegpt")
     assert "recovery" not in {r["task"] for r in lines(tmp_path / "s", TEST)}
-    assert figures.left_out["sharegpt cannot keep a wrong call from being learnt"] == 3
+    [row] = lines(tmp_path / "s", f"{TEST}_last_turn")
+    assert row["task"] == "recovery"
+    last = json.loads(row["conversations"][-1]["value"])
+    assert last["arguments"]["title"] == "A"
+    held = json.loads((tmp_path / "s" / "dataset_info.json").read_text())
+    assert set(held) == {f"toolmill_{side}{part}" for side in (TRAIN, TEST)
+                         for part in ("", "_last_turn")}  # fmt: skip
+    assert not figures.left_out
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_format_holds_every_task(warehouse: Warehouse, tmp_path: Path, name: str) -> None:
+    published(warehouse)
+    figures = made(warehouse, tmp_path / "out", name)
+    assert figures.by["task"] == dict.fromkeys(TASKS, 3)
+    assert not figures.left_out
+
+
+def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "out", "sharegpt", tasks=("recovery",))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "config_name: default" not in card
+    assert "path: data/train_last_turn.jsonl" in card
+    assert "mask_history: true" in card
 
 
 def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Path) -> None:

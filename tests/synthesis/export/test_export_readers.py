@@ -65,6 +65,17 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
 
 
+def test_datasets_reads_lines_of_one_turn_to_learn_apart(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    folder = made(warehouse, tmp_path / "out", "sharegpt")
+    found = load(folder, name="last_turn")
+    assert {split: [row["task"] for row in rows] for split, rows in found.items()} == {
+        "train": ["recovery", "recovery"], "test": ["recovery"],
+    }  # fmt: skip
+
+
 def test_hf_streams(warehouse: Warehouse, tmp_path: Path) -> None:
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "hf"), streaming=True, split=TRAIN)

@@ -1,5 +1,6 @@
 """A training set over made-up rows, and predictors that follow a script."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,45 @@ def made() -> TrainingSet:
         "calls": "[]",
         "offered": f'["{pairs[0]["contract_digest"]}"]',
     }
-    both = [*pairs, aside]
+    both = [*pairs, aside, *_make_conversations(pairs)]
     policy = SetPolicy(unseen_tools=0.3, seen_tools=0.3, near_cosine=1.0)
     return build_training_set(both, snapshots, embed, policy)
+
+
+def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A clarification, a question and a recovery of one test server's tool."""
+    own = next(row for row in pairs if row["tool"] == "find_note")
+    named = {name: own[name] for name in ("server_id", "tool", "contract_digest")}
+    right = json.loads(own["arguments"])
+    user = {"role": "user", "content": "Please find some note."}
+    asks = {"role": "assistant", "content": "What is its title?"}
+    made, wrong = (
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function",
+             "function": {"name": "find_note", "arguments": json.dumps(given)}}]}
+        for given in (right, {})
+    )  # fmt: skip
+    error = {"role": "tool", "tool_call_id": "c", "content": "title is required"}
+    answer = {"role": "user", "content": "'Blue Sky', and 2 of them."}
+    told = {
+        "missing_parameter": [user, asks],
+        "clarification": [user, asks, answer, made],
+        "recovery": [user, wrong, error, made],
+    }
+    return [
+        {
+            **own,
+            "pair_id": f"p1:{task}",
+            "task": task,
+            "instruction": f"{user['content']} ({task})",
+            "messages": json.dumps(messages),
+            "offered": json.dumps([own["contract_digest"]]),
+            "calls": json.dumps([] if task == "missing_parameter" else [
+                {**named, "arguments": right}]),
+            "arguments": None if task == "missing_parameter" else own["arguments"],
+        }
+        for task, messages in told.items()
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,6 @@ def test_vectors_that_are_no_numbers_rank_last(test_rows: list) -> None:
     def broken(texts: list, _: bool) -> np.ndarray:
         return np.full((len(texts), 2), np.nan, np.float32)
 
-    pool = sorted({row["positive"] for row in test_rows})
+    pool = sorted({row["positive"] for row in held_out(test_rows)})
     ranked = evaluate_retriever(test_rows, pool, {"broken": broken}, "set")  # type: ignore[dict-item]
     assert {row["rank"] for row in ranked} == {len(pool)}

@@ -5,6 +5,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from assets.synthesis.common.tables import select_accepted, select_trainable
 from tests.training.conftest import embed, make_rows
 from training.sets.audit.audit import set_flaws
@@ -151,15 +153,17 @@ def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
     assert made.contracts[f"{bad['server_id']}::{bad['tool']}"] == bad["contract_digest"]
 
 
-def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> None:
+def test_rows_of_no_call_and_of_several_are_kept_and_what_is_no_conversation_counted() -> None:
     snapshots, pairs = make_rows()
     one, two = of(pairs, "find_song"), of(pairs, "drop_song")
     more(pairs, "parallel", "both", one, two, calls=json.dumps([call(one), call(two)]))
     more(pairs, "no_tool", "none", one, two, calls="[]", arguments=None)
     more(pairs, "clarification", "asks back", one, calls="[]", arguments=None)
-    more(pairs, "sequential", "in turn", one, two, calls=json.dumps([call(one), call(two)]))
+    more(pairs, "recovery", "cut off", one, calls=json.dumps([call(one)]),
+         messages='[{"role": "user", "content": "Find it."}]')  # fmt: skip
+    more(pairs, "debate", "of no task", one)
     made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0))
-    assert made.dropped == {"other_task": 2}
+    assert made.dropped == {"other_task": 1, "unreadable_conversation": 2}
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}
     both, none = rows["p1:both"], rows["p1:none"]
@@ -168,6 +172,100 @@ def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> No
     assert (none["calls"], none["arguments"], none["positive"], none["negatives"]) == (
         "[]", None, None, "[]")  # fmt: skip
     assert json.loads(none["offered"]) == [one["contract_digest"], two["contract_digest"]]
+
+
+def talk(*said: str | Row | list[Row]) -> str:
+    """A conversation: the user's words, the assistant's after a dash, its calls, a tool's result
+    after a colon."""
+    made: list[Row] = []
+    for one in said:
+        if isinstance(one, str):
+            role = {"-": "assistant", ":": "tool"}.get(one[0], "user")
+            made.append({"role": role, "content": one.lstrip("-:")})
+            made[-1] |= {"tool_call_id": "c"} if role == "tool" else {}
+        else:
+            function = {"name": one["tool"], "arguments": json.dumps(one["arguments"])}
+            calls = [{"id": "c", "type": "function", "function": function}]
+            made.append({"role": "assistant", "content": None, "tool_calls": calls})
+    return json.dumps(made)
+
+
+def conversations() -> tuple[list[Row], list[Row]]:
+    """(snapshot rows, pairs) with one of each task that is a conversation, of one train server."""
+    snapshots, pairs = make_rows()
+    one, two = of(pairs, "find_song"), of(pairs, "drop_song")
+    first, second = call(one), call(two)
+    more(pairs, "sequential", "in turn", one, two, calls=json.dumps([first, second]),
+         messages=talk("Find, then drop.", first, ":{}", second))  # fmt: skip
+    more(pairs, "missing_parameter", "lacking", two, calls="[]", arguments=None,
+         messages=talk("Drop it.", "-Which song?"))  # fmt: skip
+    more(pairs, "clarification", "asked for", one, calls=json.dumps([first]),
+         messages=talk("Find it.", "-Which song?", "Blue Sky, 2.", first))  # fmt: skip
+    wrong = {**first, "arguments": {}}
+    more(pairs, "recovery", "repaired", one, calls=json.dumps([first]),
+         messages=talk("Find Blue Sky.", wrong, ":no title", first))  # fmt: skip
+    return snapshots, pairs
+
+
+def test_conversations_are_kept_whole_and_their_wrong_calls_marked() -> None:
+    snapshots, pairs = conversations()
+    policy = SetPolicy(seen_tools=0.0, unseen_tools=0.0)
+    made = build_training_set(pairs, snapshots, embed, policy)
+    assert made.dropped == {}
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    rows = {row["pair_id"]: row for row in made.rows}
+    held = {name: json.loads(rows[f"p1:{name}"]["messages"]) for name in
+            ("in turn", "lacking", "asked for", "repaired")}  # fmt: skip
+    assert {name: [m.get("weight") for m in said if m["role"] == "assistant"]
+            for name, said in held.items()} == {
+        "in turn": [None, None], "lacking": [None], "asked for": [None, None],
+        "repaired": [0, None],
+    }  # fmt: skip
+    assert {row["messages"] for row in made.rows if row["task"] == "single"} == {None}
+    asked = rows["p1:lacking"]
+    assert (asked["calls"], asked["positive"], asked["split"]) == ("[]", None, TRAIN)
+    assert made.pool[asked["contract_digest"]]["tool"] == "drop_song"
+
+
+def test_a_question_about_a_copy_of_a_tested_tool_is_left_out() -> None:
+    snapshots, pairs = conversations()
+    own = next(row for row in snapshots if row["tool"] == "drop_song")
+    tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
+    copy = {**own, "server_id": tested["server_id"]}
+    made = build_training_set(pairs, [*snapshots, copy], embed, SetPolicy(seen_tools=0.0))
+    assert "p1:lacking" not in {row["pair_id"] for row in made.rows}
+    assert made.dropped["leak_text"] >= 3  # two requests and the question
+
+
+def test_a_held_out_question_needs_a_pair_of_its_tool_that_is_learnt() -> None:
+    snapshots, pairs = conversations()
+    calls = [row for row in pairs if "drop_song" in f"{row['tool']} {row.get('calls')}"]
+    kept = [row for row in pairs if row not in calls or row["pair_id"] == "p1:lacking"]
+    made = build_training_set(kept, snapshots, embed, SetPolicy(seen_tools=1.0))
+    assert "p1:lacking" not in {row["pair_id"] for row in made.rows}
+    assert made.dropped["untrained_tool"] == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "messages", "calls", "why"),
+    [
+        ("recovery", "{", True, "unreadable_conversation"),
+        ("recovery", "[3]", True, "unreadable_conversation"),
+        ("recovery", talk("Find it."), True, "unreadable_conversation"),
+        ("recovery", talk("Find it.", "-Done."), True, "conversation_differs"),
+        ("missing_parameter", talk("Find it.", "-No."), False, "conversation_differs"),
+        ("missing_parameter", talk("Find it.", "-Which?"), True, "conversation_differs"),
+        ("clarification", talk("Find it.", "-Which?"), False, "conversation_differs"),
+    ],
+)
+def test_a_conversation_that_is_not_its_calls_is_counted(
+    task: str, messages: str, calls: bool, why: str
+) -> None:
+    snapshots, pairs = make_rows()
+    own = pairs[0]
+    more(pairs, task, "odd", own, messages=messages,
+         calls=json.dumps([call(own)] if calls else []))  # fmt: skip
+    assert build_training_set(pairs, snapshots, embed).dropped == {why: 1}
 
 
 def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:

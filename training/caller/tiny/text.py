@@ -93,6 +93,7 @@ _TURNS = """
 {%- if m.tool_calls -%}{{ written(m.tool_calls) }}
 {%- else -%}<|none|>{{ shown(m.content) }}{%- endif -%}
 <|end|>
+{%- elif m.role == 'tool' -%}<|:|>{{ shown(m.content) }}
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}<|call|>{%- endif -%}

@@ -9,10 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.evaluation.caller.plan import TestPlan
-from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
+from training.evaluation.caller_table import (
+    ASK_BACK,
+    NOT_OFFERED,
+    PERTURBATIONS,
+    RENAMED_HERE,
+    UNPERTURBED,
+)
 from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
 from training.evaluation.robustness.phantom import DeadRequest
-from training.prompts.rows import read_calls
+from training.prompts.rows import Turn, list_turns, read_calls, read_messages
 from training.sets.candidates import HARD, RANDOM, draw_candidates
 from training.sets.pool import Pool, select_split_pool
 from training.sets.split import TEST_SPLITS
@@ -25,7 +31,8 @@ NO_TOOL = "no_tool"
 @dataclass(frozen=True)
 class Item:
     """One question with its right answer: `expected` calls, [] where none is right. `row`: the
-    training-set row it was made of; `dead`: a name the tool no longer has."""
+    training-set row it was made of; `dead`: a name the tool no longer has; `before`: the
+    conversation that is to be gone on with, () where the request stands alone."""
 
     item_id: str
     split: str
@@ -40,6 +47,7 @@ class Item:
     phantom: str = ""
     dead: str = ""
     examples: tuple[Any, ...] = field(default=(), repr=False)
+    before: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
     def instruction(self) -> str:
@@ -66,6 +74,7 @@ def make_items(
         *_make_perturbed_items(base, plan),
         *_make_renamed_items(base, plan),
         *_make_irrelevant_items(asked, made, plan),
+        *_make_asking_items(asked, made, plan),
         *_make_phantom_items(phantom, made, plan),
     ):
         found.setdefault(item.item_id, item)
@@ -80,7 +89,7 @@ def make_whole_pool_items(
     out = []
     for split in plan.splits:
         part = [row for row in rows if row["split"] == split]
-        for row in [r for r in _interleave_tools(part) if read_calls(r)][: plan.per_split]:
+        for row in [r for r in _interleave_tools(part) if _is_served(r)][: plan.per_split]:
             out.append(_make_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
     return out
 
@@ -96,20 +105,33 @@ def _make_cells(
         before = n
         limit = plan.per_split if n == least else plan.per_large
         for split, rows in asked.items():
-            chosen = [row for row in rows if read_calls(row)][:limit]
+            turns = [(row, turn) for row in rows for turn in list_turns(row) if turn.calls]
             for distractors in plan.distractors:
-                for row in chosen:
-                    yield _make_item(row, pool, split, n, distractors, seed)
+                for row, turn in turns[:limit]:
+                    yield _make_item(row, pool, split, n, distractors, seed, turn=turn)
 
 
 def _make_item(
-    row: Row, pool: Pool, split: str, n: int, distractors: str, seed: int, *, named: str = ""
+    row: Row,
+    pool: Pool,
+    split: str,
+    n: int,
+    distractors: str,
+    seed: int,
+    *,
+    named: str = "",
+    turn: Turn | None = None,
 ) -> Item:
+    """`turn`: the one that is asked for; None: the answer of a row that has only one."""
     tools = draw_candidates(row, pool, n, distractors=distractors, seed=seed)
     kind = named or distractors
     name = _make_item_name(row, split, n, kind, seed)
     held = [dict(tool) for tool in tools]
-    return Item(name, split, _get_task_kind(row), n, kind, seed, row, held, read_calls(row))
+    turn = turn or Turn((), read_calls(row))
+    if turn.before:
+        name += f"|turn{len(turn.before)}"
+    task = _get_task_kind(row)
+    return Item(name, split, task, n, kind, seed, row, held, turn.calls, before=turn.before)
 
 
 def _make_perturbed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
@@ -152,8 +174,8 @@ def _make_irrelevant_items(
     """Requests that no tool serves, and requests whose right tool is not offered."""
     n, seed = min(plan.candidates), plan.seeds[0]
     every = _interleave_lists(list(asked.values()))
-    without = [row for row in every if not read_calls(row)][: plan.irrelevance]
-    served = [row for row in every if read_calls(row)][: plan.irrelevance]
+    without = [r for r in every if not read_calls(r) and not read_messages(r)][: plan.irrelevance]
+    served = [row for row in every if _is_served(row)][: plan.irrelevance]
     for place, row in enumerate(without):
         distractors = plan.distractors[place % len(plan.distractors)]
         yield replace(_make_item(row, pool, row["split"], n, distractors, seed), task=NO_TOOL)
@@ -163,6 +185,18 @@ def _make_irrelevant_items(
         name = f"{_make_item_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
         held = [dict(tool) for tool in tools]
         yield Item(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
+
+
+def _make_asking_items(
+    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan
+) -> Iterator[Item]:
+    """Requests that lack a value, with the tool that needs it."""
+    n, seed = min(plan.candidates), plan.seeds[0]
+    every = _interleave_lists(list(asked.values()))
+    turns = [(row, turn) for row in every for turn in list_turns(row) if turn.asks]
+    for place, (row, turn) in enumerate(turns[: plan.irrelevance]):
+        kind = plan.distractors[place % len(plan.distractors)]
+        yield replace(_make_item(row, pool, row["split"], n, kind, seed, turn=turn), task=ASK_BACK)
 
 
 def _make_phantom_items(
@@ -182,9 +216,11 @@ def _make_phantom_items(
 
 
 def _select_first_cells(base: Sequence[Item], plan: TestPlan) -> list[Item]:
-    """Items of the first cell of each split, a split in turn: what changes are compared with."""
+    """Items of the first cell of each split, a split in turn: what changes are compared with. None
+    of a conversation, which names its tools in earlier turns too."""
     n, kind, seed = min(plan.candidates), plan.distractors[0], plan.seeds[0]
-    fit = [i for i in base if (i.candidates, i.distractors, i.seed) == (n, kind, seed)]
+    cell = (n, kind, seed)
+    fit = [i for i in base if (i.candidates, i.distractors, i.seed) == cell and not i.before]
     return _interleave_lists(
         [[item for item in fit if item.split == split] for split in plan.splits]
     )
@@ -206,6 +242,11 @@ def _interleave_tools(rows: Any) -> list[Row]:
 
 def _make_item_name(row: Row, split: str, n: int, distractors: str, seed: int) -> str:
     return f"{row['pair_id']}|{split}|{n}|{distractors}|{seed}"
+
+
+def _is_served(row: Row) -> bool:
+    """Whether a row is a request that its calls answer at once."""
+    return bool(read_calls(row)) and not read_messages(row)
 
 
 def _get_task_kind(row: Row) -> str:

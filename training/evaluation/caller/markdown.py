@@ -137,6 +137,7 @@ def _render_other_rates(summary: Json) -> list[Markdown]:
         ("No call where none is right (irrelevance)", without.get("all")),
         ("… written as no-tool requests", without.get("no_tool")),
         ("… with the right tool taken away", without.get("not_offered")),
+        ("Asks for a value that the request lacks", summary.get("ask_back")),
         ("Phantom calls (lower is better)", gone.get("all")),
         ("… to tools that are gone", gone.get("gone")),
         ("… to tools renamed in a snapshot", gone.get("renamed")),

@@ -9,6 +9,7 @@ from training.evaluation.caller.score import score_answer
 from training.evaluation.predictors.examples import Embed, select_similar_examples
 from training.evaluation.predictors.interface import Asked, Predictor
 from training.evaluation.retriever import NothingToEvaluate
+from training.prompts.rows import list_named_tools
 from warehouse.progress import Progress, Silent
 
 _CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
@@ -55,5 +56,8 @@ def with_examples(
 
 def _to_asked(item: Item) -> Asked:
     whole = item.distractors == WHOLE_POOL
-    keep = frozenset(call["name"] for call in item.expected)
-    return Asked(item.item_id, item.instruction, item.tools, item.examples, keep, whole)
+    named = list_named_tools(item.row) if item.before else frozenset()
+    keep = named | {call["name"] for call in item.expected}
+    return Asked(
+        item.item_id, item.instruction, item.tools, item.examples, keep, whole, item.before
+    )

@@ -6,10 +6,11 @@
     name_f1, value_f1   over the parameters of all calls (`match.py`); 0 without the right tool
     ast_ok      the calls match the expected ones through the tools' schemas, and no other was made
 
-Where no call is right, tool_ok and ast_ok say that none was made and none was tried.
+Where no call is right, tool_ok and ast_ok say that none was made and none was tried; where the
+request lacks a value, that it was asked for besides.
 error_kind, beside those of `match.py`: prose, no_call, invalid_json (no call was read), extra_call
 (every expected call was made, and more), unknown_tool (a name that is not offered),
-unwanted_call (a call where none is right).
+unwanted_call (a call where none is right), no_question (words that ask for nothing).
 """
 
 import json
@@ -19,7 +20,9 @@ from typing import Any
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.schema.reading import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
+from assets.synthesis.verify.conversation import is_question
 from training.evaluation.caller.items import Item
+from training.evaluation.caller_table import ASK_BACK
 from training.evaluation.predictors.interface import Answered
 
 Call = Mapping[str, Any]
@@ -52,6 +55,7 @@ def score_answer(item: Item, answer: Answered, label: str, training_set: str) ->
     by_name = {tool["name"]: tool for tool in item.tools}
     known = [call for call in calls if call["name"] in by_name]
     valid = [call for call in known if not validate_call(by_name[call["name"]], call["arguments"])]
+    judge = _score_calls if item.expected else _score_abstention
     return {
         **row,
         "called": _to_ascii_json(calls),
@@ -60,14 +64,16 @@ def score_answer(item: Item, answer: Answered, label: str, training_set: str) ->
         "valid_calls": len(valid),
         "known_name": 0 < len(calls) == len(known),
         "valid": 0 < len(calls) == len(valid),
-        **(_score_calls(item, answer, by_name) if item.expected else _score_abstention(answer)),
+        **judge(item, answer, by_name),
     }
 
 
-def _score_abstention(answer: Answered) -> dict[str, Any]:
+def _score_abstention(item: Item, answer: Answered, _: Mapping[str, Any]) -> dict[str, Any]:
     """The right answer is no call. A call that was begun and broke off was tried."""
     right = not answer.calls and answer.kind != "invalid_json"
     kind = "unwanted_call" if answer.calls else answer.kind
+    if item.task == ASK_BACK and right:
+        right, kind = _asks_back(answer)
     return {
         "parsed": bool(answer.calls) or right,
         "tool_ok": right,
@@ -77,6 +83,13 @@ def _score_abstention(answer: Answered) -> dict[str, Any]:
         "error_kind": None if right else kind,
         "parameters": "[]",
     }
+
+
+def _asks_back(answer: Answered) -> tuple[bool, str]:
+    """(whether an answer without a call is a question, what it is if not): that no tool can do it
+    is the wrong answer to a request that lacks a value."""
+    asked = answer.kind == "prose" and is_question(answer.text)
+    return asked, "no_question" if answer.kind == "prose" else answer.kind
 
 
 def _score_calls(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from training.evaluation.caller_table import (
+    ASK_BACK,
     BASELINE,
     NOT_OFFERED,
     PERTURBATIONS,
@@ -51,6 +52,7 @@ def summarise_calls(
     measured = {name: _measure_both(head, name) for name in MEASURES}
     gone = [two for two in every if two[0]["phantom"]]
     without = [two for two in every if two[0]["task"] in _NO_CALL_RIGHT and not two[0]["phantom"]]
+    asking = _filter_pairs(every, task=ASK_BACK)
     of_gone = _measure_both(gone, is_phantom_call)
     return {
         "candidate": candidate,
@@ -66,6 +68,7 @@ def summarise_calls(
         "cells": _summarise_cells(plain),
         "irrelevance": {"all": _measure_both(without, "ast_ok")}
         | {k: _measure_both(_filter_pairs(without, task=k), "ast_ok") for k in _NO_CALL_RIGHT},
+        "ask_back": _measure_both(asking, "ast_ok"),
         "invariance": _measure_invariance(every),
         "phantom": {"all": of_gone}
         | {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS},
@@ -87,7 +90,7 @@ def summarise_calls(
 def is_plain(row: Row) -> bool:
     """An item where a call is right and nothing was changed."""
     untouched = row["perturbation"] == UNPERTURBED and not row["phantom"]
-    return untouched and row["task"] not in _NO_CALL_RIGHT
+    return untouched and row["task"] not in (*_NO_CALL_RIGHT, ASK_BACK)
 
 
 def is_phantom_call(row: Row) -> float:

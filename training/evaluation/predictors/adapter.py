@@ -25,6 +25,7 @@ from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
+NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
 _MOST_CONTEXT = 8192
 _PART = 128  # prompts between two words of progress
 
@@ -72,9 +73,11 @@ class AdapterPredictor:
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
         prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
-        out = [make_failed_answer(TOO_LONG, shown=0)] * len(asked)
+        out = [make_failed_answer(str(made), shown=0) for made in prompts]
         # Alike long together: a batch is as long as its longest.
-        fit = [(made.tokens, at, made) for at, made in enumerate(prompts) if made is not None]
+        fit = [
+            (made.tokens, at, made) for at, made in enumerate(prompts) if isinstance(made, Rendered)
+        ]
         order = sorted(fit, key=lambda one: one[:2])
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
@@ -191,9 +194,13 @@ def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) ->
     return {"context": max(context - new, context // 2), "max_new": new}
 
 
-def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
-    parts = Parts(asked.instruction, None, asked.keep)
+def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | str:
+    """The prompt, or why there is none."""
+    parts = Parts(asked.instruction, None, asked.keep, asked.before)
     try:
-        return fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
+        made = fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
+        return made or TOO_LONG
     except BadTemplate as error:
+        if asked.before:
+            return NOT_RENDERABLE
         raise CannotPredict(" ".join(str(error).split())) from error

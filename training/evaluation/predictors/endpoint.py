@@ -77,7 +77,7 @@ class EndpointPredictor:
         tools = [render_wire_tool(tool, names) for tool in asked.tools]
         began = time.perf_counter()
         try:
-            turn = await chat.say(build_messages(asked), tools, seed=self._seed)
+            turn = await chat.say(build_messages(asked, names), tools, seed=self._seed)
         except BudgetExceeded:
             return make_failed_answer("budget_exceeded")
         except LLMError as error:
@@ -86,16 +86,29 @@ class EndpointPredictor:
         return _parse_turn(turn, {wire: name for name, wire in names.items()}, took)
 
 
-def build_messages(asked: Asked) -> list[dict[str, str]]:
-    """Examples stand in the system message: endpoints refuse calls that no tool answered."""
+def build_messages(asked: Asked, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The conversation as endpoints take it; `names`: tool -> its name on the wire. Examples stand
+    in the system message: endpoints refuse calls that no tool answered."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
     for instruction, calls in asked.examples:
         answer = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
         system += f"\n\nAn earlier request: {instruction}\nIts answer: {answer}"
-    return [
-        {"role": "system", "content": system},
-        {"role": "user", "content": asked.instruction},
-    ]
+    before = asked.before or [{"role": "user", "content": asked.instruction}]
+    said = [_write_wire_message(message, names) for message in before]
+    return [{"role": "system", "content": system}, *said]
+
+
+def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    made = {name: held for name, held in message.items() if name != "weight"}
+    if message.get("tool_calls"):
+        made["tool_calls"] = [
+            {**call, "function": {
+                "name": names.get(call["function"]["name"], call["function"]["name"]),
+                "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False),
+            }}
+            for call in message["tool_calls"]
+        ]  # fmt: skip
+    return made
 
 
 def _parse_turn(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:

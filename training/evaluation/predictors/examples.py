@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from training.prompts.rows import read_calls
+from training.prompts.rows import read_calls, read_messages
 from training.prompts.word_index import fold_words
 from warehouse.json_types import Row
 
@@ -41,8 +41,11 @@ def select_similar_examples(
 ) -> list[tuple[Example, ...]]:
     """For each row up to `n` (instruction, calls) of train pairs, the nearest last: next to the
     request it stands where models read it best. Rows are those of TRAINING_SET; `embed` returns
-    unit vectors. Rows of `train_rows` that are of no train split are passed over."""
-    known = [_Known(row) for row in train_rows if row["split"] == "train"]
+    unit vectors. Rows of `train_rows` that are of no train split, or are whole conversations, are
+    passed over."""
+    known = [
+        _Known(row) for row in train_rows if row["split"] == "train" and not read_messages(row)
+    ]
     if n < 1 or not known or not rows:
         return [() for _ in rows]
     ours = embed([one.instruction for one in known])

@@ -18,7 +18,9 @@ class CannotPredict(RuntimeError):
 class Asked:
     """One request with the tools it is offered; `examples` are (instruction, calls) put before
     it. `keep`: tools that stay where a short context holds not all (the right ones, as in
-    training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows."""
+    training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows.
+    `before`: the conversation that is to be gone on with, its first request included; () where the
+    request stands alone."""
 
     item_id: str
     instruction: str
@@ -26,6 +28,13 @@ class Asked:
     examples: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...] = ()
     keep: frozenset[str] = frozenset()
     whole_pool: bool = False
+    before: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def said(self) -> str:
+        """All that the user said and tools answered, as one text: what is read without a model."""
+        told = [one["content"] for one in self.before if one["role"] in ("user", "tool")]
+        return "\n".join(told) or self.instruction
 
 
 @dataclass(frozen=True)

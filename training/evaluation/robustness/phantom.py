@@ -13,7 +13,7 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.vectors.index import digest_text
 from training.evaluation.caller_table import GONE, RENAMED
-from training.prompts.rows import read_calls
+from training.prompts.rows import read_calls, read_messages
 from training.sets.policy import SetPolicy
 from training.sets.split import choose_tool_place
 from warehouse.json_types import Row
@@ -54,6 +54,8 @@ def find_dead_requests(
     for row in once:
         key = (str(row["server_id"]), str(row["tool"]))
         if key in now or row["pair_id"] in found or len(read_calls(row)) != 1:
+            continue
+        if read_messages(row):  # its request is not yet what is to be called
             continue
         place = choose_tool_place(*key, row.get("first_seen"), policy)
         successor = _find_successor(key, renames, now)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
-from training.prompts.rows import read_calls
+from training.prompts.render import NO_CALL, SYSTEM, is_learnt, render_tool_schema
+from training.prompts.rows import list_turns, read_message_calls, read_messages
 from training.sets.candidates import MIXED, draw_candidates
 from training.sets.pool import Pool, select_split_pool
 from training.sets.split import SPLITS
@@ -70,11 +70,10 @@ class _Counter:
         self._system = count([SYSTEM])[0]
 
     def count_completions(self, rows: Sequence[Row]) -> list[int]:
-        texts = [_to_json_text(calls) if (calls := read_calls(row)) else NO_CALL for row in rows]
-        return self._count(texts)
+        return self._count(list(map(_join_answers, rows)))
 
     def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
-        asked = self._count([row["instruction"] for row in rows])
+        asked = self._count(list(map(_join_context, rows)))
         completions = self.count_completions(rows)
         names = {id(pool[name]): name for name in pool}
         shown = [draw_candidates(row, pool, n) for row in rows]
@@ -83,6 +82,26 @@ class _Counter:
         over = sum(length + own > LIMIT for length, own in zip(lengths, completions, strict=True))
         fewest = min(len(offer) for offer in shown)
         return {**_compute_percentiles(lengths), "over_limit": over, "fewest_candidates": fewest}
+
+
+def _join_answers(row: Row) -> str:
+    """All that the model writes in a row."""
+    if not (messages := read_messages(row)):
+        [turn] = list_turns(row)
+        return _to_json_text(turn.calls) if turn.calls else NO_CALL
+    return "\n".join(_write_message(one) for one in messages if is_learnt(one))
+
+
+def _join_context(row: Row) -> str:
+    """All that is said to the model in a row, tools aside."""
+    messages = read_messages(row)
+    told = [_write_message(one) for one in messages if not is_learnt(one)]
+    return "\n".join(told) or row["instruction"]
+
+
+def _write_message(message: Row) -> str:
+    calls = read_message_calls(message)
+    return _to_json_text(calls) if calls else str(message.get("content") or "")
 
 
 def _compute_percentiles(counts: Sequence[int]) -> dict[str, int]:

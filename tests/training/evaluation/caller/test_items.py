@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from tests.training.evaluation.conftest import PLAN
 from training.evaluation.caller.items import Item, make_items, make_whole_pool_items
 from training.evaluation.caller.plan import TestPlan
-from training.evaluation.caller_table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
+from training.evaluation.caller_table import (
+    ASK_BACK,
+    GONE,
+    NOT_OFFERED,
+    PERTURBATIONS,
+    RENAMED,
+    RENAMED_HERE,
+)
 from training.evaluation.robustness.phantom import find_dead_requests
 from training.sets.split import TEST_SPLITS
 from training.sets.training_set import TrainingSet
@@ -72,6 +79,28 @@ def test_where_no_call_is_right_the_right_tool_is_away(items: list[Item]) -> Non
     assert [item.row["pair_id"] for item in aside] in ([], ["p1:aside"])
 
 
+def test_a_conversation_is_asked_turn_by_turn(made: TrainingSet) -> None:
+    items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
+    talks = [item for item in items if item.before]
+    asking = [item for item in talks if item.task == ASK_BACK]
+    assert {item.row["task"] for item in asking} == {"missing_parameter", "clarification"}
+    for item in asking:
+        assert item.expected == []
+        assert [one["role"] for one in item.before] == ["user"]
+        assert "find_note" in {tool["name"] for tool in item.tools}
+    called = [item for item in talks if item.expected]
+    assert {item.task for item in called} == {"clarification", "recovery"}
+    for item in called:
+        assert item.before[-1]["role"] != "assistant"
+        assert item.expected == [
+            {"name": "find_note", "arguments": {"title": "Blue Sky", "count": 2}}
+        ]
+        assert item.perturbation == "none"
+        assert not item.phantom
+    assert all(item.before for item in items if item.row["task"] in
+               ("missing_parameter", "clarification", "recovery"))  # fmt: skip
+
+
 def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[Item]) -> None:
     here = [item for item in items if item.phantom == RENAMED_HERE]
     assert len(here) == PLAN.phantom
@@ -83,7 +112,7 @@ def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[Item]
 
 
 def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet) -> None:
-    served = [row for row in made.rows if row["arguments"]]
+    served = [row for row in made.rows if row["arguments"] and not row["messages"]]
     gone, moved = served[0], next(r for r in served if r["tool"] != served[0]["tool"])
     new_name = "brand_new_name"
     pool = {
@@ -114,6 +143,12 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet)
     dead_pairs = {one.row["pair_id"] for one in found}
     assert dead_pairs == {row["pair_id"] for row in served if row["tool"] in
                           (gone["tool"], moved["tool"])}  # fmt: skip
+
+
+def test_a_conversation_of_a_tool_that_is_gone_is_no_request(made: TrainingSet) -> None:
+    talks = [row for row in made.rows if row["messages"]]
+    assert talks
+    assert find_dead_requests(talks, [], [], {}) == []
 
 
 def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.score import score_answer
-from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION
 from training.evaluation.predictors.interface import make_failed_answer, parse_answer
 
 SCHEMA = {
@@ -123,6 +123,26 @@ def test_where_no_call_is_right_none_may_be_tried(said: Any, ok: bool, parsed: b
     row = scored(said, [])
     assert (row["ast_ok"], row["tool_ok"], row["parsed"]) == (ok, ok, parsed)
     assert row["error_kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("said", "ok", "kind"),
+    [
+        ("Which title do you mean?", True, None),
+        ("哪一个？", True, None),
+        ("I need a title.", False, "no_question"),
+        ("None of these tools can do that.", False, "no_call"),
+        ("", False, "no_call"),
+        (RIGHT, False, "unwanted_call"),
+        ('{"name": "find_file", "arg', False, "invalid_json"),
+    ],
+)
+def test_where_a_value_is_missing_it_must_be_asked_for(said: Any, ok: bool, kind: Any) -> None:
+    text = said if isinstance(said, str) else json.dumps(said)
+    row = score_answer(item([], ASK_BACK), parse_answer(text), "m", "set")
+    CALLER_EVALUATION.frame([row])
+    assert (row["ast_ok"], row["tool_ok"], row["error_kind"]) == (ok, ok, kind)
+    assert row["known_calls"] == row["calls"]  # and no phantom call
 
 
 def test_no_answer_is_no_wrong_answer() -> None:

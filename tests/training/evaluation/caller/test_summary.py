@@ -21,7 +21,13 @@ Right = dict[str, list[dict[str, Any]]]
 
 
 def perfect(right: Right) -> Scripted:
-    return Scripted("perfect", texts(lambda one: json.dumps(right[one.item_id]) or NO_CALL))
+    def say(one: Asked) -> str:
+        lacks = one.instruction.endswith(("(missing_parameter)", "(clarification)"))
+        if lacks and [message["role"] for message in one.before] == ["user"]:
+            return "What is its title?"
+        return json.dumps(right[one.item_id]) or NO_CALL
+
+    return Scripted("perfect", texts(say))
 
 
 def memoriser(items: list[Item]) -> Scripted:
@@ -57,6 +63,10 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
     assert told["errors"] == told["failures"] == {}
     assert told["chance"] == pytest.approx(1 / 6, abs=1e-3)
     assert all(each["drop_candidate"]["value"] == 0.0 for each in told["invariance"])
+    assert told["ask_back"]["candidate"]["value"] == 1.0
+    assert told["ask_back"]["candidate"]["n"] == 2
+    assert told["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
+    assert "Asks for a value that the request lacks" in as_markdown([told])
     json.dumps(told)
 
 

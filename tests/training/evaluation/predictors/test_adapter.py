@@ -2,19 +2,27 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.training.small_base import make_base
-from training.evaluation.caller.items import Item
+from tests.training.evaluation.conftest import PLAN
+from tests.training.small_base import TEMPLATE, make_base
+from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.run import evaluate_predictors
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.predictors.adapter import TOO_LONG, AdapterPredictor, resolve_model
+from training.evaluation.predictors.adapter import (
+    NOT_RENDERABLE,
+    TOO_LONG,
+    AdapterPredictor,
+    resolve_model,
+)
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
+from training.sets.training_set import TrainingSet
 
 
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(
@@ -34,6 +42,22 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     )
     assert told == [(1, 1)]
     assert answers[0].shown == len(some[0].tools)
+
+
+def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(
+    made: TrainingSet, tmp_path: Path
+) -> None:
+    items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
+    refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    base = make_base(tmp_path / "base", template=refuses + TEMPLATE)
+    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
+    repaired = next(i for i in items if i.before and i.before[-1]["role"] == "tool")
+    clarified = next(i for i in items if i.before and i.expected and i.before != repaired.before)
+    rows = evaluate_predictors([asked, BaselinePredictor()], [repaired, clarified], "set")
+    assert [row["error_kind"] for row in rows if row["failed"]] == [NOT_RENDERABLE]
+    assert {row["item_id"] for row in rows if not row["failed"]} == {
+        clarified.item_id, repaired.item_id,
+    }  # fmt: skip
 
 
 def test_a_whole_model_in_a_folder_is_asked_too(base: Path, items: list[Item], tmp_path: Path):

@@ -85,6 +85,26 @@ def test_tools_are_offered_by_names_that_endpoints_take_and_nothing_is_paid_twic
     assert {cost["stage"] for cost in warehouse.ledger.costs()} == {STAGE}
 
 
+def test_a_conversation_is_gone_on_with(warehouse: Warehouse) -> None:
+    call = {"name": "files/find.one", "arguments": {"title": 1}}
+    before = (
+        {"role": "user", "content": "Please find a file."},
+        {"role": "assistant", "content": "", "weight": 0,
+         "tool_calls": [{"id": "c", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "c", "content": "title must be text"},
+    )  # fmt: skip
+    with openai_endpoint(obedient) as endpoint:
+        predictor(endpoint, warehouse).predict([Asked("i", "", [TOOL], before=before)])
+    system, user, wrong, error = endpoint.requests[0]["messages"]
+    assert system["role"] == "system"
+    assert (user, error) == (before[0], before[2])
+    [made] = wrong["tool_calls"]
+    assert "weight" not in wrong
+    assert made["function"] == {
+        "name": write_wire_name("files/find.one"), "arguments": '{"title": 1}',
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("say", "kind", "calls"),
     [

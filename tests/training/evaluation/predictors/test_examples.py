@@ -49,6 +49,11 @@ def test_a_server_is_never_shown_to_its_own_unseen_requests(split: str) -> None:
     assert ids(row("q", NEAR, split, "npm:b")) == ["t3", "t1"]
 
 
+def test_a_conversation_is_no_example() -> None:
+    talk = {**TRAIN[1], "messages": '[{"role": "user", "content": "read"}]'}
+    assert ids(row("q", NEAR, "seen_tool"), [TRAIN[0], talk, TRAIN[2]]) == ["t3", "t1"]
+
+
 def test_the_own_pair_and_its_words_are_never_shown() -> None:
     assert ids(TRAIN[1]) == ["t3", "t1"], "its own pair"
     asked = row("q", "Read the small file, of the Harbour!", "seen_tool", arguments={"path": "z"})

@@ -5,11 +5,20 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from warehouse.item_failure import try_item
 from warehouse.storage.digest import Sha256, canonical_json, digest
 
+PRIVATE = "private"  # the marketplace of the user's own files
 Transport = Literal["stdio", "streamable-http", "sse"]
 PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
 PackageDigest = Annotated[
@@ -47,10 +56,20 @@ class Package(_Frozen):
 
 class LaunchFacts(_Frozen):
     """What the command line of a listing says, read once: the server's own arguments (without
-    runner, options and package), and its program where that is not the package's only one."""
+    runner, options and package), and its program where that is not the package's only one.
+
+    Of a local server (`Listing.is_local`): directory is the folder of this host that its command
+    runs in, or entry the image of this host that it is."""
 
     own_args: tuple[str, ...] = ()
     entry: str | None = None
+    directory: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _drop_unset(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Rows of others stay as they were written before there was a directory."""
+        facts: dict[str, Any] = dump(self)
+        return facts if self.directory else {n: v for n, v in facts.items() if n != "directory"}
 
 
 class Listing(_Frozen):
@@ -91,14 +110,25 @@ class Listing(_Frozen):
         """ "<marketplace>:<native id>", the key of the table."""
         return f"{self.marketplace}:{self.native_id}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a server of the user's own: a command in a folder of this host, or an image
+        that no registry has."""
+        launch = self.launch
+        local = launch is not None and bool(launch.directory or launch.entry)
+        return local and self.marketplace == PRIVATE and not self.package and not self.url
+
 
 _NESTED = ("args", "launch", "env", "headers", "package", "flags")
 
 
 def digest_listing(listing: Listing) -> str:
     """SHA-256 over everything the listing says, except when it was last edited, its tools, which
-    have a digest of their own, and `launch`, which follows from the rest."""
-    return digest(listing.model_dump(mode="json", exclude={"updated_at", "launch", "tools"}))
+    have a digest of their own, and `launch`, which follows from the rest but for a directory."""
+    facts = listing.model_dump(mode="json", exclude={"updated_at", "launch", "tools"})
+    if listing.launch and listing.launch.directory:
+        facts["directory"] = listing.launch.directory
+    return digest(facts)
 
 
 def make_row(

@@ -12,33 +12,20 @@ from assets.contracts.scan import scan_list
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy.confirm import digest_confirmed
 from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.grants import find_grant_problem
-from assets.servers.deploy.package import describe_certificate, probe_launch_behaviour
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.packages.local_folder import make_readable
+from assets.servers.deploy.result import Deployed
 from assets.servers.packages.resolve import Resolver
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.probe import ProbeResult, probe
-from assets.servers.recipes.placeholders import DATA
+from assets.servers.probe.failure_kinds import Failure, PackageError
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.local_recipe import check_command
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.remote.transport import RemotePolicy
-from assets.servers.sandbox.runtimes import list_python_files
-from assets.servers.sandbox.spec import (
-    Launch,
-    Mount,
-    MountRefused,
-    SandboxPolicy,
-    is_private_folder,
-)
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
 
-_RUNTIMES = ("python", "python3", "node")
-_SCRIPTS = (".py", ".js", ".mjs", ".cjs")
 _TOLD = (  # of a probe's result, as it is
     *("error_kind", "hint", "server_info", "protocol", "capabilities", "tools", "prompts"),
     *("resources", "seconds", "initialize_s", "peak_mb", "pages", "stderr_tail"),
@@ -70,7 +57,7 @@ def probe_target(
     toolchain = toolchain or find_toolchain()
     if directory is not None:
         found = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
-        return _format_answer(f"private:{directory.name}", None, found)
+        return _format_answer(f"private:{directory.resolve().name}", None, found)
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
         policy = _allow_address(listing.url, policy)
@@ -81,9 +68,8 @@ def probe_target(
         return _format_answer(recipe.server_id, None, Deployed(failed))
     if recipe.ecosystem == "remote":
         recipe = recipe.model_copy(update={"transport": "auto"})
-    typed = {recipe.server_id: (digest_confirmed(recipe),)}  # by whom it would be confirmed
-    policy = replace(policy, confirmed=typed)
-    return _format_answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
+    deployed = deploy(recipe, _allow_typed(recipe, policy), toolchain)
+    return _format_answer(recipe.server_id, recipe, deployed)
 
 
 def _probe_directory(
@@ -100,60 +86,25 @@ def _probe_directory(
             "--dir needs a command after `--`, like: --dir ./server -- python main.py"
         )
     where = directory.resolve()
-    if is_private_folder(where):  # before it is copied
-        raise TargetError(f"--dir {directory}: a home folder; name the server's own folder")
-    script = next((word for word in command[1:] if not word.startswith("-")), "")
-    if command[0] in _RUNTIMES and script.endswith(_SCRIPTS) and not (directory / script).is_file():
-        raise TargetError(f"--dir {directory}: no file {script!r:.120} in it to run")
-    server_id = f"private:{directory.name}"
-    grant = policy.grant_of(server_id)
-    if problem := find_grant_problem(grant, policy.own):
-        return make_failed(Failure("bad_grant", problem))
-    with make_readable(where) as folder:
-        runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
-        if toolchain.node:
-            runtimes["node"] = str(toolchain.node)
-        launch = Launch(
-            argv=(runtimes.get(command[0], command[0]), *command[1:]),
-            env=env,
-            mounts=(
-                *map(Mount.same, toolchain.binds),
-                *_mount_program(command[0]),
-                Mount(folder, str(where)),
-                *grant.folders,
-            ),
-            cwd=str(where),
-            dirs=(DATA,),
-            uid=grant.user,
-        )
-        return _probe_launch(launch, policy, policy.sandbox_of(server_id), toolchain)
-
-
-def _mount_program(word: str) -> list[Mount]:
-    """What a program named by its full path needs: its own file, or the environment it is of."""
-    path = Path(word)
-    if not path.is_absolute() or not path.exists() or path.is_relative_to("/usr"):
-        return []
-    if not (path.parent.parent / "pyvenv.cfg").exists():
-        return [Mount(path.resolve(), word)]
-    program = path.resolve()  # the interpreter that a virtual environment links to
-    needed = list_python_files(program, program.parent.parent)
-    outside = [one for one in needed if one.exists() and not one.is_relative_to("/usr")]
     try:
-        return [Mount.same(one) for one in (path.parent.parent, *outside)]
-    except MountRefused as error:
-        raise TargetError(str(error)) from None
-
-
-def _probe_launch(
-    launch: Launch, policy: DeployPolicy, sandbox: SandboxPolicy, toolchain: Toolchain
-) -> Deployed:
-    result = probe(launch, sandbox, policy.conversation)
-    return Deployed(
-        result,
-        behaviour=probe_launch_behaviour(launch, result, policy, sandbox),
-        certificate=describe_certificate(sandbox, toolchain),
+        check_command(str(where), command)
+    except PackageError as error:
+        raise TargetError(f"--dir {directory}: {error}") from None
+    recipe = Recipe(
+        server_id=f"private:{where.name}",
+        ecosystem="private",
+        name=where.name,
+        command=(command[0],),
+        args=tuple(command[1:]),
+        env=tuple(sorted(env.items())),
+        directory=str(where),
     )
+    return deploy(recipe, _allow_typed(recipe, policy), toolchain)
+
+
+def _allow_typed(recipe: Recipe, policy: DeployPolicy) -> DeployPolicy:
+    """The policy under which a recipe is confirmed: who typed it is who would confirm it."""
+    return replace(policy, confirmed={recipe.server_id: (digest_confirmed(recipe),)})
 
 
 def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:

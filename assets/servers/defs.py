@@ -40,6 +40,7 @@ DEPLOYMENTS_AUDIT = audit_table(
 # Of those that could be launched. 38.9% of 922 npm servers list their tools unattended (a public
 # test, FACTS of the field); far below that, the sandbox or the network is broken, not the servers.
 LAUNCH_FLOOR = 0.2
+_NOT_TRIED = ("policy_denied", "needs_confirmation")
 _SMALL = 5  # fewer launches than this say nothing about a rate
 
 
@@ -96,10 +97,9 @@ def _check_pinned(rows: list[Row]) -> Verdict:
 
 def check_launch_rate(rows: list[Row]) -> Verdict:
     """Whether enough of the launches that were tried succeeded; what the settings forbid (remote
-    servers, images) was not tried, and a marketplace may list nothing else."""
-    launched = [
-        row for row in rows if row["recipe_digest"] and row["error_kind"] != "policy_denied"
-    ]
+    servers, images) or their user has not confirmed was not tried, and a marketplace may list
+    nothing else."""
+    launched = [row for row in rows if row["recipe_digest"] and row["error_kind"] not in _NOT_TRIED]
     ok = sum(row["status"] == "ok" for row in launched)
     enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"

@@ -29,6 +29,7 @@ from orchestration.cli.data import (
     readme,
     review,
     scan,
+    trust,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
 from orchestration.cli.ledger import ledger, spend
@@ -96,7 +97,7 @@ app = typer.Typer(
 
 
 for _part in (
-    *(crawl, contract, scan, probe, login, quarantine, judge, review, spend, export, readme),
+    *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

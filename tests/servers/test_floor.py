@@ -29,6 +29,8 @@ def rows(**kinds: int) -> list[dict[str, Any]]:
         ({"policy_denied": 50}, True),  # nothing was tried
         ({"ok": 2, "policy_denied": 50}, True),
         ({"crashed": 5, "policy_denied": 50}, False),
+        ({"ok": 2, "needs_confirmation": 50}, True),
+        ({"crashed": 5, "needs_confirmation": 50}, False),
     ],
 )
 def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(

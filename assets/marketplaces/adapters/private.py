@@ -9,17 +9,31 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+import anyio
+
 from assets.marketplaces.adapters.support.private_files import find_files, load, parse_data
 from assets.marketplaces.fetch.payload import FIX
+from assets.marketplaces.launch.local_command import read_local_entry, read_local_facts
 from assets.marketplaces.launch.mcp_config import add_flags, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import read_text, record_digest
-from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
+from assets.marketplaces.listing import PRIVATE, Listing
+from assets.marketplaces.normalise import clean
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    CrawlPolicy,
+    Evidence,
+    Get,
+    Page,
+    Ref,
+    RefPage,
+)
 from assets.marketplaces.result import make_problem
 from assets.marketplaces.server_json.inputs import as_object, list_objects
 from warehouse.sanitize.redact import MARK
 
-NAME = "private"
+NAME = PRIVATE
+_OF_EDITORS = (".vscode", ".cursor")  # folders in the one that their files belong to
 # What only looks like a setting: the user's own values are kept more narrowly than a page's.
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?!.*://)[A-Za-z0-9+_=.\-][A-Za-z0-9+/_=.\-]{19,}")
 
@@ -62,7 +76,8 @@ class PrivateAdapter(Adapter):
             name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
             names.add(name)
             try:
-                refs = _list_records(load(path, named=named), name, must=named)
+                value = load(path, named=named)
+                refs = _list_records(value, name, must=named, base=_find_base(path))
             except (OSError, ValueError) as error:
                 failed = True
                 hint = (
@@ -76,11 +91,14 @@ class PrivateAdapter(Adapter):
         yield RefPage([], ended=not failed, truncated=failed)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
-        """The listing of one entry {key, entry, several, secret_inputs}."""
+        """The listing of one entry {key, entry, several, secret_inputs}, and {directory} where it
+        starts a command or an image of this host."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id
-        facts = _mark_secrets(read_launch_facts(entry), entry, raw.get("secret_inputs"))
+        local = "directory" in raw
+        facts = read_local_facts(entry, raw["directory"]) if local else read_launch_facts(entry)
+        facts = _mark_secrets(facts, entry, raw.get("secret_inputs"))
         if as_object(entry).get("disabled") is True:
             facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
         if raw.get("several"):
@@ -101,8 +119,30 @@ class PrivateAdapter(Adapter):
             ) from error
 
 
-def _list_records(value: Any, name: str, *, must: bool) -> list[Ref]:
-    """A ref per server of a file's value. Raises ValueError where it names none and `must`."""
+def read_files(policy: CrawlPolicy) -> list[Listing]:
+    """The listings of the user's files as they stand now; a file that cannot be read has none."""
+    adapter = PrivateAdapter(policy)
+
+    async def collect() -> list[Ref]:
+        pages = [page async for page in adapter.refs(_refuse_network)]
+        return [ref for page in pages for ref in page.refs]
+
+    return [clean(one) for ref in anyio.run(collect) for one in adapter.parse(ref.raw, ref)]
+
+
+async def _refuse_network(url: str, check: Any, *, ref: Ref | None = None) -> Any:
+    raise AssertionError(f"{url}: files of this host are read, not fetched")
+
+
+def _find_base(path: Path) -> Path:
+    """The folder that a file belongs to, which its relative paths are read in."""
+    folder = path.absolute().parent
+    return folder.parent if folder.name in _OF_EDITORS else folder
+
+
+def _list_records(value: Any, name: str, *, must: bool, base: Path | None = None) -> list[Ref]:
+    """A ref per server of a file's value. Raises ValueError where it names none and `must`. base:
+    None for what is read elsewhere than where it runs."""
     found = _find_servers(value)
     if found is None:
         if must:
@@ -117,6 +157,7 @@ def _list_records(value: Any, name: str, *, must: bool) -> list[Ref]:
             "member": member,
             "several": len(servers) > 1,
             "secret_inputs": _find_secret_inputs(value),
+            **(read_local_entry(entry, base) or {} if base else {}),
         }
         native_id = f"{name}#{read_text(key).replace(MARK, 'redacted') or 'unnamed'}"
         refs.append(Ref(native_id, f"{NAME}:{name}", None, raw))

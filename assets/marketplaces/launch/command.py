@@ -2,7 +2,13 @@
 
 from itertools import pairwise
 
-from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, find_authors_path, make_unnamed
+from assets.marketplaces.launch.facts import (
+    FOLDER_OPTIONS,
+    Launch,
+    change_launch,
+    find_authors_path,
+    make_unnamed,
+)
 from assets.marketplaces.launch.runners import (
     BRIDGES,
     UV_VALUED,
@@ -100,4 +106,5 @@ def _make_unpackaged(launch: Launch, first: str) -> Launch:
         what = f"the module {module[:80]!r} names no package"
     else:
         what = "it names no package"
-    return make_unnamed(launch, f"{find_program(first)[:80]!r} is not a package runner: {what}")
+    reason = f"{find_program(first)[:80]!r} is not a package runner: {what}"
+    return change_launch(make_unnamed(launch, reason), local=True)

@@ -29,6 +29,7 @@ class Launch:
     env: tuple[tuple[str, str], ...] = ()  # variables the line sets or, where empty, passes on
     flags: frozenset[str] = field(default_factory=frozenset)
     reason: str | None = None  # why there is no way to launch it, else None
+    local: bool = False  # it starts a program of its own host, by no package runner
 
     @property
     def facts(self) -> LaunchFacts:

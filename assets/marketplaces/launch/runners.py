@@ -88,7 +88,7 @@ def read_bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
 
 
 def read_container(launch: Launch, rest: list[str]) -> Launch:
-    options, words = _split_options(rest, CONTAINER_VALUED)
+    options, words = split_options(rest, CONTAINER_VALUED)
     given = [value for option, value in options if option in ("-e", "--env") and value]
     env = [(name, text) for name, _, text in (one.partition("=") for one in given)]
     if not words:
@@ -108,7 +108,7 @@ def _read_runner_words(
     `naming` options name the package, after which the first word is the program to start; `valued`
     options take a value that is not looked at.
     """
-    options, tail = _split_options(rest, naming | valued)
+    options, tail = split_options(rest, naming | valued)
     tail = tail[1:] if tail[:1] == ["--"] else tail
     specs = [value for option, value in options if option in naming and value]
     if specs:
@@ -116,8 +116,9 @@ def _read_runner_words(
     return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
 
 
-def _split_options(rest: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """((option, its value or "") of a runner, the words after them)."""
+def split_options(rest: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """((option, its value or "") of a runner, the words after them). valued: options that take
+    their value as a word of its own."""
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":

@@ -49,9 +49,6 @@ def plan_launch(
     if recipe.server_id != server_id:
         found = f"the recipe of {server_id!r} is one of {recipe.server_id!r}"
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False)
-    if recipe.ecosystem == "private":
-        found = "private servers are launched by `toolmill probe` only"
-        raise CallFailed("policy_denied", found, sent=False)
     if refused := find_refusal(recipe, policy):
         raise CallFailed.of(refused, sent=False)
     try:

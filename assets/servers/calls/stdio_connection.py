@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -12,6 +12,7 @@ from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.launch import Wanted, check_secrets
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.image import fetch_image
+from assets.servers.deploy.local_launch import open_local_launch
 from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import ensure_artifact
@@ -42,32 +43,37 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
     @asynccontextmanager
     async def dial(listener: Listener) -> AsyncIterator[Line]:
         loop = asyncio.get_running_loop()
-        launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, wanted, policy, sandbox)
-        # On this thread, which lives as long as the session: bubblewrap ends its child when the
-        # thread that started it does, and a worker thread ends when it is idle.
-        try:
-            started = start(launch, sandbox)
-        except SandboxUnavailable as error:
-            raise _make_no_sandbox_failure(error) from None
-        except LaunchRefused as error:
-            raise CallFailed(error.kind, str(error), sent=False) from None
-        async with _hold_running(started, sandbox, listener, wanted) as line:
-            yield line
+        with ExitStack() as held:
+            facts = (wanted, policy, sandbox, held)
+            launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
+            # On this thread, which lives as long as the session: bubblewrap ends its child when the
+            # thread that started it does, and a worker thread ends when it is idle.
+            try:
+                started = start(launch, sandbox)
+            except SandboxUnavailable as error:
+                raise _make_no_sandbox_failure(error) from None
+            except LaunchRefused as error:
+                raise CallFailed(error.kind, str(error), sent=False) from None
+            async with _hold_running(started, sandbox, listener, wanted) as line:
+                yield line
 
     return dial
 
 
 def _prepare_launch(
-    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy
+    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy, held: ExitStack
 ) -> Launch | Command:
-    """Fetches what is launched. Raises CallFailed; runs in a thread of its own."""
+    """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
+    in a thread of its own."""
     recipe, given = wanted.recipe, wanted.given
     grant = policy.grant_of(recipe.server_id)
     try:
-        if recipe.ecosystem == "oci":
+        if recipe.is_image:
             return fetch_image(recipe, given, sandbox, grant)()
         preflight(sandbox)
         toolchain = find_toolchain()
+        if recipe.ecosystem == "private":
+            return held.enter_context(open_local_launch(recipe, toolchain, given, grant))
         artifact = ensure_artifact(
             recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
         )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +36,10 @@ _PLACE = re.compile(
 
 def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Failure | None:
     """Why a recipe is not launched with what its user gave it; None where nothing was given, the
-    listing chose nothing, or its user confirmed what it chose."""
+    listing chose nothing, or its user confirmed what it chose. A private command is launched only
+    once it is confirmed, whatever it is given."""
+    if recipe.ecosystem == "private":
+        return _find_untrusted(recipe, policy)
     gift = _describe_gift(recipe, given, policy)
     if gift is None:
         return None
@@ -70,6 +74,24 @@ def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Fail
     )
 
 
+def describe_command(recipe: Recipe) -> str:
+    """What a private recipe launches, in a line of ASCII."""
+    parts: dict[str, Any] = {"command": [*recipe.command, *recipe.args]}
+    parts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
+    parts |= {"variables": [name for name, _ in recipe.env]}
+    return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)
+
+
+def _find_untrusted(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+    trusted = policy.confirmed.get(recipe.server_id, ())
+    if digest_confirmed(recipe) in trusted:
+        return None
+    shown = describe_command(recipe)[:_MOST]
+    was = "is another one than you trusted" if trusted else "is not trusted yet"
+    fix = f"`toolmill trust {shlex.quote(recipe.server_id)}` shows and trusts it"
+    return Failure("needs_confirmation", f"a command of your own {was}: {shown}; {fix}")
+
+
 def is_redirecting(name: str) -> bool:
     """Whether a variable decides what code runs besides the server's, or where it sends things."""
     return bool(_CODE.fullmatch(name) or _PLACE.search(split_words(name)))
@@ -77,8 +99,13 @@ def is_redirecting(name: str) -> bool:
 
 def digest_confirmed(recipe: Recipe) -> str:
     """The recipe's digest without what its user need not look at: which values are made up, those
-    of further tries, and the date of its dependencies."""
-    fixed = {"placeholders": (), "spare_env": (), "as_of": None}
+    of further tries, and the date of its dependencies. Of a private one also without what its
+    folder or image holds, which its owner goes on editing, and plain values of variables."""
+    fixed: dict[str, Any] = {"placeholders": (), "spare_env": (), "as_of": None}
+    if recipe.ecosystem == "private":
+        env = tuple((name, value if is_redirecting(name) else "") for name, value in recipe.env)
+        name = recipe.name if recipe.is_image else ""
+        fixed |= {"integrity": None, "name": name, "env": env}
     return recipe.model_copy(update=fixed).digest
 
 

@@ -1,13 +1,19 @@
 """One deployment: a recipe brought to a result, with the secrets its user gave it."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.confirm import find_unconfirmed
-from assets.servers.deploy.grants import find_grant_problem
+from assets.servers.deploy.grants import find_grant_problem, find_overlap
 from assets.servers.deploy.image import run_image
-from assets.servers.deploy.package import list_given_names, probe_behaviour, run_package
+from assets.servers.deploy.package import (
+    list_given_names,
+    probe_behaviour,
+    run_local,
+    run_package,
+)
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.probe.failure_kinds import Failure
@@ -16,6 +22,7 @@ from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.probe import probe_remote
 from assets.servers.remote.transport import RemotePolicy
+from assets.servers.sandbox.spec import Mount, MountRefused
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
@@ -35,8 +42,10 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
         return make_failed(refused)
     if recipe.ecosystem == "remote":
         found = _deploy_remote(recipe, given, policy)
-    elif recipe.ecosystem == "oci":
+    elif recipe.is_image:
         found = run_image(recipe, given, policy)
+    elif recipe.ecosystem == "private":
+        found = run_local(recipe, given, policy, toolchain or find_toolchain())
     else:
         found = run_package(recipe, given, policy, toolchain or find_toolchain())
     return _scrub_result(found, given)
@@ -58,7 +67,7 @@ def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
         problem = find_grant_problem(policy.grant_of(recipe.server_id), policy.own)
-        return Failure("bad_grant", problem) if problem else None
+        return Failure("bad_grant", problem) if problem else _find_folder_refusal(recipe, policy)
     if policy.remote is None:
         why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
         return Failure("policy_denied", why)
@@ -66,6 +75,19 @@ def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
         why = 'the demo asks no server outside this host (`source = "live"` does)'
         return Failure("policy_denied", why)
     return None
+
+
+def _find_folder_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+    """Why the folder that a private command runs in is not shown to it."""
+    if not recipe.directory:
+        return None
+    try:
+        overlap = find_overlap(Mount.same(Path(recipe.directory)), policy.own)
+    except MountRefused as error:
+        return Failure("policy_denied", str(error))
+    return (
+        Failure("policy_denied", f"its folder {recipe.directory}: {overlap}") if overlap else None
+    )
 
 
 def _deploy_remote(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:

@@ -87,7 +87,7 @@ def find_grant_problem(grant: ServerGrant, own: Iterable[Path] = ()) -> str | No
     for mount in grant.folders:
         problem = find_folder_problem(mount.host)
         if not problem and grant.personal:
-            problem = _find_overlap(mount, own)
+            problem = find_overlap(mount, own)
         if problem:
             return f"folder {mount.host}: {problem}"
     user = grant.user
@@ -123,11 +123,11 @@ def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
     return {place for place, word in words if word == DATA}
 
 
-def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
+def find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
     """Whether a server would see what toolmill keeps, or could write what it is told by."""
     for path in map(Path, map(os.path.realpath, own)):
         if path.is_dir() and (mount.host.is_relative_to(path) or path.is_relative_to(mount.host)):
-            return f"toolmill keeps its own files in {path}: grant a folder apart from that"
+            return f"toolmill keeps its own files in {path}: name a folder apart from that"
         if mount.writable and path.is_relative_to(mount.host):
             return f"{path} lies in it, so the server could grant itself more: grant it read-only"
     return None

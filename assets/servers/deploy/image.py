@@ -16,19 +16,27 @@ from assets.servers.sandbox.docker import Docker, write_env_file
 from assets.servers.sandbox.spec import SandboxPolicy
 
 
+def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
+    """The id of an image that this host has under a name. Raises PackageError."""
+    if found := _open_engine(sandbox).find_image(name):
+        return found
+    raise PackageError("needs_software", f"no image {name!r:.200} on this host: build it")
+
+
 def fetch_image(
     recipe: Recipe, given: Given, sandbox: SandboxPolicy, grant: ServerGrant
 ) -> Callable[[], Command]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
-    docker = Docker(program=sandbox.engine)
-    try:
-        docker.preflight()
-    except SandboxUnavailable as error:
-        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
-        raise PackageError("needs_software", found) from None
-    image = f"{recipe.name}@{recipe.integrity}"
-    if problem := docker.pull(image):
-        raise PackageError("fetch_failed", problem)
+    docker = _open_engine(sandbox)
+    if recipe.ecosystem == "private":
+        image = str(recipe.integrity)
+        if docker.find_image(image) is None:
+            found = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
+            raise PackageError("needs_software", f"{found}: run again")
+    else:
+        image = f"{recipe.name}@{recipe.integrity}"
+        if problem := docker.pull(image):
+            raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
     try:
         write_env_file(env)
@@ -37,6 +45,17 @@ def fetch_image(
     prepare_folders(grant)
     seen = {"mounts": grant.folders, "uid": grant.user}
     return lambda: docker.image_command(image, recipe.args, env, sandbox, **seen)
+
+
+def _open_engine(sandbox: SandboxPolicy) -> Docker:
+    """Raises PackageError where no engine answers."""
+    docker = Docker(program=sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        raise PackageError("needs_software", found) from None
+    return docker
 
 
 def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:

@@ -36,9 +36,10 @@ class Job:
 
     def stands(self, now: float) -> bool:
         """Whether the last run's row still holds without asking anybody: not where the settings or
-        the secrets it was launched under are others now, nor for a remote server that answered."""
+        the secrets it was launched under are others now, nor for a remote server that answered, nor
+        for a local one, whose folder may have changed."""
         row = self.previous
-        if row is None or row["launch_digest"] != self.launch_digest:
+        if row is None or row["launch_digest"] != self.launch_digest or self.listing.is_local:
             return False
         if row["recipe_digest"] and row["conditions"] != self.conditions:
             return False
@@ -75,6 +76,8 @@ class Job:
             return None
         if isinstance(recipe, Unlaunchable):
             same = row["recipe_digest"] is None and row["error_kind"] == recipe.kind
+            # What is wrong with a folder is looked at, not asked for: it costs nothing to say anew.
+            same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
         else:
             known = (row["recipe_digest"], row["conditions"])
             same = known == (recipe.digest, self.conditions)

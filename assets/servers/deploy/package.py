@@ -8,6 +8,7 @@ from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.grants import ServerGrant, list_granted_places, prepare_folders
+from assets.servers.deploy.local_launch import open_local_launch
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import Artifact, ensure_artifact
@@ -53,6 +54,22 @@ def run_package(
         read_licence(recipe, artifact.tree),
         launched=_describe_launch(recipe, tried),
     )
+
+
+def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
+    """The result of a command in a folder of this host. Nothing is guessed: its owner wrote it."""
+    sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
+    try:
+        with open_local_launch(recipe, toolchain, given, grant) as launch:
+            result = probe(launch, sandbox, policy.conversation)
+            behaviour = probe_launch_behaviour(launch, result, policy, sandbox)
+    except PackageError as error:
+        return make_failed(Failure(error.kind, str(error)))
+    spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
+    real = list_given_names(given) | list_granted_places(recipe, grant) | spare
+    names = tuple(sorted(set(recipe.placeholders) - real))
+    certificate = describe_certificate(sandbox, toolchain)
+    return Deployed(result, names, behaviour=behaviour, certificate=certificate)
 
 
 def make_launch(
@@ -139,8 +156,6 @@ class _Package:
 
     def fetch(self, recipe: Recipe, *, scripts: bool = False) -> Artifact:
         """Raises PackageError."""
-        if recipe.ecosystem == "private":
-            raise PackageError("policy_denied", "private servers are launched by `toolmill probe`")
         return ensure_artifact(
             recipe,
             home=self.policy.home,

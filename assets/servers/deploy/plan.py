@@ -8,6 +8,7 @@ from typing import Any
 
 from assets.marketplaces.listing import Listing
 from assets.servers.deploy.deploy import deploy, effect_key, find_refusal
+from assets.servers.deploy.image import find_local_image
 from assets.servers.deploy.job import Job, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
@@ -61,6 +62,7 @@ def deploy_listings(
     """
     toolchain = toolchain or find_toolchain()
     resolve = resolve or Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
+    find_image = partial(find_local_image, sandbox=policy.sandbox)
     before = {row["server_id"]: row for row in previous}
     jobs = plan_jobs(listings, before, policy)
     result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
@@ -82,7 +84,7 @@ def deploy_listings(
         )
 
     def launch(job: Job) -> tuple[dict[str, Any], bool]:
-        recipe = plan_recipe(job.listing, resolve)
+        recipe = plan_recipe(job.listing, resolve, find_image=find_image)
         if kept := job.keep_row(recipe, now):
             return kept, True
         attempt = job.count_attempts(recipe) + 1

@@ -45,7 +45,8 @@ KINDS: dict[str, Kind] = {
         "credentials",
     ),
     "needs_confirmation": Kind(
-        "what a listing chose runs beside your secret or grant only once you confirmed it",
+        "what a listing chose runs beside your secret or grant, and a command of your own runs at"
+        " all, only once you confirmed it",
         None,
         "policy",
     ),

@@ -17,24 +17,24 @@ _PLACE = re.compile(r"(?:\\\$)?(?:\\\{)+[^{}]*?(?:\\\})+|<[^<>]*>")
 
 
 def check_identity(recipe: Recipe) -> None:
-    """Raises RecipeError, naming both, where name or address are not those of the server id.
-    Private servers are named by their user and may be anything."""
+    """Raises RecipeError, naming both, where name or address are not those of the server id. A
+    private server is named by its user; what it launches is what they trusted."""
     kind, colon, rest = recipe.server_id.partition(":")
-    if recipe.ecosystem == "private":
-        return
     try:
         right = colon and kind == recipe.ecosystem and _is_named(recipe, rest)
     except ValueError as error:  # an address that is none
         raise _make_error(recipe, f" ({error})") from None
     if not right:
         raise _make_error(recipe)
-    if recipe.ecosystem != "remote":
+    if recipe.ecosystem not in ("remote", "private"):
         package = Package(type=recipe.ecosystem, identifier=recipe.name)
         if problem := find_name_problem(package):
             raise RecipeError(f"recipe of {recipe.server_id[:200]!r}: {problem}")
 
 
 def _is_named(recipe: Recipe, rest: str) -> bool:
+    if recipe.ecosystem == "private":
+        return bool(rest)
     if recipe.ecosystem == "pypi":
         return rest == canonicalize_name(recipe.name)
     if recipe.ecosystem == "mcpb":

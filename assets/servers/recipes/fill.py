@@ -1,7 +1,9 @@
 """Filling: the arguments, variables, headers and address of a listing with typed placeholders."""
 
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from assets.marketplaces.listing import EnvVar, Header, Listing
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
@@ -24,13 +26,18 @@ _SENT = re.compile(r"\(sent as '([^']{1,200})'\)")
 
 
 def fill_arguments(
-    args: tuple[str, ...], *, context: str = "", placeholders: bool = True
+    args: tuple[str, ...],
+    *,
+    context: str = "",
+    placeholders: bool = True,
+    folder: str | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(arguments with their places filled in, which of them are made up: `arg:0`)."""
+    """(arguments with their places filled in, which of them are made up: `arg:0`). folder: of this
+    host, whose paths are real ones."""
     filled: list[str] = []
     made_up: list[str] = []
     for text in args:
-        value = _fill_argument(text, filled[-1] if filled else "", context)
+        value = _fill_argument(text, filled[-1] if filled else "", context, folder)
         if value == text:
             filled.append(text)
         elif placeholders:
@@ -41,7 +48,7 @@ def fill_arguments(
     return tuple(filled), tuple(made_up)
 
 
-def _fill_argument(text: str, before: str, context: str) -> str:
+def _fill_argument(text: str, before: str, context: str, folder: str | None) -> str:
     option, equals, value = text.partition("=")
     named = option if equals and option.startswith("-") else ""
     place = find_placeholder(text) or (find_placeholder(value) if named else None)
@@ -50,9 +57,17 @@ def _fill_argument(text: str, before: str, context: str) -> str:
         whole = value if named else text
         filled = _fill_template(whole, name, place, context)
         return f"{option}={filled}" if named else filled
-    if AUTHORS_PATH.match(value if named else text) and text != DATA:
+    if _is_authors(value if named else text, folder) and text != DATA:
         return f"{option}={DATA}" if named else DATA
     return text
+
+
+def _is_authors(text: str, folder: str | None) -> bool:
+    """Whether it is a path of another machine, or one outside of the folder that is real."""
+    if folder is None or not AUTHORS_PATH.match(text):
+        return bool(AUTHORS_PATH.match(text))
+    path = os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+    return not Path(path).is_relative_to(folder)
 
 
 def _fill_template(text: str, option: str, place: tuple[str, str] | None, context: str) -> str:
@@ -71,9 +86,14 @@ def _fill_template(text: str, option: str, place: tuple[str, str] | None, contex
 
 
 def fill_environment(
-    variables: Iterable[EnvVar], *, context: str = "", placeholders: bool = True
+    variables: Iterable[EnvVar],
+    *,
+    context: str = "",
+    placeholders: bool = True,
+    folder: str | None = None,
 ) -> tuple[Pairs, Pairs, tuple[str, ...]]:
-    """(variables, optional ones that a second try may use, which of either are made up)."""
+    """(variables, optional ones that a second try may use, which of either are made up). folder:
+    as of `fill_arguments`."""
     env: dict[str, str] = {}
     spare: dict[str, str] = {}
     made_up: list[str] = []
@@ -82,7 +102,7 @@ def fill_environment(
         if not _ENV_NAME.fullmatch(name):
             continue
         given = default is not None and default != "" and not is_unfilled(default)
-        if given and default and not AUTHORS_PATH.match(default):
+        if given and default and not _is_authors(default, folder):
             env[name] = default
         elif placeholders:
             needed = variable.required or variable.secret

@@ -51,7 +51,7 @@ def parse_image(package: Package) -> tuple[str, str | None, str | None]:
 
 def identify_server(listing: Listing) -> str | None:
     """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `oci:IMAGE` (no tag), `remote:URL` (no
-    query), or None.
+    query), `private:FILE#KEY` of a local server, or None.
 
     Behind some gateways all servers share one URL and a header names the server: there the header
     is part of the id (`remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom`).
@@ -67,7 +67,7 @@ def identify_server(listing: Listing) -> str | None:
         return f"oci:{parse_image(package)[0]}"
     if package is None and listing.url:
         return f"remote:{normalise_address(listing.url)}{_describe_gateway(listing)}"
-    return None
+    return f"private:{listing.native_id}" if listing.is_local else None
 
 
 def _describe_gateway(listing: Listing) -> str:

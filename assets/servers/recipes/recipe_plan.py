@@ -15,6 +15,7 @@ from assets.servers.recipes.fill import (
     fill_environment,
     fill_headers,
 )
+from assets.servers.recipes.local_recipe import FindImage, plan_local
 from assets.servers.recipes.names import (
     find_name_problem,
     identify_server,
@@ -27,16 +28,22 @@ Resolve = Callable[[Package], Resolved]
 
 
 def plan_recipe(
-    listing: Listing, resolve: Resolve, *, placeholders: bool = True
+    listing: Listing,
+    resolve: Resolve,
+    *,
+    placeholders: bool = True,
+    find_image: FindImage | None = None,
 ) -> Recipe | Unlaunchable:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
-    exact version and integrity; whatever it raises as PackageError becomes an Unlaunchable. Without
-    `placeholders` nothing is made up: arguments, variables and headers that need a value are left
-    out."""
+    exact version and integrity, `find_image` a container engine for the id of a local image;
+    whatever they raise as PackageError becomes an Unlaunchable. Without `placeholders` nothing is
+    made up: arguments, variables and headers that need a value are left out."""
     identity = identify_server(listing)
     by_name = _is_launched_by_name(listing)
     if not listing.runnable and not by_name:
         return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
+    if listing.is_local:
+        return plan_local(listing, str(identity), find_image, placeholders=placeholders)
     package = listing.package
     if package is None and listing.url:
         return _plan_remote(listing, str(identity), placeholders)

@@ -23,7 +23,8 @@ from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from warehouse.process_identity import describe_owner, is_abandoned
 
 LABEL = "toolmill.owner"
-PINNED = re.compile(r"[a-z0-9][\w.\-/:]{0,250}@sha256:[0-9a-f]{64}")
+PINNED = re.compile(r"([a-z0-9][\w.\-/:]{0,250}@)?sha256:[0-9a-f]{64}")
+_IMAGE_ID = re.compile(r"(sha256:)?([0-9a-f]{64})")  # podman leaves the algorithm out
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _LINE_END = re.compile(r"[\n\r\0]")
 _UID_BASE, _UID_SPAN = 20_000, 40_000  # within the 65,536 users that a rootless engine may have
@@ -81,10 +82,10 @@ class Docker:
     ) -> Command:
         """The launch of a server that is an image: its own root and entry point, the same limits.
 
-        Raises LaunchRefused unless the image is pinned by digest."""
+        Raises LaunchRefused unless the image is pinned by digest or named by its id."""
         if not PINNED.fullmatch(image):
             raise LaunchRefused(
-                f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned"
+                f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
             )
         environment.check_words(args, env)
         launch = Launch((), env, cwd="", uid=uid)
@@ -98,6 +99,12 @@ class Docker:
             return None
         answer = self._ask_client("pull", "--quiet", image, timeout_s=timeout_s)
         return " ".join(answer.stderr.split())[-300:] or "no message" if answer.returncode else None
+
+    def find_image(self, name: str) -> str | None:
+        """The id of an image of this host (`sha256:…`), which another build of it does not have."""
+        said = self._ask_client("image", "inspect", "--format", "{{.Id}}", "--", name)
+        found = _IMAGE_ID.fullmatch(said.stdout.strip()) if not said.returncode else None
+        return f"sha256:{found[2]}" if found else None
 
     def arguments(
         self, launch: Launch, policy: SandboxPolicy, mounts: Sequence[Mount]

@@ -69,6 +69,8 @@ def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     name = quote_name(str(recipe.get("name") or server_id).split("?")[0], 200)
     if kind == "remote":
         return f"remote server {name}, asked over HTTP"
+    if kind == "private":
+        return f"private server {name}, run here in the sandbox"
     pinned = f" {escape_exact(str(version), 60)}" if version else ""
     return f"{escape_exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
 

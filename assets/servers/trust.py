@@ -1,0 +1,80 @@
+"""Commands of the user's own files as they stand now: which are trusted, and what is launched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from assets.marketplaces.adapters.private import read_files
+from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.deploy.confirm import describe_command, digest_confirmed
+from assets.servers.deploy.image import find_local_image
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import Recipe, Resolved, Unlaunchable
+from assets.servers.recipes.recipe_plan import plan_recipe
+from warehouse.errors import UnusableInput
+
+State = Literal["trusted", "changed", "new", "unusable"]
+
+
+class NotLocal(UnusableInput):
+    """A name that no command of the user's own files has, or several have."""
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """One command. shown: what is launched, or why nothing can be. digest: what trusting it writes,
+    None where it is unusable."""
+
+    server_id: str
+    state: State
+    shown: str
+    network: str
+    digest: str | None
+
+
+def list_local_servers(files: CrawlPolicy, policy: DeployPolicy) -> list[LocalServer]:
+    """The local servers of the user's files, by server id."""
+    listed = [one for one in read_files(files) if one.is_local and one.runnable]
+    made = {one.server_id: one for one in (_describe(listing, policy) for listing in listed)}
+    return [made[name] for name in sorted(made)]
+
+
+def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
+    """The one of a server id, of `FILE#KEY`, or of the only entry with that key. Raises
+    NotLocal."""
+    matches = [one for one in servers if name in (one.server_id, one.server_id[len("private:") :])]
+    matches = matches or [one for one in servers if one.server_id.rpartition("#")[2] == name]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(one.server_id for one in matches or servers) or "none"
+    what = "several commands" if matches else "no command"
+    raise NotLocal(
+        f"{name[:200]!r} names {what} of your own files (`marketplaces.private.paths`): {known}"
+    )
+
+
+def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
+    find_image = partial(find_local_image, sandbox=policy.sandbox)
+    recipe = plan_recipe(listing, _refuse_registry, find_image=find_image)
+    if isinstance(recipe, Unlaunchable):
+        return LocalServer(str(recipe.server_id), "unusable", recipe.hint, "none", None)
+    return LocalServer(
+        recipe.server_id,
+        _find_state(recipe, policy),
+        describe_command(recipe),
+        policy.sandbox_of(recipe.server_id).network,
+        digest_confirmed(recipe),
+    )
+
+
+def _find_state(recipe: Recipe, policy: DeployPolicy) -> State:
+    trusted = policy.confirmed.get(recipe.server_id, ())
+    if digest_confirmed(recipe) in trusted:
+        return "trusted"
+    return "changed" if trusted else "new"
+
+
+def _refuse_registry(package: Package) -> Resolved:
+    raise AssertionError(f"{package.identifier}: a local server is in no registry")

@@ -1,0 +1,106 @@
+"""Servers of one's own through the nightly job's assets, into an index, and called from there."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.contracts.defs import findings, snapshots
+from assets.contracts.quarantine.defs import clear_contracts
+from assets.marketplaces.defs import listings
+from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.calls.caller import Caller
+from assets.servers.defs import deployments
+from assets.servers.deploy.policy import DeployPolicy, Launcher
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.trust import list_local_servers
+from tests.serving.calling import CONTRACT, LIMITS, PATIENT, said
+from tests.support.local_servers import NODE, write_file, write_server
+from tests.support.untrusted_server import POLICY, require_sandbox
+from training.releases.index_source import build_published_source, map_server_recipes
+from warehouse.store import Warehouse
+
+NIGHTLY = [listings, deployments, snapshots, findings, clear_contracts]
+SANDBOX = replace(POLICY, memory_mb=1024)
+
+
+def run_nightly(warehouse: Warehouse, files: CrawlPolicy, policy: DeployPolicy) -> None:
+    given = {"warehouse": warehouse, "crawlers": {"private": files}, "launcher": Launcher(policy)}
+    held: dict[str, Any] = {
+        name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
+    }
+    assert dg.materialize(NIGHTLY, resources=held, partition_key="private").success
+
+
+def read_rows(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
+    rows = warehouse.tables.read(DEPLOYMENTS, "private").to_dicts()
+    return {row["server_id"].partition("#")[2]: row for row in rows}
+
+
+def trust_all(files: CrawlPolicy, policy: DeployPolicy) -> DeployPolicy:
+    found = list_local_servers(files, policy)
+    return replace(policy, confirmed={one.server_id: (str(one.digest),) for one in found})
+
+
+def test_own_servers_are_listed_trusted_launched_indexed_and_called(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    require_sandbox()
+    if not find_toolchain().node:
+        pytest.skip("no Node.js on this host")
+    python = write_server(tmp_path / "python")
+    node = write_server(tmp_path / "node", NODE, "dist/index.js")
+    files = write_file(
+        tmp_path / "mcp.json",
+        py={"command": "python", "args": ["server.py"], "cwd": str(python)},
+        js={"command": "node", "args": [str(node / "dist" / "index.js")]},
+    )
+    policy = DeployPolicy(warehouse.home, SANDBOX, PATIENT, twice=False)
+    # Nothing of it is launched before it is trusted, and the run is whole all the same.
+    run_nightly(warehouse, files, policy)
+    assert {row["error_kind"] for row in read_rows(warehouse).values()} == {"needs_confirmation"}
+    policy = trust_all(files, policy)
+    run_nightly(warehouse, files, policy)
+    rows = read_rows(warehouse)
+    assert {name: row["n_tools"] for name, row in rows.items()} == {"py": 2, "js": 1}, rows
+
+    source, _ = build_published_source(warehouse)
+    recipes = map_server_recipes(rows.values())
+    assert {row["server_id"] for row in source.rows} == {row["server_id"] for row in rows.values()}
+    assert dict(source.recipes) == recipes
+
+    async def call_both() -> dict[str, str]:
+        caller = Caller(recipes, policy, LIMITS)
+        try:
+            found = {
+                name: await caller.call(row["server_id"], "do", CONTRACT, {"x": 21})
+                for name, row in rows.items()
+            }
+        finally:
+            await caller.close()
+        return {name: said(one) for name, one in found.items()}
+
+    assert asyncio.run(call_both()) == {"py": str([21, str(python)]), "js": "42"}
+
+    # A script that its owner edited is launched again the same night; the other is left alone.
+    launches = warehouse.ledger.counts()["deploy", "done"]
+    write_server(tmp_path / "python", "calls(lambda m, x: say(m, x), [tool('new')])")
+    run_nightly(warehouse, files, policy)
+    again = read_rows(warehouse)
+    assert warehouse.ledger.counts()["deploy", "done"] == launches + 1
+    [tool] = warehouse.blobs.get_json(again["py"]["tools_blob"])
+    assert (tool["name"], again["js"]["probed_at"]) == ("new", rows["js"]["probed_at"])
+
+    # A command that changed is not launched with the trust that another had.
+    facts = json.loads(files.paths[0].read_text())
+    facts["mcpServers"]["py"]["args"] += ["--admin"]
+    files.paths[0].write_text(json.dumps(facts))
+    run_nightly(warehouse, files, policy)
+    last = read_rows(warehouse)
+    assert (last["py"]["error_kind"], last["js"]["status"]) == ("needs_confirmation", "ok")
+    assert set(build_published_source(warehouse)[0].recipes) == {last["js"]["server_id"]}

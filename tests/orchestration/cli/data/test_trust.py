@@ -1,0 +1,103 @@
+"""`toolmill trust` over the files that a user names."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestration.cli.app import app
+from orchestration.settings.load import load_settings
+from tests.support.local_servers import write_file, write_server
+
+NAME = "private:mcp.json#own"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    made = write_server(tmp_path / "own")
+    write(tmp_path, made)
+    file = tmp_path / "mcp.json"
+    (tmp_path / "toolmill.toml").write_text(
+        f'home = "var"\n[marketplaces.private]\npaths = ["{file}"]  # mine\n'
+    )
+    return made
+
+
+def write(base: Path, folder: Path, *more: str) -> None:
+    own = {"command": "python", "args": ["server.py", *more], "cwd": str(folder)}
+    own["env"] = {"MODE": "fast", "API_KEY": "sk-" + "a1b2" * 8}
+    gone = {"command": "python", "args": ["server.py"], "cwd": str(base / "gone")}
+    npm = {"command": "npx", "args": ["-y", "quill@1.0.0"]}
+    write_file(base / "mcp.json", own=own, gone=gone, npm=npm)
+
+
+def toolmill(*arguments: str, answer: str = "") -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(arguments), input=answer)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def states() -> dict[str, str]:
+    code, out, _ = toolmill("trust", "--json")
+    assert code == 0
+    return {one["server_id"]: one["state"] for one in json.loads(out)}
+
+
+def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(folder: Path) -> None:
+    assert states() == {NAME: "new", "private:mcp.json#gone": "unusable"}
+    code, out, err = toolmill("trust", "own", answer="y\n")
+    assert (code, NAME in out) == (0, True), err
+    assert '["python", "server.py"]' in err
+    assert f'folder "{folder}"' in err
+    assert '["API_KEY", "MODE"]' in err
+    assert "network none" in err
+    assert "a1b2" not in out + err
+    assert states()[NAME] == "trusted"
+    text = (folder.parent / "toolmill.toml").read_text()
+    assert "# mine" in text
+    [confirmed] = load_settings().servers[NAME].confirmed
+    (folder / "server.py").write_text("edited")
+    assert states()[NAME] == "trusted"
+    write(folder.parent, folder, "--admin")
+    assert states()[NAME] == "changed"
+    code, _, _ = toolmill("trust", NAME, "--yes")
+    assert (code, states()[NAME]) == (0, "trusted")
+    assert load_settings().servers[NAME].confirmed != (confirmed,)
+    code, out, _ = toolmill("trust")
+    assert code == 0
+    assert f"trusted   {NAME}" in out
+    assert "2 commands in your own files" in out
+
+
+def test_a_no_writes_nothing(folder: Path) -> None:
+    before = (folder.parent / "toolmill.toml").read_text()
+    for answer in ("n\n", ""):
+        code, _, _ = toolmill("trust", "own", answer=answer)
+        assert code == 1
+    assert (folder.parent / "toolmill.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("nobody", 2, "no command of your own files"),
+        ("npm", 2, "no command of your own files"),  # a package is nobody's own
+        ("gone", 1, "is not there"),
+    ],
+)
+def test_what_cannot_be_trusted_is_told(folder: Path, name: str, code: int, said: str) -> None:
+    found, _, err = toolmill("trust", name, "--yes")
+    assert (found, said in err) == (code, True)
+    assert not load_settings().servers
+
+
+def test_a_name_that_two_files_have_is_asked_for_whole(folder: Path) -> None:
+    other = folder.parent / "other.json"
+    other.write_text((folder.parent / "mcp.json").read_text())
+    file = folder.parent / "toolmill.toml"
+    file.write_text(file.read_text().replace('mcp.json"]', f'mcp.json", "{other}"]'))
+    code, _, err = toolmill("trust", "own", "--yes")
+    assert (code, "several commands" in err, "private:other.json#own" in err) == (2, True, True)
+    assert toolmill("trust", "other.json#own", "--yes")[0] == 0
+    assert list(load_settings().servers) == ["private:other.json#own"]

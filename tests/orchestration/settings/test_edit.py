@@ -1,0 +1,83 @@
+"""Settings of one server written into toolmill.toml, and the rest of it left as its owner wrote."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestration.settings.edit import write_server_settings
+from orchestration.settings.load import SettingsError, load_settings
+
+OWN = """# how I run them
+home = "data"  # on the large disk
+
+[servers."npm:notes"]  # my notes
+network = "full"
+confirmed = ["a"]
+
+[sandbox]
+twice = false
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "toolmill.toml"
+
+
+def test_only_what_is_named_changes_and_comments_stay(file: Path) -> None:
+    file.write_text(OWN)
+    file.chmod(0o600)
+    assert write_server_settings("npm:notes", {"confirmed": ["b"], "network": None}) == file
+    assert file.read_text() == OWN.replace('["a"]', '["b"]').replace('network = "full"\n', "")
+    assert file.stat().st_mode & 0o777 == 0o600
+    write_server_settings("private:mcp.json#notes", {"confirmed": ["c"]})
+    text = file.read_text()
+    assert all(line in text for line in ("# how I run them", "# on the large disk", "# my notes"))
+    found = load_settings().servers
+    assert {name: one.confirmed for name, one in found.items()} == {
+        "npm:notes": ("b",),
+        "private:mcp.json#notes": ("c",),
+    }
+    assert load_settings().sandbox.twice is False
+
+
+def test_a_file_is_made_where_there_is_none(file: Path) -> None:
+    write_server_settings("npm:notes", {"stateless": True})
+    assert load_settings().servers["npm:notes"].stateless
+
+
+def test_a_link_to_the_file_stays_one(file: Path) -> None:
+    (file.parent / "own.toml").write_text(OWN)
+    os.symlink("own.toml", file)
+    write_server_settings("npm:notes", {"network": None})
+    assert file.is_symlink()
+    assert "network" not in (file.parent / "own.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("home = [", "not TOML"),
+        (b"\xff\xfe", "not TOML"),
+        ("servers = 3", "not TOML"),
+        ('[servers."npm:other"]\nnetwrok = "full"\n', "netwrok"),
+    ],
+)
+def test_what_cannot_be_changed_is_named_and_left_alone(
+    file: Path, text: str | bytes, said: str
+) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    file.write_bytes(data)
+    with pytest.raises(SettingsError, match=said) as caught:
+        write_server_settings("npm:notes", {"network": "full"})
+    assert str(file) in str(caught.value)
+    assert file.read_bytes() == data
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_value_that_no_server_takes_is_refused(file: Path) -> None:
+    with pytest.raises(SettingsError, match="left as it was"):
+        write_server_settings("npm:notes", {"network": "some"})
+    assert not file.exists()

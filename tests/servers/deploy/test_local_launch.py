@@ -1,0 +1,370 @@
+"""Commands in a folder of this host: launched in the sandbox, called, and contained there."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.marketplaces.listing import Listing
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.result import CallFailed, CallResult
+from assets.servers.deploy.confirm import digest_confirmed
+from assets.servers.deploy.grants import ServerGrant, mount_folders
+from assets.servers.deploy.local_launch import open_local_launch
+from assets.servers.deploy.plan import DeploymentRun, deploy_listings
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.sandbox.toolchain import find_toolchain
+from tests.serving.calling import CONTRACT, LIMITS, PATIENT, said
+from tests.support.local_servers import ECHO, NODE, list_server, write_server
+from tests.support.untrusted_server import POLICY, require_sandbox
+from warehouse.store import Warehouse
+
+NAME = "private:mcp.json#own"
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_server(tmp_path / "own")
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> DeployPolicy:
+    require_sandbox()
+    return DeployPolicy(tmp_path / "home", POLICY, PATIENT, twice=False)
+
+
+def plan(listing: Listing) -> Recipe:
+    def refuse(_: Any) -> Any:
+        raise AssertionError("a registry was asked")
+
+    found = plan_recipe(listing, refuse)
+    assert isinstance(found, Recipe), found
+    return found
+
+
+def trust(policy: DeployPolicy, listing: Listing) -> DeployPolicy:
+    return replace(policy, confirmed={NAME: (digest_confirmed(plan(listing)),)})
+
+
+Deploy = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def deploy(warehouse: Warehouse) -> Deploy:
+    def run(
+        listing: Listing, policy: DeployPolicy, before: Any = None, now: float = NOW
+    ) -> dict[str, Any]:
+        done: DeploymentRun = deploy_listings(
+            [listing],
+            [before] if before else [],
+            policy,
+            ledger=warehouse.ledger,
+            blobs=warehouse.blobs,
+            run_date="n1",
+            now=now,
+        )
+        [row] = done.rows
+        return {**row, "done": bool(done.done)}
+
+    return run
+
+
+def call(row: dict[str, Any], policy: DeployPolicy) -> CallResult:
+    async def ask() -> CallResult:
+        caller = Caller({NAME: json.loads(row["recipe"])}, policy, LIMITS)
+        try:
+            return await caller.call(NAME, "do", CONTRACT, {"x": 7}, timeout_s=10.0)
+        finally:
+            await caller.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_trusted_command_is_launched_and_its_tools_are_called(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder)
+    policy = trust(policy, listing)
+    row = deploy(listing, policy)
+    assert (row["status"], row["server_id"], row["n_tools"]) == ("ok", NAME, 2), row["hint"]
+    assert (row["ecosystem"], row["certified"]) == ("private", True)
+    found = call(row, policy)
+    assert (found.status, said(found)) == ("ok", str([7, str(folder)]))
+
+
+def test_a_node_server_is_launched_and_called(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
+) -> None:
+    if not find_toolchain().node:
+        pytest.skip("no Node.js on this host")
+    folder = write_server(tmp_path / "web", NODE, "dist/index.js")
+    listing = list_server(folder, "node", "dist/index.js")
+    policy = trust(replace(policy, sandbox=replace(policy.sandbox, memory_mb=1024)), listing)
+    row = deploy(listing, policy)
+    assert (row["status"], row["n_tools"]) == ("ok", 1), row["hint"]
+    found = call(row, policy)
+    assert (found.status, said(found)) == ("ok", "14")
+
+
+def test_what_nobody_trusts_is_a_row_that_says_what_to_type(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder)
+    row = deploy(listing, policy)
+    assert (row["status"], row["error_kind"]) == ("failed", "needs_confirmation")
+    assert "toolmill trust 'private:mcp.json#own'" in row["hint"]
+    assert '["python", "server.py"]' in row["hint"]
+    assert not deploy(listing, policy, row)["done"]
+    assert deploy(listing, trust(policy, listing), row)["status"] == "ok"
+
+
+def test_a_command_that_changed_since_it_was_trusted_asks_again(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    policy = trust(policy, list_server(folder))
+    row = deploy(list_server(folder), policy)
+    changed = list_server(folder, "python", "server.py", "--admin")
+    row = deploy(changed, policy, row)
+    assert (row["error_kind"], row["recipe"], row["n_tools"]) == ("needs_confirmation", None, 0)
+    assert "another one than you trusted" in row["hint"]
+
+
+def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(
+    deploy: Deploy, policy: DeployPolicy, folder: Path, tmp_path: Path
+) -> None:
+    listing = list_server(folder)
+    row = deploy(listing, trust(policy, listing))
+    refused = call(row, policy)
+    assert (refused.status, refused.error_kind) == ("failed", "needs_confirmation")
+    # An index of somebody else cannot borrow the trust, or another server's name.
+    facts = json.loads(row["recipe"])
+    for change in ({"args": ["server.py", "x"]}, {"command": ["sh"]}, {"server_id": "npm:x"}):
+        made = {**facts, **change}
+        with pytest.raises(CallFailed) as caught:
+            plan_launch(made["server_id"], made, trust(policy, listing))
+        assert caught.value.kind in ("needs_confirmation", "no_recipe")
+
+
+def test_an_edited_script_is_launched_the_same_night_and_an_unchanged_one_is_not(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder)
+    policy = trust(policy, listing)
+    first = deploy(listing, policy)
+    assert not deploy(listing, policy, first)["done"]
+    write_server(folder, "sys.exit('broken')")
+    broken = deploy(listing, policy, first)
+    assert (broken["status"], broken["recipe"]) == ("failed", None)
+    assert not deploy(listing, policy, broken)["done"]  # it waits, as any failure does
+    write_server(folder, ECHO)  # and needs not, once it is mended
+    mended = deploy(listing, policy, broken)
+    assert (mended["status"], mended["done"]) == ("ok", True)
+    write_server(folder, "calls(lambda m, x: say(m, x), [tool('new')])")
+    assert deploy(listing, policy, mended)["tools_blob"] != mended["tools_blob"]
+
+
+def test_a_folder_that_is_gone_is_a_row_and_comes_back(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder)
+    policy = trust(policy, listing)
+    row = deploy(listing, policy)
+    away = folder.rename(folder.parent / "away")
+    gone = deploy(listing, policy, row)
+    assert (gone["error_kind"], "is not there" in gone["hint"]) == ("needs_software", True)
+    folder.symlink_to(away)
+    linked = deploy(listing, policy, gone)
+    assert (linked["error_kind"], "is a link" in linked["hint"]) == ("policy_denied", True)
+    folder.unlink()
+    away.rename(folder)
+    assert deploy(listing, policy, linked)["status"] == "ok"
+
+
+def test_a_call_finds_its_folder_gone_or_a_link(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder)
+    policy = trust(policy, listing)
+    row = deploy(listing, policy)
+    folder.rename(folder.parent / "away")
+    found = call(row, policy)
+    assert (found.error_kind, "is not there" in str(found.hint)) == ("needs_software", True)
+    folder.symlink_to(folder.parent / "away")
+    found = call(row, policy)
+    assert (found.error_kind, "is a link" in str(found.hint)) == ("policy_denied", True)
+
+
+def test_nothing_outside_of_its_own_scratch_is_written(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
+) -> None:
+    beside = tmp_path / "beside"
+    beside.write_text("mine")
+    source = f"""
+def put(path):
+    with open(path, "w") as file: file.write("theirs")
+found = attempt("folder", lambda: put(os.getcwd() + "/server.py"))
+found += attempt("new", lambda: put("new.txt")) + attempt("beside", lambda: put({str(beside)!r}))
+found += attempt("read", lambda: open({str(beside)!r}).read())
+found += attempt("network", lambda: __import__("socket").create_connection(("127.0.0.1", 9)))
+put("/tmp/scratch"), put(os.environ["HOME"] + "/scratch")
+serve(found + [tool("sound")])
+"""
+    folder = write_server(tmp_path / "own", source)
+    before = (folder / "server.py").read_text()
+    listing = list_server(folder)
+    row = deploy(listing, trust(policy, listing))
+    assert (row["status"], row["n_tools"]) == ("ok", 1), row
+    assert (folder / "server.py").read_text() == before
+    assert os.listdir(folder) == ["server.py"]
+    assert beside.read_text() == "mine"
+
+
+def test_a_server_that_must_write_its_own_folder_is_told_so(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
+) -> None:
+    folder = write_server(tmp_path / "own", "open('state.db', 'w')")
+    listing = list_server(folder)
+    row = deploy(listing, trust(policy, listing))
+    assert (row["status"], row["error_kind"]) == ("failed", "read_only"), row["hint"]
+    assert not (folder / "state.db").exists()
+
+
+def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    listing = list_server(folder, env={"API_KEY": "sk-" + "a1b2" * 8, "MODE": "fast"})
+    policy = trust(policy, listing)
+    row = deploy(listing, policy)
+    assert (row["status"], row["placeholders"]) == ("ok", '["env:API_KEY"]')
+    assert "a1b2a1b2" not in str(row)
+    with pytest.raises(CallFailed) as caught:
+        plan_launch(NAME, json.loads(row["recipe"]), policy)
+    assert (caught.value.kind, "API_KEY" in str(caught.value.fix)) == ("needs_secret", True)
+
+
+def test_a_folder_that_holds_toolmills_own_files_is_not_shown(
+    deploy: Deploy, policy: DeployPolicy, folder: Path, tmp_path: Path
+) -> None:
+    listing = list_server(folder)
+    state = folder / "var" / "state"
+    state.mkdir(parents=True)
+    trusted = trust(policy, listing)
+    for own in (state, folder, tmp_path):
+        row = deploy(listing, replace(trusted, own=(own,)))
+        assert (row["error_kind"], str(own) in row["hint"]) == ("policy_denied", True)
+    assert deploy(listing, replace(trusted, own=(tmp_path / "home",)))["status"] == "ok"
+
+
+def test_an_index_cannot_name_a_home_folder(policy: DeployPolicy, folder: Path) -> None:
+    made = {**dump_recipe(plan(list_server(folder))), "directory": str(Path.home())}
+    with pytest.raises(CallFailed, match="home folder") as caught:
+        plan_launch(NAME, made, policy)
+    assert caught.value.kind == "policy_denied"
+
+
+def test_a_granted_folder_is_what_an_argument_outside_names(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path, warehouse: Warehouse
+) -> None:
+    folder = write_server(tmp_path / "own", "serve([tool(x) for x in os.listdir(sys.argv[1])])")
+    notes = tmp_path / "notes"
+    notes.mkdir(mode=0o755)
+    (notes / "one.txt").write_text("")
+    listing = list_server(folder, "python", "server.py", "/home/me/notes")
+    policy = trust(policy, listing)
+    grant = ServerGrant(folders=mount_folders([str(notes)]), personal=True)
+    row = deploy(listing, replace(policy, grants={NAME: grant}))
+    assert (row["status"], row["placeholders"]) == ("ok", "[]"), row["hint"]
+    [tool] = warehouse.blobs.get_json(row["tools_blob"])
+    assert tool["name"] == "one.txt"
+
+
+def environment(folder: Path, *programs: str) -> None:
+    """An environment like `uv sync` makes, of this Python."""
+    bin_folder = folder / ".venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    (folder / ".venv" / "pyvenv.cfg").write_text("home = x\n")
+    (bin_folder / "python").symlink_to(find_toolchain().python)
+    for name in programs:
+        (bin_folder / name).write_text("#!/bin/sh\n")
+        (bin_folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("words", "argv"),
+    [
+        (("python", "server.py"), ("BIN/python", "server.py")),
+        (("python3", "-m", "own"), None),
+        (("uv", "run", "server.py", "-v"), ("BIN/python", "server.py", "-v")),
+        (("uv", "--quiet", "run", "--frozen", "own-mcp"), ("BIN/own-mcp",)),
+        (("uv", "run", "--", "python", "server.py"), ("BIN/python", "server.py")),
+        (("uv", "run", "-m", "own", "-v"), ("BIN/python", "-m", "own", "-v")),
+        (("own-mcp", "--all"), ("BIN/own-mcp", "--all")),
+        ((".venv/bin/own-mcp",), ("BIN/own-mcp",)),
+    ],
+)
+def test_what_a_command_starts(
+    folder: Path, words: tuple[str, ...], argv: tuple[str, ...] | None
+) -> None:
+    environment(folder, "own-mcp")
+    bin_folder = str(folder / ".venv" / "bin")
+    with open_local_launch(plan(list_server(folder, *words)), find_toolchain()) as launch:
+        expected = argv or (str(find_toolchain().python), *words[1:])
+        assert launch.argv == tuple(word.replace("BIN", bin_folder) for word in expected)
+        assert (launch.cwd, launch.uid) == (str(folder), None)
+        assert not any(mount.writable for mount in launch.mounts)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no-such-program",), "no program 'no-such-program'"),
+        (("bin/none",), "no program"),
+        (("/opt/none/bin/x",), "no program '/opt/none/bin/x'"),
+        (("./plain.txt",), "not executable"),
+        (("uv", "run", "server.py"), "`uv sync`"),
+        (("uv", "sync"), "is not `uv run`"),
+        (("python3.99", "server.py"), "no python3.99"),
+    ],
+)
+def test_a_program_that_is_not_there_is_named_with_the_fix(
+    folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    (folder / "plain.txt").write_text("")
+    recipe = plan(list_server(folder, *words))
+    with (
+        pytest.raises(PackageError, match=said) as caught,
+        open_local_launch(recipe, find_toolchain()),
+    ):
+        pass
+    assert caught.value.kind == "needs_software"
+
+
+def test_an_environment_in_the_folder_is_really_used(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path, warehouse: Warehouse
+) -> None:
+    folder = write_server(tmp_path / "own", "serve([tool(sys.prefix)])")
+    environment(folder)
+    listing = list_server(folder, "uv", "run", "server.py")
+    row = deploy(listing, trust(policy, listing))
+    assert row["status"] == "ok", row["hint"]
+    [tool] = warehouse.blobs.get_json(row["tools_blob"])
+    assert tool["name"] == str(folder / ".venv")
+
+
+def test_a_local_image_where_no_engine_is_is_one_row(
+    deploy: Deploy, policy: DeployPolicy, folder: Path
+) -> None:
+    policy = replace(policy, sandbox=replace(policy.sandbox, engine="no-such-engine"))
+    row = deploy(list_server(folder, "docker", "run", "-i", "own:dev"), policy)
+    assert (row["server_id"], row["error_kind"]) == (NAME, "needs_software")
+    assert "no-such-engine (not installed)" in row["hint"]

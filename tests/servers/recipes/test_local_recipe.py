@@ -1,0 +1,244 @@
+"""Recipes of commands in a folder of this host: what their digest covers, and what is refused."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.marketplaces.listing import EnvVar, LaunchFacts, Listing
+from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.confirm import digest_confirmed, find_unconfirmed
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes import local_recipe
+from assets.servers.recipes.local_recipe import digest_folder, find_script, plan_local
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from assets.servers.recipes.recipe_plan import plan_recipe
+
+NAME = "private:mcp.json#notes"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "notes"
+    made.mkdir()
+    (made / "server.py").write_text("serve()")
+    (made / "lib").mkdir()
+    (made / "lib" / "more.py").write_text("x = 1")
+    return made
+
+
+def list_command(folder: Path | str, *words: str, **facts: Any) -> Listing:
+    command, *args = words or ("python", "server.py")
+    launch = LaunchFacts(directory=str(folder))
+    about = {"marketplace": "private", "native_id": "mcp.json#notes", "name": "notes"}
+    more = {"command": command, "args": tuple(args), "launch": launch, "runnable": True}
+    return Listing(**{**about, **more, **facts})
+
+
+def plan(listing: Listing) -> Recipe | Unlaunchable:
+    def refuse(_: Any) -> Any:
+        raise AssertionError("a registry was asked")
+
+    return plan_recipe(listing, refuse)
+
+
+def plan_right(listing: Listing) -> Recipe:
+    found = plan(listing)
+    assert isinstance(found, Recipe), found
+    return found
+
+
+def test_a_command_is_planned_as_its_owner_wrote_it(folder: Path) -> None:
+    found = plan_right(list_command(folder, "python", "server.py", f"{folder}/lib", "./lib", "-v"))
+    assert (found.server_id, found.ecosystem, found.is_image) == (NAME, "private", False)
+    assert (found.command, found.directory) == (("python",), str(folder))
+    assert found.args == ("server.py", f"{folder}/lib", "./lib", "-v")
+    assert found.placeholders == ()
+
+
+def test_what_lies_outside_of_the_folder_is_made_up(folder: Path) -> None:
+    env = (
+        EnvVar(name="API_KEY", required=True, secret=True),
+        EnvVar(name="HERE", default=f"{folder}/lib"),
+        EnvVar(name="THERE", default="/home/me/elsewhere"),
+    )
+    words = ("python", "server.py", "/home/me/docs", "--token", "{token}", "../beside")
+    found = plan_right(list_command(folder, *words, env=env))
+    assert found.args[1:3] == (DATA, "--token")
+    assert "{token}" not in found.args
+    assert dict(found.env)["HERE"] == f"{folder}/lib"
+    assert dict(found.env)["THERE"] == DATA
+    assert {"arg:1", "arg:3", "env:API_KEY", "env:THERE"} <= set(found.placeholders)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "server.py").write_text("serve(1)"),
+        lambda folder: (folder / "lib" / "more.py").unlink(),
+        lambda folder: (folder / "lib" / "new.py").write_text(""),
+        lambda folder: (folder / "server.py").chmod(0o755),
+        lambda folder: (folder / "lib" / "link").symlink_to("more.py"),
+        lambda folder: (folder / "lib" / "more.py").rename(folder / "more.py"),
+    ],
+)
+def test_changed_content_is_another_recipe_and_is_trusted_as_before(
+    folder: Path, change: Any
+) -> None:
+    (folder / "server.py").chmod(0o644)
+    before = plan_right(list_command(folder))
+    change(folder)
+    after = plan_right(list_command(folder))
+    assert before.digest != after.digest
+    assert digest_confirmed(before) == digest_confirmed(after)
+
+
+def test_caches_and_times_of_change_are_no_content(folder: Path) -> None:
+    before = digest_folder(str(folder))
+    for name in (".git", "__pycache__", "lib/__pycache__"):
+        (folder / name).mkdir()
+        (folder / name / "x").write_text("x")
+    os.utime(folder / "server.py", (1, 1))
+    assert digest_folder(str(folder)) == before
+
+
+def test_beyond_what_is_hashed_size_and_time_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_recipe, "_MOST_READ", 4)
+    before = digest_folder(str(folder))
+    assert digest_folder(str(folder)) == before
+    os.utime(folder / "server.py", (1, 1))
+    assert digest_folder(str(folder)) != before
+
+
+def test_a_tree_without_end_costs_no_more_than_its_bounds(folder: Path) -> None:
+    deep = folder
+    for _ in range(80):
+        deep = deep / "d"
+        deep.mkdir()
+    with pytest.raises(PackageError, match="more than 64 folders") as caught:
+        digest_folder(str(folder))
+    assert caught.value.kind == "oversize"
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "asks"),
+    [
+        (("python", "server.py", "--all"), {}, True),
+        (("python3", "server.py"), {}, True),
+        ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="B", default="c"))}, True),
+        ((), {"env": ()}, True),
+        ((), {"env": (EnvVar(name="MODE", default="b"),)}, False),  # a plain value
+        ((), {"env": (EnvVar(name="MODE", default="a"), EnvVar(name="X"))}, False),  # not passed
+        ((), {"name": "renamed", "description": "more"}, False),
+    ],
+)
+def test_a_changed_command_asks_again(
+    folder: Path, words: tuple[str, ...], facts: dict[str, Any], asks: bool
+) -> None:
+    env = {"env": (EnvVar(name="MODE", default="a"),)}
+    trusted = plan_right(list_command(folder, **env))
+    policy = DeployPolicy(folder.parent)
+    failure = find_unconfirmed(trusted, Given(), policy)
+    assert failure
+    assert (failure.kind, "not trusted yet" in failure.detail) == ("needs_confirmation", True)
+    assert "toolmill trust 'private:mcp.json#notes'" in failure.detail
+    policy = replace(policy, confirmed={NAME: (digest_confirmed(trusted),)})
+    assert find_unconfirmed(trusted, Given(), policy) is None
+    changed = plan_right(list_command(folder, *words, **{**env, **facts}))
+    failure = find_unconfirmed(changed, Given(), policy)
+    assert bool(failure) is asks
+    assert not failure or "another one than you trusted" in failure.detail
+
+
+def test_a_variable_that_chooses_code_is_trusted_with_its_value(folder: Path) -> None:
+    one, two = (
+        plan_right(list_command(folder, env=(EnvVar(name="NODE_OPTIONS", default=value),)))
+        for value in ("--trace-warnings", "--require=x")
+    )
+    assert digest_confirmed(one) != digest_confirmed(two)
+
+
+def test_another_folder_asks_again(folder: Path) -> None:
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "server.py").write_text("serve()")
+    one, two = plan_right(list_command(folder)), plan_right(list_command(other))
+    assert digest_confirmed(one) != digest_confirmed(two)
+
+
+def test_a_folder_that_is_gone_a_link_a_file_or_a_home_is_named_with_the_fix(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "link").symlink_to(folder)
+    (folder.parent / "way").symlink_to(folder.parent)
+    home = folder.parent / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    places = ("gone", "link", "way/notes", "notes/server.py", "home", ".")
+    found = [plan(list_command(folder.parent / place)) for place in places]
+    kinds = [(one.kind, one.reason) for one in found if isinstance(one, Unlaunchable)]
+    said = ["is not there", "is a link", "is a link", "is no folder", "home folder", "home folder"]
+    assert len(kinds) == len(said)
+    for (kind, reason), words in zip(kinds, said, strict=True):
+        assert kind in ("needs_software", "policy_denied")
+        assert words in reason
+        assert "`cwd`" in reason
+
+
+def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder: Path) -> None:
+    (folder.parent / "outside.py").write_text("")
+    for words, said in (
+        (("python", "main.py"), "holds no file 'main.py'"),
+        (("python", "../outside.py"), "not in it"),
+        (("python", str(folder.parent / "outside.py")), "not in it"),
+    ):
+        found = plan(list_command(folder, *words))
+        assert isinstance(found, Unlaunchable)
+        assert said in found.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (("python", "-u", "server.py", "more.py"), "server.py"),
+        (("/usr/bin/node", "dist/index.js"), "dist/index.js"),
+        (("uv", "run", "server.py"), "server.py"),
+        (("python", "-m", "notes", "x.py"), None),
+        (("notes-mcp", "x.py"), None),
+        ((), None),
+    ],
+)
+def test_the_script_of_a_command(words: tuple[str, ...], script: str | None) -> None:
+    assert find_script(words) == script
+
+
+def test_an_image_of_this_host_is_known_by_its_id_and_trusted_by_its_name() -> None:
+    launch = LaunchFacts(entry="notes:dev", own_args=("--all",))
+    listing = list_command("x", launch=launch)
+    one, two = (
+        plan_local(listing, NAME, lambda _, n=n: f"sha256:{n * 64}", placeholders=True)
+        for n in "ab"
+    )
+    assert isinstance(one, Recipe)
+    assert isinstance(two, Recipe)
+    assert (one.is_image, one.name, one.command, one.args) == (True, "notes:dev", (), ("--all",))
+    assert one.digest != two.digest  # built anew
+    assert digest_confirmed(one) == digest_confirmed(two)
+    renamed = one.model_copy(update={"name": "notes:other"})
+    assert digest_confirmed(renamed) != digest_confirmed(one)
+
+
+def test_an_image_where_no_engine_is_is_one_clear_row() -> None:
+    def find(_: str) -> str:
+        raise PackageError("needs_software", "an image runs in a container engine only")
+
+    listing = list_command("x", launch=LaunchFacts(entry="notes:dev"))
+    found = plan_local(listing, NAME, find, placeholders=True)
+    assert isinstance(found, Unlaunchable)
+    assert (found.kind, found.server_id) == ("needs_software", NAME)

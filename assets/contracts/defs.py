@@ -181,8 +181,8 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
         if row["status"] == "ok":
             tools = raw_tools(row, warehouse.blobs)
             extras = warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
-        said = tools, index_contracts(tools)[1], row.get("behaviour"), extras
-        out[row["server_id"]] = Launch(row["marketplace"], *said)
+        contents = tools, index_contracts(tools)[1], row.get("behaviour"), extras
+        out[row["server_id"]] = Launch(row["marketplace"], *contents)
     return out
 
 

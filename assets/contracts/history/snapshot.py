@@ -77,8 +77,8 @@ def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Reco
             partial(_list_problems, deployment, blobs), lambda hint: [("", f"{INTERNAL}: {hint}")]
         )
         for name, problem in named:
-            told = {"tool": escape_text(name[:_SHOWN]), "problem": escape_text(problem[:_SHOWN])}
-            rows.append({"server_id": deployment["server_id"], **told})
+            facts = {"tool": escape_text(name[:_SHOWN]), "problem": escape_text(problem[:_SHOWN])}
+            rows.append({"server_id": deployment["server_id"], **facts})
     return rows
 
 

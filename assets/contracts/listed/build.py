@@ -65,9 +65,9 @@ def build_listed(
     before: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in previous:
         before[row["listing_id"]][row["tool"]] = row
-    said, out = Decided(decided), Listed()
+    decisions, out = Decided(decided), Listed()
     for one in shown:
-        build = partial(_build_listing, one, launched, said, before[one.listing_id], now)
+        build = partial(_build_listing, one, launched, decisions, before[one.listing_id], now)
         made = try_item(build, lambda _: Listed(unread=1))
         out.rows += made.rows
         out.confirmed += made.confirmed
@@ -81,10 +81,10 @@ def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
     """(the tool with an input schema, the fields that are shown). A schema that names no property
     says nothing: marketplaces write `{}` for one they do not know."""
     schema = tool.get("inputSchema")
-    told = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
+    stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
     shown = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
-    filled = {**tool, "inputSchema": schema if told else _ANYTHING}
-    return filled, tuple(sorted([*shown, *(["inputSchema"] if told else [])]))
+    filled = {**tool, "inputSchema": schema if stated else _ANYTHING}
+    return filled, tuple(sorted([*shown, *(["inputSchema"] if stated else [])]))
 
 
 def _build_listing(
@@ -97,10 +97,12 @@ def _build_listing(
     out = Listed(malformed=len(problems))
     ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
     if ran:
-        told = [(name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts]
+        compared = [
+            (name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts
+        ]
     else:
-        told = list(_scan_contracts(contracts, decided, before))
-    for name, row in told:
+        compared = list(_scan_contracts(contracts, decided, before))
+    for name, row in compared:
         if row is None:
             out.confirmed += 1
         else:

@@ -103,6 +103,6 @@ def _render_differences(rows: list[dict]) -> Markdown:
     lines = []
     for row in rows:
         if row.get("listed_differs"):
-            said = json.loads(row["listed_differs"])
-            lines.append([row["tool"], said["cls"], said["why"], row["listing_id"]])
+            difference = json.loads(row["listed_differs"])
+            lines.append([row["tool"], difference["cls"], difference["why"], row["listing_id"]])
     return make_markdown_table(["tool", "class", "why", "listing"], lines[: report.SHOWN])

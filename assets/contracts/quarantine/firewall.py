@@ -24,9 +24,9 @@ def split_rows(
     for one in findings:
         if one["severity"] == HIGH:
             high[key_contract(one)].append(one["rule"])
-    said, clear, held = Decided(decided), [], []
+    decisions, clear, held = Decided(decided), [], []
     for row in rows:
-        ok = said.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
+        ok = decisions.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
         (clear if ok else held).append(dict(row))
     return clear, held
 

@@ -44,15 +44,24 @@ def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     out = {}
     for found in warehouse.tables.read(FINDINGS).to_dicts():
         key = key_contract(found)
-        said = last.get((key[2], found["rule"]))
-        if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
+        decision = last.get((key[2], found["rule"]))
+        if (
+            found["severity"] == HIGH
+            and key in held
+            and not (decision and decision.verdict == RELEASED)
+        ):
             out.setdefault((*key, found["rule"]), _build_reason(key, found))
     for key in held:
-        for said in (one for (name, _), one in last.items() if name == key[2]):
-            if said.verdict == HELD:
-                by_person = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
-                row = out.setdefault((*key, said.rule), _build_reason(key, by_person))
-                row["by"] = escape_text(said.by)
+        for decision in (one for (name, _), one in last.items() if name == key[2]):
+            if decision.verdict == HELD:
+                by_person = {
+                    "rule": decision.rule,
+                    "why": decision.why,
+                    "by": decision.by,
+                    "since": decision.at,
+                }
+                row = out.setdefault((*key, decision.rule), _build_reason(key, by_person))
+                row["by"] = escape_text(decision.by)
         if not any(name[:3] == key for name in out):
             scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
             out[(*key, "not_scanned_yet")] = _build_reason(key, scanned_here)

@@ -120,9 +120,9 @@ def describe_expected(schema: Any, root: Schema) -> str:
     """What a schema asks for, in one line."""
     choices = find_choices(schema, root)
     if choices:
-        told = ", ".join(format_value(value, 40) for value in choices[:12])
+        listed = ", ".join(format_value(value, 40) for value in choices[:12])
         more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
-        return f"one of {told}{more}"
+        return f"one of {listed}{more}"
     types = sorted(find_types(schema, root))
     parts = [" or ".join(types) or "any value"]
     if "array" in types:

@@ -51,7 +51,7 @@ MOST = 250_000  # characters read of each part of a result; a client is handed 2
 
 
 @dataclass
-class Heard:
+class ResultScan:
     """What a result showed. found: each finding with the very words; unread: something of it lies
     beyond what is read."""
 
@@ -59,13 +59,13 @@ class Heard:
     unread: bool = False
 
 
-def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> Heard:
+def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
     """What a tool answered, part by part (content, structured, …), each any JSON value.
 
     Of each rule and part the gravest hit counts. A finding's `field` points into the parts, its
     excerpt holds the words alone. Linear in the text, which is bounded by `most` for each part.
     """
-    out = Heard()
+    out = ResultScan()
     for part, value in parts.items():
         read = read_pieces(value, most)
         out.unread = out.unread or bool(read.capped)

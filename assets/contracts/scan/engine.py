@@ -101,9 +101,11 @@ def keep_findings(found: Iterable[Finding]) -> list[Finding]:
         else:
             more[kind], last = more[kind] + 1, one
     if last is not None:
-        told = ", ".join(f"{count} of {rule} ({grade})" for (rule, grade), count in more.items())
+        left_out = ", ".join(
+            f"{count} of {rule} ({grade})" for (rule, grade), count in more.items()
+        )
         rule = RULES["more_findings"]
-        why = f"{rule.why}: {told}"
+        why = f"{rule.why}: {left_out}"
         out.append(replace(last, rule=rule.id, severity=rule.severity, why=why))
     return out
 
@@ -141,16 +143,16 @@ def find_hits(
     if not text.text:
         return
     yield from find_hidden(text.text, text.role)
-    told = set[Hit]()
+    yielded = set[Hit]()
     for found in _find_read(text, own, elsewhere, about):
-        told.add(found)
+        yielded.add(found)
         yield found
     seen, places = find_seen(text.text)
     if places:
         for found in _find_read(replace(text, text=seen), own, elsewhere, about):
             end = places[max(found.start, found.end - 1)] + 1
             found = replace(found, start=places[found.start], end=end)
-            if found not in told:
+            if found not in yielded:
                 yield found
 
 

@@ -133,12 +133,14 @@ def _find_signs(
 ) -> Iterator[Finding]:
     """Signs that the earlier version did not hold in the same words."""
     before = {
-        _said(text, found) for text in was.texts for found in _find_new_signs(text, own_before)
+        _make_sign_key(text, found)
+        for text in was.texts
+        for found in _find_new_signs(text, own_before)
     }
     for text in now.texts:
         for found in _find_new_signs(text, own):
-            if _said(text, found) not in before:
-                before.add(_said(text, found))
+            if _make_sign_key(text, found) not in before:
+                before.add(_make_sign_key(text, found))
                 yield build_finding(tool, text.field, text.text, found)
 
 
@@ -148,7 +150,7 @@ def _find_new_signs(text: Text, own: Set[str]) -> Iterator[Hit]:
         yield from judge_text(rule, text.text, within)
 
 
-def _said(text: Text, found: Hit) -> tuple[str, str]:
+def _make_sign_key(text: Text, found: Hit) -> tuple[str, str]:
     return found.rule.id, text.text[found.start : found.end].casefold()
 
 

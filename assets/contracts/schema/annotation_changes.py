@@ -34,18 +34,18 @@ def compare_annotations(old: JsonObject, new: JsonObject) -> list[Finding]:
 
 
 def _classify_hint(key: str, was: Any, now: Any) -> tuple[str, str]:
-    told = f"{json.dumps(was)} became {json.dumps(now)}"[:200].replace("null", "nothing")
+    change = f"{json.dumps(was)} became {json.dumps(now)}"[:200].replace("null", "nothing")
     if key not in _PRESUMED:
-        return "wording", told
+        return "wording", change
     before = was if isinstance(was, bool) else _PRESUMED[key]
     after = now if isinstance(now, bool) else _PRESUMED[key]
     if before == after:
-        return "compatible", f"{told}: the same, spelt out or left to the default"
+        return "compatible", f"{change}: the same, spelt out or left to the default"
     if key == "idempotentHint":
-        return ("breaking", f"{told}: a call may no longer be repeated") if before else (
-            "compatible", told)  # fmt: skip
+        return ("breaking", f"{change}: a call may no longer be repeated") if before else (
+            "compatible", change)  # fmt: skip
     if before == _HARMLESS[key]:
-        return "suspicious", f"{told}: it no longer promises to be harmless"
+        return "suspicious", f"{change}: it no longer promises to be harmless"
     if isinstance(was, bool) and key != "openWorldHint":
-        return "suspicious", f"{told}: it calls itself harmless against its own word"
-    return "compatible", told
+        return "suspicious", f"{change}: it calls itself harmless against its own word"
+    return "compatible", change

@@ -22,7 +22,7 @@ PRIVATE = "private"  # the marketplace of the user's own files
 Transport = Literal["stdio", "streamable-http", "sse"]
 PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
 PackageDigest = Annotated[
-    str, AfterValidator(lambda said: f"sha256:{Sha256(said.removeprefix('sha256:'))}")
+    str, AfterValidator(lambda given: f"sha256:{Sha256(given.removeprefix('sha256:'))}")
 ]
 Flags = Annotated[tuple[str, ...], BeforeValidator(lambda found: tuple(sorted(set(found))))]
 

@@ -184,13 +184,13 @@ def _clean_input(one: EnvVar) -> EnvVar:
     return one.model_copy(update=changes)
 
 
-def _is_changed(found: Any, said: Any) -> bool:
+def _is_changed(found: Any, stated: Any) -> bool:
     """Whether a launch fact was changed; the description of a variable is none."""
-    if isinstance(said, tuple):
-        return any(_is_changed(new, old) for new, old in zip(found, said, strict=True))
-    if isinstance(said, EnvVar):
-        return (found.name, found.default) != (said.name, said.default)
-    return found != said
+    if isinstance(stated, tuple):
+        return any(_is_changed(new, old) for new, old in zip(found, stated, strict=True))
+    if isinstance(stated, EnvVar):
+        return (found.name, found.default) != (stated.name, stated.default)
+    return found != stated
 
 
 def _escape(found: Any) -> str:

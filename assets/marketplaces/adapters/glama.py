@@ -87,7 +87,7 @@ class GlamaAdapter(Adapter):
         if native_id is None:
             raise ValueError(_NAMELESS)
         repository = raw.get("repository")
-        said = repository.get("url") if isinstance(repository, dict) else repository
+        address = repository.get("url") if isinstance(repository, dict) else repository
         try:
             facts = _read_connector(raw) if _is_connector(raw) else _read_server(raw)
         except (ValueError, TypeError, AttributeError) as error:
@@ -100,7 +100,7 @@ class GlamaAdapter(Adapter):
                 native_id=native_id,
                 name=redact(read_string(raw.get("name")) or native_id),
                 description=redact(read_string(raw.get("description"))),
-                repository=redact(read_string(said)) or None,
+                repository=redact(read_string(address)) or None,
                 updated_at=read_string(raw.get("updatedAt")) or None,
                 tools=dump_tools(raw.get("tools")),
                 **facts,
@@ -157,8 +157,10 @@ def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     auth = read_string(connection.get("authType")).lower()
     headers: tuple[Header, ...] = ()
     if auth not in ("", "none"):
-        said = f"authType {auth}"
-        headers = (Header(name="Authorization", required=True, secret=True, description=said),)
+        description = f"authType {auth}"
+        headers = (
+            Header(name="Authorization", required=True, secret=True, description=description),
+        )
     transport = read_string(connection.get("transport"))
     facts = read_remote_facts(read_string(connection.get("url")).strip(), transport, headers)
     if (urlsplit(facts["url"]).hostname or "").endswith("glama.ai"):

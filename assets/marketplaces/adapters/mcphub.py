@@ -132,8 +132,8 @@ class McpHubAdapter(Adapter):
         made = make_server_listings(identity, chosen.servers, evidence)
         if passed_over is None:
             return made
-        said = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
-        return [one.model_copy(update={"evidence": one.evidence + said}) for one in made]
+        note = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
+        return [one.model_copy(update={"evidence": one.evidence + note}) for one in made]
 
     def saved(self, page: Page) -> list[Ref]:
         """A server's page, or the gateway config that it holds."""

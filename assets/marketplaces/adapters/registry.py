@@ -56,11 +56,11 @@ class RegistryAdapter(Adapter):
         """The listing of one record {server, _meta} or bare server.json. Raises ValueError where
         it has no name."""
         listing = make_server_listing(_find_server(raw), self.name)
-        said = self.read_registry_meta(raw)
-        changes: dict[str, Any] = {"updated_at": _read_time(said)}
-        if said.get("status") == "deprecated":
+        meta = self.read_registry_meta(raw)
+        changes: dict[str, Any] = {"updated_at": _read_time(meta)}
+        if meta.get("status") == "deprecated":
             changes["flags"] = tuple(sorted({*listing.flags, "deprecated"}))
-        if said.get("status") == "deleted":
+        if meta.get("status") == "deleted":
             changes |= {"runnable": False, "reason": "the registry calls the record deleted"}
         return [listing.model_copy(update=changes)]
 
@@ -99,8 +99,8 @@ class RegistryAdapter(Adapter):
         """Refs of a page's latest records, and a row for each without a name. A registry that
         ignores `version=latest` lists old ones too."""
         refs, problems = list_refs(records, url, self._make_ref, "the record has no server.name")
-        said = [self.read_registry_meta(ref.raw).get("isLatest") for ref in refs]
-        latest = [ref for ref, one in zip(refs, said, strict=True) if one is not False]
+        marks = [self.read_registry_meta(ref.raw).get("isLatest") for ref in refs]
+        latest = [ref for ref, one in zip(refs, marks, strict=True) if one is not False]
         return self._keep_newest(latest), problems
 
     def _keep_newest(self, refs: Iterable[Ref]) -> list[Ref]:
@@ -125,9 +125,9 @@ class RegistryAdapter(Adapter):
 
     def _make_age_key(self, record: Any) -> tuple[bool, str, str]:
         """Sorts versions of one name, the latest last."""
-        said = self.read_registry_meta(record)
-        published = read_string(said.get("publishedAt")) or read_string(said.get("releaseDate"))
-        return said.get("isLatest") is True, published, _read_time(said) or ""
+        meta = self.read_registry_meta(record)
+        published = read_string(meta.get("publishedAt")) or read_string(meta.get("releaseDate"))
+        return meta.get("isLatest") is True, published, _read_time(meta) or ""
 
     def _list_records(self, value: Any, url: str) -> list[Any]:
         """The records of a payload. Raises CrawlError where it is none of the registry's."""
@@ -185,9 +185,9 @@ def _read_version(record: Any) -> str:
     return read_string(as_object(_find_server(record)).get("version"))
 
 
-def _read_time(said: Mapping[str, Any]) -> str | None:
+def _read_time(meta: Mapping[str, Any]) -> str | None:
     """When the registry last changed the record."""
     for key in ("updatedAt", "publishedAt", "releaseDate"):
-        if isinstance(said.get(key), str) and said[key]:
-            return said[key]
+        if isinstance(meta.get(key), str) and meta[key]:
+            return meta[key]
     return None

@@ -81,8 +81,8 @@ class SmitheryAdapter(Adapter):
         seen: set[str] = set()
         total = 0
         if "api" in scope:
-            async for page, said in self._read_list(get, seen, mapped):
-                total = max(total, said)
+            async for page, stated in self._read_list(get, seen, mapped):
+                total = max(total, stated)
                 yield page
         rest = [one for key, one in mapped.items() if key not in seen]
         for at in range(0, len(rest), _PAGE):
@@ -115,9 +115,9 @@ class SmitheryAdapter(Adapter):
             if repeats:
                 fault = f"page {number} names only servers of earlier pages"
                 page = cut_list(replace(page, refs=[]), url, "cursor_loop", fault)
-            said = as_object(body.get("pagination"))
-            yield page, _read_number(said.get("totalCount"))
-            last = number >= (_read_number(said.get("totalPages")) or number + 1)
+            pagination = as_object(body.get("pagination"))
+            yield page, _read_number(pagination.get("totalCount"))
+            last = number >= (_read_number(pagination.get("totalPages")) or number + 1)
             if last or repeats or not body["servers"]:
                 return
             number += 1

@@ -40,11 +40,13 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         kind = type(entry).__name__
         return make_unrunnable(f"malformed: the entry is {kind}, not an object")
-    said = _read_transport(entry)
+    transports = _read_transport(entry)
     env = tuple(read_variables(_find_member(entry, _ENVS), EnvVar))
     flags = find_value_flags(_find_member(entry, _ENVS))
     url, command = _find_member(entry, _URLS), entry.get("command")
-    spelled = next((said[key] for key in ("type", "transport", "transporttype") if key in said), "")
+    spelled = next(
+        (transports[key] for key in ("type", "transport", "transporttype") if key in transports), ""
+    )
     if (
         isinstance(url, str)
         and url.strip()
@@ -148,11 +150,11 @@ def add_flags(facts: dict[str, Any], flags: Iterable[str]) -> dict[str, Any]:
 
 
 def _add_word_variables(
-    env: tuple[EnvVar, ...], said: tuple[tuple[str, str], ...]
+    env: tuple[EnvVar, ...], stated: tuple[tuple[str, str], ...]
 ) -> tuple[EnvVar, ...]:
     """The variables and those that the command line names: `-e NAME` asks for a value."""
     known = {one.name for one in env}
-    named = {name: text for name, text in said if name and name not in known}
+    named = {name: text for name, text in stated if name and name not in known}
     more = read_variables(named, EnvVar)
     asked = [one if one.default else one.model_copy(update={"required": True}) for one in more]
     return tuple(sorted((*env, *asked), key=lambda one: one.name)) if asked else env

@@ -75,25 +75,25 @@ def read_captured(value: Any, file: str, gateway: str | None = None) -> list[Ref
     bodies = value if isinstance(value, list) and value else [value]
     refs = []
     for one in bodies:
-        said: Mapping[str, Any] = one if isinstance(one, Mapping) else {}
-        servers = find_config_servers(said.get("body", said))
+        capture: Mapping[str, Any] = one if isinstance(one, Mapping) else {}
+        servers = find_config_servers(capture.get("body", capture))
         if servers is None:
             found = f"JSON {type(value).__name__} without `mcpServers`"
             raise CrawlError("missing_key", file, found, "the marketplace's page or config", FIX)
         _refuse_another(servers, file, gateway)
-        name = read_text(said.get("file")) or file
+        name = read_text(capture.get("file")) or file
         refs.append(_make_captured_ref(servers, PurePosixPath(name).stem or "config", file))
     return refs
 
 
 def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> Ref:
     entry = next(iter(servers.values()))
-    said = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
+    facts = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
     key = read_text(next(iter(servers))) if len(servers) == 1 else ""
     raw = {
         "servers": servers,
-        "name": read_text(said.get("mcp_list_name")) or key or stem,
-        "description": read_text(said.get("mcp_list_description")),
+        "name": read_text(facts.get("mcp_list_name")) or key or stem,
+        "description": read_text(facts.get("mcp_list_description")),
     }
     return Ref(key or stem, file, None, raw)
 

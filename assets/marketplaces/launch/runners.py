@@ -139,6 +139,6 @@ def _make_packaged(
     own: tuple[str, ...],
     flags: set[str],
 ) -> Launch:
-    said = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
-    flags = flags | find_word_flags(said) | (set() if is_pinned(package) else {"unpinned"})
+    words = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
+    flags = flags | find_word_flags(words) | (set() if is_pinned(package) else {"unpinned"})
     return change_launch(launch, package=package, entry=entry, own_args=own, flags=flags)

@@ -80,19 +80,23 @@ class Blocks:
         elif tag.name == "a":
             self._add_link(tag.attributes)
         elif tag.name == "meta":
-            said = tag.attributes
+            attributes = tag.attributes
             self.meta.setdefault(
-                said.get("name") or said.get("property", ""), said.get("content", "")
+                attributes.get("name") or attributes.get("property", ""),
+                attributes.get("content", ""),
             )
-        elif tag.name == "link" and (said := tag.attributes).get("rel", "").lower() == "canonical":
-            self.canonical = self.canonical or said.get("href", "")
+        elif (
+            tag.name == "link"
+            and (attributes := tag.attributes).get("rel", "").lower() == "canonical"
+        ):
+            self.canonical = self.canonical or attributes.get("href", "")
 
-    def _add_link(self, said: dict[str, str]) -> None:
-        href = said.get("href", "").strip()
+    def _add_link(self, attributes: dict[str, str]) -> None:
+        href = attributes.get("href", "").strip()
         if href:
             self.links.append(href)
         if re.search(r"\.mcpb(?:[?#]|$)", href):
-            self.bundles.append((href, read_sha256(said.get("data-sha256"))))
+            self.bundles.append((href, read_sha256(attributes.get("data-sha256"))))
 
     def _end_tag(self, name: str) -> None:
         if name == "div" and self._divs:

@@ -26,14 +26,14 @@ def make_server_listing(server: Any, marketplace: str) -> Listing:
     if not isinstance(name, str) or not name.strip():
         raise ValueError("the record has no server.name")
     repository = server.get("repository")
-    said = repository.get("url") if isinstance(repository, dict) else repository
+    address = repository.get("url") if isinstance(repository, dict) else repository
     folder = repository.get("subfolder") if isinstance(repository, dict) else None
     identity: Facts = {
         "marketplace": marketplace,
         "native_id": name.strip(),
         "name": redact(read_string(server.get("title")) or name),
         "description": redact(read_string(server.get("description"))),
-        "repository": redact(read_string(said)) or None,
+        "repository": redact(read_string(address)) or None,
         "subfolder": redact(read_string(folder)).strip("/") or None,
     }
     try:

@@ -81,6 +81,6 @@ def _read_image(
     return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
 
 
-def _read_digest(said: str) -> str | None:
-    found = read_sha256(said)
+def _read_digest(text: str) -> str | None:
+    found = read_sha256(text)
     return f"sha256:{found}" if found else None

@@ -61,8 +61,8 @@ def is_secret(name: str, declared: Any, value: str = "", kind: str = "") -> bool
 
 def is_needed(one: Mapping[str, Any]) -> bool:
     """Whether an input is required; some authors write `required`."""
-    said = one.get("isRequired")
-    return (one.get("required") if said is None else said) is True
+    required = one.get("isRequired")
+    return (one.get("required") if required is None else required) is True
 
 
 def read_declared(one: Mapping[str, Any], kind: type[Input]) -> Input:
@@ -117,8 +117,8 @@ def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     required = as_object(schema).get("required")
     needed = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
     made = []
-    for name, said in as_object(as_object(schema).get("properties")).items():
-        one = as_object(said)
+    for name, member in as_object(as_object(schema).get("properties")).items():
+        one = as_object(member)
         value, kind = read_string(one.get("default")), read_string(one.get("type"))
         marked = one.get("format") == "password" or one.get("writeOnly") is True
         secret = is_secret(name, marked or None, value, kind)

@@ -141,8 +141,10 @@ def _normalise_switches(found: Any) -> Any:
 
 
 def _is_switched_on(one: Any) -> bool:
-    said = isinstance(one, dict) and one.get("type") == "named" and one.get("format") == "boolean"
-    return said and read_string(one.get("value") or one.get("default")).lower() == "true"
+    is_switch = (
+        isinstance(one, dict) and one.get("type") == "named" and one.get("format") == "boolean"
+    )
+    return is_switch and read_string(one.get("value") or one.get("default")).lower() == "true"
 
 
 def _find_asked_flags(package: Package, own: Arguments) -> set[str]:

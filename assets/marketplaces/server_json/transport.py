@@ -26,21 +26,21 @@ _LOCAL_TRANSPORTS = {
 
 def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
     """Transport, URL and headers; the URL's `{names}` are inputs of the package."""
-    said = package.get("transport")
-    said = {"type": said} if isinstance(said, str) else said
-    if said is not None and not isinstance(said, dict):
+    transport = package.get("transport")
+    transport = {"type": transport} if isinstance(transport, str) else transport
+    if transport is not None and not isinstance(transport, dict):
         raise ValueError("transport is not an object")
-    said = said or {}
-    kind = _LOCAL_TRANSPORTS.get(read_string(said.get("type")).lower())
+    transport = transport or {}
+    kind = _LOCAL_TRANSPORTS.get(read_string(transport.get("type")).lower())
     if kind is None:
-        raise ValueError(f"transport type {read_string(said.get('type'))[:40]!r}")
+        raise ValueError(f"transport type {read_string(transport.get('type'))[:40]!r}")
     if kind == "stdio":
         return {"transport": "stdio", "flags": set()}
     filled = fill(
-        read_string(said.get("url")).strip(),
-        _read_names(package) | as_object(said.get("variables")),
+        read_string(transport.get("url")).strip(),
+        _read_names(package) | as_object(transport.get("variables")),
     )
-    headers = read_inputs(said.get("headers"), Header, "headers")
+    headers = read_inputs(transport.get("headers"), Header, "headers")
     flags = find_account_flags(headers)
     if filled.open or find_placeholder(filled.text) or MARK in filled.text:
         flags |= {"placeholder"}

@@ -34,7 +34,9 @@ def make_entry(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not about and not source and not isinstance(raw.get("config"), Mapping):
         return dict(raw)
     run, config = as_object(raw.get("run")), as_object(raw.get("config"))
-    said = [{"name": name, "value": value} for name, value in as_object(run.get("env")).items()]
+    variables = [
+        {"name": name, "value": value} for name, value in as_object(run.get("env")).items()
+    ]
     return {
         **{key: raw.get(key) for key in ("name", "type", "image", "remote")},
         "title": about.get("title"),
@@ -42,7 +44,7 @@ def make_entry(raw: Mapping[str, Any]) -> dict[str, Any]:
         "upstream": source.get("upstream") or source.get("project"),
         "directory": source.get("directory"),
         "secrets": config.get("secrets"),
-        "env": [*list_objects(config.get("env")), *said],
+        "env": [*list_objects(config.get("env")), *variables],
         "config": [config.get("parameters")],
         "oauth": {"providers": raw.get("oauth")},
         **{key: run.get(key) for key in ("command", "volumes", "user", "disableNetwork")},
@@ -56,8 +58,8 @@ def read_entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
     if url:
         kind = read_text(remote.get("transport_type"))
         kind = kind or ("sse" if entry.get("sseEndpoint") else "")
-        said = as_object(remote.get("headers")).items()
-        headers = read_variables({key: _make_place(str(text)) for key, text in said}, Header)
+        stated = as_object(remote.get("headers")).items()
+        headers = read_variables({key: _make_place(str(text)) for key, text in stated}, Header)
         facts = read_remote_facts(_make_place(url), kind, tuple(headers))
         return add_flags(facts, account) | {"env": env, "evidence": "remote.url"}
     if entry.get("type") == "poci":

@@ -42,8 +42,8 @@ def _collect(
     """What is required of an object that is itself optional is not required."""
     required = schema.get("required")
     names = required if needed and isinstance(required, list) else []
-    for name, said in as_object(schema.get("properties")).items():
-        one, path = as_object(said), f"{above}{name}"
+    for name, member in as_object(schema.get("properties")).items():
+        one, path = as_object(member), f"{above}{name}"
         default = redact(read_string(one.get("default")))
         made[path] = Parameter(name in names, None if MARK in default else default or None)
         if one.get("properties") and depth < _DEEPEST:

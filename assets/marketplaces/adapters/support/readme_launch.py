@@ -38,9 +38,9 @@ def _starts_named_package(config: Found, names: str) -> bool:
     return True
 
 
-def is_kin(said: str, names: str) -> bool:
+def is_kin(name: str, names: str) -> bool:
     """Whether two names share a word that tells servers apart."""
     common = {"mcp", "server", "servers", "com", "github", "https", "http", "www", "the", "org",
               "gitlab", "bitbucket", "modelcontextprotocol", "npm", "ai", "io"}  # fmt: skip
-    words = [set(re.findall(r"[a-z0-9]{2,}", text.lower())) - common for text in (said, names)]
+    words = [set(re.findall(r"[a-z0-9]{2,}", text.lower())) - common for text in (name, names)]
     return bool(words[0] & words[1])

@@ -25,12 +25,12 @@ _SCRIPT = "the stdio connection is a JavaScript function, which is never evaluat
 def read_connection_facts(record: Mapping[str, Any]) -> Facts:
     """Launch fields of the first connection that needs no account of ours, else of the first that
     can be launched at all, else why there is none."""
-    said = record.get("connections")
-    if said is not None and not isinstance(said, list):
+    connections = record.get("connections")
+    if connections is not None and not isinstance(connections, list):
         return make_unrunnable("malformed: connections is not a list")
-    offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(said or [])]
+    offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(connections or [])]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
-        stated = [one for one in said or [] if isinstance(one, Mapping)]
+        stated = [one for one in connections or [] if isinstance(one, Mapping)]
         # A bundle that cannot be launched asks for the same settings as the hosted server.
         schemas = [one.get("configSchema") for one in sorted(stated, key=_is_http, reverse=True)]
         schema = next((one for one in schemas if one), None)

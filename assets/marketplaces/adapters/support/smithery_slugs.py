@@ -35,8 +35,8 @@ def _is_tab(name: str, others: Container[str]) -> bool:
 def find_server_pages(found: Iterable[Location]) -> dict[str, Location]:
     """Server pages among locations. One date on all of many pages is the hour in which the sitemap
     was made, not that of a change, and is left out."""
-    said = {name: when for loc, when in found if (name := _find_slug(loc))}
-    named = [(name, when) for name, when in said.items() if not _is_tab(name, said)]
+    dates = {name: when for loc, when in found if (name := _find_slug(loc))}
+    named = [(name, when) for name, when in dates.items() if not _is_tab(name, dates)]
     made_at_once = len({when for _, when in named}) == 1 and len(named) >= _MANY
     return {make_server_key(name): (name, None if made_at_once else when) for name, when in named}
 

@@ -42,21 +42,21 @@ def compute_figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, floa
 
 def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
     """The report: what was found, by which differences, and the worst clusters."""
-    told = compute_figures(rows, tools)
-    total = told["tools"] or 1
+    figures = compute_figures(rows, tools)
+    total = figures["tools"] or 1
     lead = fill_markdown(
         "{clusters:,} clusters of look-alike tools across servers; {with_a_twin:,} of {tools:,}"
         " tools ({twin_share:.0%}) have a twin on another server, {with_a_confusable:,}"
         " ({confusable_share:.0%}) a tool that looks like them and is another,"
         " {names_shared_across_servers:,} ({name_share:.0%}) a name that another server uses too.",
-        **{name: told[name] for name in _LED},
-        twin_share=told["with_a_twin"] / total,
-        confusable_share=told["with_a_confusable"] / total,
-        name_share=told["names_shared_across_servers"] / total,
+        **{name: figures[name] for name in _LED},
+        twin_share=figures["with_a_twin"] / total,
+        confusable_share=figures["with_a_confusable"] / total,
+        name_share=figures["names_shared_across_servers"] / total,
     )
     if not rows:
         return fill_markdown(
-            "No tool of one server looks like a tool of another, of {:,}.", told["tools"]
+            "No tool of one server looks like a tool of another, of {:,}.", figures["tools"]
         )
     kinds = Counter(
         kind for row in rows if row["kind"] == CONFUSABLE

@@ -159,17 +159,17 @@ def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], 
             seen.add(key)
             contracts[at] = read_contract(rows[at])
             tools[tool_text(contracts[at])].append(at)
-    told: dict[str, set[str]] = defaultdict(set)
+    owners: dict[str, set[str]] = defaultdict(set)
     for at, contract in contracts.items():
-        told[_render_plain(contract)].add(rows[at]["server_id"])
+        owners[_render_plain(contract)].add(rows[at]["server_id"])
     made = [
         _Text(
             tools=tuple(rows[at] for at in places),
             contract=contracts[places[0]],
             name=_fold_name(contracts[places[0]]["name"]),
-            silent=(said := _render_plain(contracts[places[0]])) == ""
-            or len(told[said]) >= _SILENT_FROM,
-            description=said,
+            silent=(plain := _render_plain(contracts[places[0]])) == ""
+            or len(owners[plain]) >= _SILENT_FROM,
+            description=plain,
         )
         for places in tools.values()
     ]
@@ -202,12 +202,12 @@ def _find_pairs(
 def _are_twins(one: _Text, other: _Text, cosine: float) -> bool:
     """One tool under two names. The vectors of long texts that share a preamble are equal although
     `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
-    said = one.description == other.description and not one.silent
-    if one.name == other.name and said:
+    same_text = one.description == other.description and not one.silent
+    if one.name == other.name and same_text:
         return True
     a, b = (set(find_names(text.contract["name"])) for text in (one, other))
     a, b = ({word.rstrip("s") for word in words} for words in (a, b))
-    return cosine >= TWIN and (said or 2 * len(a & b) >= len(a | b))
+    return cosine >= TWIN and (same_text or 2 * len(a & b) >= len(a | b))
 
 
 def _order_pair(one: Row, other: Row) -> tuple[Row, Row]:

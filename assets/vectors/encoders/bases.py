@@ -117,10 +117,10 @@ def _check_base(model: Path) -> Base:
 def _check_case(folder: Path) -> None:
     """Raises BadEmbedder for a model that is lower-cased before its tokenizer reads."""
     path = folder / "sentence_bert_config.json"
-    said = read_model_json(path) if path.is_file() else {}
-    if isinstance(said, dict) and said.get("do_lower_case"):
-        told = read_model_json(folder / TOKENIZER)
-        normalizer = told.get("normalizer") if isinstance(told, dict) else None
+    config = read_model_json(path) if path.is_file() else {}
+    if isinstance(config, dict) and config.get("do_lower_case"):
+        tokenizer = read_model_json(folder / TOKENIZER)
+        normalizer = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
         if not isinstance(normalizer, dict) or normalizer.get("lowercase") is not True:
             raise BadEmbedder(f"{path}: do_lower_case, which its tokenizer does not do")
 

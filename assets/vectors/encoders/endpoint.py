@@ -107,9 +107,9 @@ class EndpointEncoder:
     def _read_vectors(self, texts: list[str]) -> np.ndarray:
         """What is answered for the texts, in their order. Raises EmbeddingFailed."""
         sent = [drop_surrogates(text)[:_CUT] for text in texts]
-        said = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
+        answer = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
         try:
-            given = list(said["data"])
+            given = list(answer["data"])
             by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(given)}
             rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -27,9 +27,12 @@ _HINTS = {
 class _Refused(Exception):
     """A try that failed: why, whether another may pass, the seconds it is asked to wait."""
 
-    def __init__(self, found: str, hint: str, passing: bool = False, told_s: float = 0.0) -> None:
+    def __init__(
+        self, found: str, hint: str, passing: bool = False, retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(found)
-        self.found, self.hint, self.passing, self.told_s = found, hint, passing, told_s
+        self.found, self.hint, self.passing = found, hint, passing
+        self.retry_after_s = retry_after_s
 
 
 class Wire:
@@ -58,14 +61,14 @@ class Wire:
             try:
                 return self._send_once(body)
             except _Refused as refused:
-                wait_s = max(refused.told_s, self._backoff_s * 2 ** (attempt - 1))
-                told = ""
+                wait_s = max(refused.retry_after_s, self._backoff_s * 2 ** (attempt - 1))
+                delay = ""
                 if refused.passing and wait_s > _LONGEST_WAIT_S:
-                    told = f", which asks to wait {wait_s:.0f} s"
-                if not refused.passing or told or attempt == ATTEMPTS:
+                    delay = f", which asks to wait {wait_s:.0f} s"
+                if not refused.passing or delay or attempt == ATTEMPTS:
                     tries = f" ({attempt} tries)" if attempt > 1 else ""
                     raise EmbeddingFailed(
-                        f"{self._url}: {self._scrub_text(refused.found)}{told}{tries}, expected"
+                        f"{self._url}: {self._scrub_text(refused.found)}{delay}{tries}, expected"
                         f" vectors"
                         f" of {model!r} for {len(texts)} texts; {refused.hint}"
                     ) from None
@@ -79,7 +82,7 @@ class Wire:
 
         try:
             with self._client.stream("POST", self._url, json=body) as answer:
-                said = self._read_answer(answer)
+                content = self._read_answer(answer)
         except httpx2.TimeoutException:
             raise self._is_late() from None
         except BodyRefused as error:
@@ -88,12 +91,14 @@ class Wire:
             hint = "start the endpoint, or correct base_url"
             raise _Refused(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
-            told = answer.headers.get("retry-after", "")
-            raise _build_refusal(answer.status_code, said[:400].decode(errors="replace"), told)
+            retry_after = answer.headers.get("retry-after", "")
+            raise _build_refusal(
+                answer.status_code, content[:400].decode(errors="replace"), retry_after
+            )
         try:
-            return json.loads(said)
+            return json.loads(content)
         except (ValueError, RecursionError):
-            found = f"status 200 with no JSON that can be read ({said[:80]!r})"
+            found = f"status 200 with no JSON that can be read ({content[:80]!r})"
             hint = "check that base_url ends where /embeddings begins"
             raise _Refused(found, hint, True) from None
 
@@ -112,12 +117,12 @@ class Wire:
 
     def _scrub_text(self, text: str) -> str:
         """One line of what was said, without the key that some endpoints repeat."""
-        said = " ".join(text.split())
-        return (said.replace(self._key, "***") if self._key else said)[:300]
+        line = " ".join(text.split())
+        return (line.replace(self._key, "***") if self._key else line)[:300]
 
 
-def _build_refusal(status: int, said: str, told: str) -> _Refused:
-    kind, passing = classify_status(status, said)
+def _build_refusal(status: int, message: str, retry_after: str) -> _Refused:
+    kind, passing = classify_status(status, message)
     hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
-    found = f"status {status}" if kind == "auth" else f"status {status} ({said})"
-    return _Refused(found, hint, passing, parse_retry_after(told) or 0.0)
+    found = f"status {status}" if kind == "auth" else f"status {status} ({message})"
+    return _Refused(found, hint, passing, parse_retry_after(retry_after) or 0.0)

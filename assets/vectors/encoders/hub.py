@@ -34,9 +34,9 @@ def split_hub_id(model: str) -> tuple[str, str | None]:
     if not _NAME.fullmatch(model):
         raise UnpinnedModel(f"{model}: no such folder")
     name, _, given = model.partition("@")
-    said = f"{given!r} is no commit" if given else "it names no revision"
+    reason = f"{given!r} is no commit" if given else "it names no revision"
     raise UnpinnedModel(
-        f"{model}: no such folder, and as a hub id {said}; expected {name}@<commit>, the 40 hex"
+        f"{model}: no such folder, and as a hub id {reason}; expected {name}@<commit>, the 40 hex"
         " digits of a commit as the model's page on the hub lists them"
     )
 
@@ -55,9 +55,9 @@ def fetch_model(model: str, patterns: Sequence[str]) -> Path:
         )
         return Path(found)
     except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
-        said = " ".join(str(error).split())[:160]
+        message = " ".join(str(error).split())[:160]
         raise NotFetched(
-            f"{name}@{commit}: none from the hub ({type(error).__name__}: {said})"
+            f"{name}@{commit}: none from the hub ({type(error).__name__}: {message})"
         ) from error
 
 

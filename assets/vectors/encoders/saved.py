@@ -144,8 +144,8 @@ def _open_inner(
         except (ImportError, OSError):
             raise
         except Exception as error:  # of the runtime and the tokenizer, each of its own kind
-            said = " ".join(str(error).split())[:200]
-            raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_FIX}") from error
+            message = " ".join(str(error).split())[:200]
+            raise EncoderBroken(f"{folder}: cannot be opened ({message}); {_FIX}") from error
     from assets.vectors.encoders.endpoint import reopen_endpoint
 
     return reopen_endpoint(card)
@@ -205,14 +205,14 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
 
 def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
     for name in (MODEL, TOKENIZER) if card["kind"] == "onnx" else ():
-        path, told = folder / name, card["files"].get(name)
-        if not isinstance(told, dict):
+        path, facts = folder / name, card["files"].get(name)
+        if not isinstance(facts, dict):
             return f"{_CARD} does not list {name}"
         if not path.is_file():
             return f"half-written, {name} is missing"
-        if path.stat().st_size != told.get("bytes"):
-            return f"{name} has {path.stat().st_size} bytes, expected {told.get('bytes')}"
-        if sha256(path.read_bytes()) != told.get("sha256"):
+        if path.stat().st_size != facts.get("bytes"):
+            return f"{name} has {path.stat().st_size} bytes, expected {facts.get('bytes')}"
+        if sha256(path.read_bytes()) != facts.get("sha256"):
             return f"{name} is not the file that was written (another SHA-256)"
     return None
 

@@ -71,10 +71,10 @@ class SentenceEncoder:
                     model_kwargs={"use_safetensors": True},
                 )
         except Exception as error:  # of torch, transformers, safetensors and the hub, all unlike
-            said = " ".join(str(error).split())[:200]
+            message = " ".join(str(error).split())[:200]
             raise BadEmbedder(
-                f"sentence-transformers:{model}: cannot be opened ({type(error).__name__}: {said});"
-                f" {_HINT}"
+                f"sentence-transformers:{model}: cannot be opened ({type(error).__name__}:"
+                f" {message}); {_HINT}"
             ) from error
         _require_weights(model, folder, self._model)
         self._prompts = prompts or Prompts()
@@ -159,7 +159,7 @@ def _require_weights(model: str, folder: Path, modules: Any) -> None:
         inner = getattr(module, "auto_model", None)
         if inner is None or _hold_all_weights(listed.folder, inner):
             continue
-        _, told = type(inner).from_pretrained(
+        _, loading = type(inner).from_pretrained(
             str(listed.folder),
             config=inner.config,
             local_files_only=True,
@@ -167,7 +167,7 @@ def _require_weights(model: str, folder: Path, modules: Any) -> None:
             use_safetensors=True,
             output_loading_info=True,
         )
-        lost = sorted(name for name in told["missing_keys"] if not name.startswith(_UNUSED))
+        lost = sorted(name for name in loading["missing_keys"] if not name.startswith(_UNUSED))
         if lost:
             raise BadEmbedder(
                 f"sentence-transformers:{model}: its weights have no {', '.join(lost[:3])}"

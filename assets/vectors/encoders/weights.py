@@ -100,12 +100,12 @@ def read_adapter_base(adapter: Path) -> str | None:
     """The base that an adapter says it was trained on, as `bases.py` names bases; None where it
     says nothing, or what nobody here can tell apart, as a place on another machine."""
     try:
-        said = json.loads((adapter / "adapter_config.json").read_bytes())["base_model_name_or_path"]
+        base = json.loads((adapter / "adapter_config.json").read_bytes())["base_model_name_or_path"]
     except (OSError, *_UNREADABLE):
         return None
-    if said in (BASE, HUB_ID):
+    if base in (BASE, HUB_ID):
         return BASE
-    return said if re.fullmatch(r".*@[0-9a-f]{16}", str(said)) else None
+    return base if re.fullmatch(r".*@[0-9a-f]{16}", str(base)) else None
 
 
 def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:

@@ -84,9 +84,9 @@ def read_head(modules: Sequence[Module], dim: int) -> Head:
 
 
 def _find_poolings(config: Mapping[str, Any]) -> list[Any]:
-    said = config.get("pooling_mode")
-    if said is not None:
-        return said if isinstance(said, list) else [said]
+    modes = config.get("pooling_mode")
+    if modes is not None:
+        return modes if isinstance(modes, list) else [modes]
     if not any(flag in config for flag in _FLAGS):
         return [MEAN]  # as the library has it
     return [mode for flag, mode in _FLAGS.items() if config.get(flag)]
@@ -99,11 +99,13 @@ def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:
                         ("module_output_name", _SENTENCE)):  # fmt: skip
         if config.get(name) not in (None, usual):
             raise BadEmbedder(f"{folder / 'config.json'}: {name} is {str(config[name])[:60]!r}")
-    said = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    name = said.rpartition(".")[2]
-    if not said.startswith("torch.nn.") or name not in _ACTIVATIONS:
+    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    name = activation.rpartition(".")[2]
+    if not activation.startswith("torch.nn.") or name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise BadEmbedder(f"{folder / 'config.json'}: activation {said[:60]!r}, expected {known}")
+        raise BadEmbedder(
+            f"{folder / 'config.json'}: activation {activation[:60]!r}, expected {known}"
+        )
     if not file.is_file():
         raise BadEmbedder(f"{folder}: its Dense layer has no model.safetensors")
     tensors = read_tensors(file)
@@ -132,8 +134,8 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
     try:
         found = load_file(str(file))
     except Exception as error:  # of safetensors and numpy, each of its own kind
-        said = " ".join(str(error).split())[:120]
-        raise BadEmbedder(f"{file}: not readable as safetensors ({said})") from error
+        message = " ".join(str(error).split())[:120]
+        raise BadEmbedder(f"{file}: not readable as safetensors ({message})") from error
     made = {name: one.astype(np.float32, copy=False) if one.dtype.kind == "f" else one
             for name, one in found.items()}  # fmt: skip
     odd = next((n for n, one in made.items() if not np.isfinite(one).all()), None)

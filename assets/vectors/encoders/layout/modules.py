@@ -71,13 +71,13 @@ def read_model_prompts(model: Path) -> Prompts:
     path = model / PROMPTS
     if not path.is_file():
         return Prompts()
-    said = read_model_json(path)
-    held = (said.get("prompts") if isinstance(said, dict) else said) or {}
+    config = read_model_json(path)
+    held = (config.get("prompts") if isinstance(config, dict) else config) or {}
     if not isinstance(held, dict) or not all(
         isinstance(text, str | None) for text in held.values()
     ):
         raise BadEmbedder(f"{path}: prompts is {str(held)[:80]!r}, expected texts by name")
-    usual = held.get(str(said.get("default_prompt_name")))
+    usual = held.get(str(config.get("default_prompt_name")))
 
     def find(*names: str) -> str | None:
         return next((held[name] for name in names if held.get(name)), None) or (

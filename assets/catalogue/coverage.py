@@ -202,5 +202,5 @@ def _ecosystem(held: Sequence[Listing]) -> str:
 
 
 def _transport(held: Sequence[Listing]) -> str:
-    said = {str(one.transport) for one in held if one.transport}
-    return next((one for one in DIMENSIONS["transport"] if one in said), "unknown")
+    transports = {str(one.transport) for one in held if one.transport}
+    return next((one for one in DIMENSIONS["transport"] if one in transports), "unknown")

@@ -31,15 +31,15 @@ Rows = Sequence[JsonObject]
 def compute_figures(rows: Rows) -> dict[str, float]:
     """Counts, and the distance of each dimension where it is known."""
     any_row = next((row for row in rows if row["of_listed"]), None)
-    told: dict[str, float] = {
+    figures: dict[str, float] = {
         "servers_listed": any_row["of_listed"] if any_row else 0,
         "servers_launched": any_row["of_launched"] if any_row else 0,
         "under_represented": sum(row["standing"] == "under" for row in rows),
     }
     for row in rows:
         if row["distance"] is not None:
-            told[f"distance_{row['dimension']}"] = row["distance"]
-    return told
+            figures[f"distance_{row['dimension']}"] = row["distance"]
+    return figures
 
 
 def render_table(rows: Rows) -> Markdown:
@@ -108,10 +108,10 @@ def draw_plot(rows: Rows) -> bytes:
             _draw_panel(axis, name, found[::-1])
         else:
             _draw_panel(axis, name, sorted(found, key=lambda r: r["listed_share"]))
-    told = compute_figures(rows)
+    figures = compute_figures(rows)
     figure.suptitle(
-        f"Launched servers against all listed: {told['servers_launched']:,} of"
-        f" {told['servers_listed']:,}",
+        f"Launched servers against all listed: {figures['servers_launched']:,} of"
+        f" {figures['servers_listed']:,}",
         x=0.01, ha="left", fontsize=12, color=_INK, fontweight="bold",
     )  # fmt: skip
     data = io.BytesIO()

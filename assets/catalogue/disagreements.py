@@ -18,19 +18,19 @@ def find_disagreements(members: Sequence[Member]) -> Stated:
         return {}
     found: Stated = {}
     for kind, says in KINDS.items():
-        said: dict[str, list[str]] = defaultdict(list)
+        stated: dict[str, list[str]] = defaultdict(list)
         for member in members:
             text = says(member)
             if text is not None:
-                said[text].append(member.listing.listing_id)
-        if len(said) > 1 and not (kind in ("version", "digest") and _of_their_own(said)):
-            found[kind] = {text: sorted(ids) for text, ids in sorted(said.items())}
+                stated[text].append(member.listing.listing_id)
+        if len(stated) > 1 and not (kind in ("version", "digest") and _of_their_own(stated)):
+            found[kind] = {text: sorted(ids) for text, ids in sorted(stated.items())}
     return found
 
 
-def _of_their_own(said: dict[str, list[str]]) -> bool:
+def _of_their_own(stated: dict[str, list[str]]) -> bool:
     """Whether each ecosystem (or version, of digests) is named once: nothing to compare."""
-    subjects = [text.partition(" ")[0] for text in said]
+    subjects = [text.partition(" ")[0] for text in stated]
     return len(subjects) == len(set(subjects))
 
 

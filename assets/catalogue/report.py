@@ -56,12 +56,12 @@ def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> Markdown:
 def _render_most_listed(listed: list[JsonObject]) -> Markdown:
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
-    said = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
+    results = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
     lines = [
         [
             row["name"],
             row["joined_by"] or "",
-            said[row["confirmed"]],
+            results[row["confirmed"]],
             ", ".join(json.loads(row["disagreements"])),
             ", ".join(row["marketplaces"]),
         ]

@@ -50,9 +50,10 @@ def read_slots(contract: Contract) -> list[Slot]:
     required = schema.get("required") or []
     about = " ".join([*split_identifier(str(contract.get("name"))), *properties]).lower()[:400]
     description = str(contract.get("description") or "")[:LONGEST]
-    told, theme = _read_documented_parameters(description), f"{about} {description[:300]}".lower()
+    documented = _read_documented_parameters(description)
+    theme = f"{about} {description[:300]}".lower()
     found = [
-        _make_slot(name, resolve_schema(of, schema), name in required, told.get(name, ""),
+        _make_slot(name, resolve_schema(of, schema), name in required, documented.get(name, ""),
                    about=about, theme=theme)
         for name, of in properties.items()
     ]  # fmt: skip
@@ -81,8 +82,10 @@ def _read_documented_parameters(description: str) -> dict[str, str]:
     return {match.group(1): match.group(2) for match in matches if match}
 
 
-def _make_slot(name: str, schema: Schema, required: bool, told: str = "", **beside: str) -> Slot:
-    hint = " ".join(f"{schema.get('description') or told}"[:1000].split())
+def _make_slot(
+    name: str, schema: Schema, required: bool, documented: str = "", **beside: str
+) -> Slot:
+    hint = " ".join(f"{schema.get('description') or documented}"[:1000].split())
     return Slot(name, schema, required, split_identifier(name), hint, **beside)
 
 

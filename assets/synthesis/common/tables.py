@@ -209,7 +209,7 @@ def dump_text(obj: Json) -> str:
 def make_pair_id(row: Row) -> str:
     """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
     whatever marketplace, model or run they come from."""
-    said = row.get("instruction"), row.get("calls"), row.get("messages")
-    plan = None if any(said) else row["plan_digest"]  # a failed row says nothing yet
+    texts = row.get("instruction"), row.get("calls"), row.get("messages")
+    plan = None if any(texts) else row["plan_digest"]  # a failed row says nothing yet
     own = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]
-    return "p1:" + digest([*own, *said, plan])[:40]
+    return "p1:" + digest([*own, *texts, plan])[:40]

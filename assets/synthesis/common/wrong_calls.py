@@ -45,9 +45,9 @@ def make_wrong_call(
 
 
 def _make_error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
-    told = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_TOLD])
+    message = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_TOLD])
     form = rng.choice(_FORMS)
-    return form.format(n=contract.get("name"), m=told, j=json.dumps(told, ensure_ascii=False))
+    return form.format(n=contract.get("name"), m=message, j=json.dumps(message, ensure_ascii=False))
 
 
 def _describe_flaw(flaw: Flaw) -> str:

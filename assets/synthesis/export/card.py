@@ -187,8 +187,8 @@ def _list_writers(providers: Counter[str]) -> Iterator[Markdown]:
         if name != OFFLINE:
             yield fill_markdown("{} by the models at {}", count, quote_text(name))
     if count := providers.get(OFFLINE, 0):
-        told = "{} by rules alone ({}: no language model wrote them)"
-        yield fill_markdown(told, count, quote_text(OFFLINE))
+        template = "{} by rules alone ({}: no language model wrote them)"
+        yield fill_markdown(template, count, quote_text(OFFLINE))
 
 
 def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
@@ -196,14 +196,16 @@ def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
         return Markdown("No trial of the judge was published as of then.")
     columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
     ends = (fill_markdown("{:.2f} to {:.2f}", t["low"], t["high"]) for t in trials)
-    rows = [[*(t[name] for name in columns), told] for t, told in zip(trials, ends, strict=True)]
+    rows = [
+        [*(t[name] for name in columns), interval] for t, interval in zip(trials, ends, strict=True)
+    ]
     table = make_markdown_table([*columns, "95% interval"], rows)
-    said = "Known-good pairs and mutants with one flaw each, refused by:\n\n{}"
-    return fill_markdown(said, table)
+    template = "Known-good pairs and mutants with one flaw each, refused by:\n\n{}"
+    return fill_markdown(template, table)
 
 
 def _list_counts(figures: Figures) -> Iterator[Markdown]:
     for name, counts in {**figures.by, "left out": figures.left_out}.items():
-        told = counts.items() if name == "left out" else sorted(counts.items())
-        listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in told))
+        items = counts.items() if name == "left out" else sorted(counts.items())
+        listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in items))
         yield fill_markdown("- {}: {}", name, listed or "none")

@@ -76,14 +76,14 @@ def _list_tools(
 
 def make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
     """The conversation of a row with these right calls, as in Example. Raises Unshowable."""
-    said = json.loads(row.get("messages") or "[]")
-    if not said:
-        said = [{"role": "user", "content": row["instruction"]}]
+    messages = json.loads(row.get("messages") or "[]")
+    if not messages:
+        messages = [{"role": "user", "content": row["instruction"]}]
         if calls:
             made = [_make_call(f"call_{n}", one.tool, one.arguments) for n, one in enumerate(calls)]
-            said.append({"role": "assistant", "content": None, "tool_calls": made})
+            messages.append({"role": "assistant", "content": None, "tool_calls": made})
     right = [(call.tool, call.arguments) for call in calls]
-    out = [_make_message(message, right) for message in said]
+    out = [_make_message(message, right) for message in messages]
     if out[-1]["role"] != "assistant":
         raise Unshowable("the conversation does not end with the assistant")
     return out

@@ -60,8 +60,8 @@ def _write_trl(example: Example) -> Iterator[Line]:
     for turn, message in enumerate(messages):
         if _is_learnt(message):
             prompt = [{k: v for k, v in one.items() if k != "weight"} for one in messages[:turn]]
-            said = {"prompt": prompt, "completion": [message], "tools": tools}
-            yield {**said, **example.about}
+            line = {"prompt": prompt, "completion": [message], "tools": tools}
+            yield {**line, **example.about}
 
 
 def _is_learnt(message: Line) -> bool:
@@ -125,10 +125,10 @@ def _write_sharegpt_line(example: Example, messages: list[Line]) -> Line:
     for place, results in together.items():  # of calls made at once: a JSON list
         turns[place]["value"] = json.dumps(results, ensure_ascii=False)
     system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
-    asked, said = turns[::2], turns[1::2]
+    asked, answers = turns[::2], turns[1::2]
     if {turn["from"] for turn in asked} - {"human", "observation"} or len(turns) % 2:
         raise Unshowable("sharegpt wants turns that alternate")
-    if {turn["from"] for turn in said} - {"gpt", "function_call"}:
+    if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
         raise Unshowable("sharegpt wants turns that alternate")
     tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
     return {"conversations": turns, "system": system, "tools": tools, **example.about}
@@ -138,8 +138,8 @@ def _write_sharegpt_turn(message: Line) -> Line:
     calls = message.get("tool_calls")
     if not calls:
         roles = {"user": "human", "assistant": "gpt", "tool": "observation"}
-        said = message.get("content") or ""
-        return {"from": roles.get(message["role"], message["role"]), "value": said}
+        content = message.get("content") or ""
+        return {"from": roles.get(message["role"], message["role"]), "value": content}
     if message.get("content"):
         raise Unshowable("sharegpt cannot hold words beside a call")
     made = [call["function"] for call in calls]

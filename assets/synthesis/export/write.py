@@ -86,10 +86,10 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
             figures.add(one, len(lines))
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
-        told = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
+        reasons = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
         raise ExportError(
-            f"no accepted pair is left to export ({told or 'none was accepted by then'}); ask for"
-            " another day, task or split, or without --commercial-only"
+            f"no accepted pair is left to export ({reasons or 'none was accepted by then'}); ask"
+            " for another day, task or split, or without --commercial-only"
         )
     if form.name == "sharegpt":
         _register_llama_factory(folder, sorted(figures.files))

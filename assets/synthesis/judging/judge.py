@@ -126,9 +126,9 @@ def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
     }
 
 
-def cap_overall(said: Opinion) -> float:
+def cap_overall(opinion: Opinion) -> float:
     """The overall score, held to the rubric's last rule: at most one above each binding one."""
-    return min([said.score, *(getattr(said, name) + 1 for name in _BINDING)])
+    return min([opinion.score, *(getattr(opinion, name) + 1 for name in _BINDING)])
 
 
 def _count_votes(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:

@@ -31,9 +31,9 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
     needed = {call.contract_digest for call in calls} - {own}
     offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
     known = {one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)}
-    said = {name: row.get(name) for name in ("instruction", "messages", "calls")}
-    said |= {"contract_digest": own, "task": row.get("task") or SINGLE}
-    meta = {"row": {**said, "offered": dump_text(list(known))}, "contracts": known}
+    texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
+    texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}
+    meta = {"row": {**texts, "offered": dump_text(list(known))}, "contracts": known}
     return View(_make_words(meta["row"], calls, needed, known), meta)
 
 
@@ -65,8 +65,8 @@ def _make_words(
 
 
 def _shorten(contract: Contract) -> str:
-    said = str(contract.get("description") or "")[:_OTHER_CAP]
-    return _dump({"name": contract.get("name"), "description": said})
+    description = str(contract.get("description") or "")[:_OTHER_CAP]
+    return _dump({"name": contract.get("name"), "description": description})
 
 
 def _dump(value: Json) -> str:

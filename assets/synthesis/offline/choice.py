@@ -15,7 +15,7 @@ from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 
-_FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
+_FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("details", 0.5))
 _SYNONYM = 0.4  # of a word's own weight
 _SATURATION = 1.2
 _BAR = 0.05  # of the request's weight; a pick needs as much, and so much more than the next best
@@ -30,10 +30,10 @@ def answer_choice(meta: JsonObject, seed: int) -> Json:
 
 def choose_tool(contracts: Sequence[JsonObject], instruction: str) -> tuple[int, str]:
     """The number of the tool that fits best, counted from 1, or 0; and why."""
-    said = extract_terms(instruction)
-    if not said or not contracts:
+    terms = extract_terms(instruction)
+    if not terms or not contracts:
         return 0, "the request has no word to go by"
-    scores = _score_tools([_count_fields(contract) for contract in contracts], said)
+    scores = _score_tools([_count_fields(contract) for contract in contracts], terms)
     best = max(range(len(scores)), key=lambda i: scores[i][0])
     value, shared = scores[best]
     if value < _BAR or not shared:
@@ -71,7 +71,7 @@ _IDLE = collect_words(
 
 def _count_fields(contract: Contract) -> dict[str, Counter[str]]:
     members = get_properties(contract)
-    told = " ".join(
+    details = " ".join(
         str(member.get("description") or "")[:200]
         for member in members.values() if isinstance(member, Mapping)
     )  # fmt: skip
@@ -79,21 +79,21 @@ def _count_fields(contract: Contract) -> dict[str, Counter[str]]:
         "name": " ".join(split_identifier(str(contract.get("name") or ""))),
         "description": str(contract.get("description") or "")[:600],
         "parameters": " ".join(word for name in members for word in split_identifier(str(name))),
-        "told": told[:3000],
+        "details": details[:3000],
     }
     return {field: Counter(_stem_words(text)) for field, text in texts.items()}
 
 
 def _score_tools(
-    tools: Sequence[Mapping[str, Counter[str]]], said: Sequence[str]
+    tools: Sequence[Mapping[str, Counter[str]]], terms: Sequence[str]
 ) -> list[tuple[float, set[str]]]:
     """BM25-like: rare words among the tools weigh more, a word said twice little more."""
-    weight = {term: _weigh_rarity(term, tools) for term in said}
+    weight = {term: _weigh_rarity(term, tools) for term in terms}
     whole = sum(weight.values()) or 1.0
     found: list[tuple[float, set[str]]] = []
     for fields in tools:
         total, shared, meant = 0.0, set[str](), set[str]()
-        for term in said:
+        for term in terms:
             own = _saturate(fields, term)
             near = max((_saturate(fields, other) for other in _find_synonyms(term)), default=0.0)
             held = max(own, _SYNONYM * near)

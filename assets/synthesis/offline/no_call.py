@@ -20,18 +20,18 @@ def answer_aside(meta: JsonObject, seed: int) -> Json:
     """The generator's reply: small talk, sums in the head, taste, or another line of work."""
     contracts = list(meta["contracts"])
     rng = random.Random(digest(["aside", contracts, meta.get("profile"), seed]))
-    told = _collect_terms(contracts)
+    terms = _collect_terms(contracts)
     # The fewest words in common first; a set of tools may well speak of everything.
     kinds = sorted(
         read_phrases()["asides"],
-        key=lambda k: (len(told & set(map(stem_word, k["about"]))), rng.random()),
+        key=lambda k: (len(terms & set(map(stem_word, k["about"]))), rng.random()),
     )
     made = {"instruction": "", "reply": ""}
     for kind in kinds:
         for ask in rng.sample(kind["ask"], len(kind["ask"])):
             made = _fill_phrase(kind, ask, rng)
             if (
-                not told & set(extract_terms(made["instruction"]))
+                not terms & set(extract_terms(made["instruction"]))
                 and not choose_tool(contracts, made["instruction"])[0]
             ):
                 return {**made, "language": LANGUAGE}

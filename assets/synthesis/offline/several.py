@@ -51,8 +51,8 @@ def _call_beside(
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
         part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
-        said = end_sentence(part["instruction"])
-        text = _add_sentence(text, said, _ALSO, rng)
+        sentence = end_sentence(part["instruction"])
+        text = _add_sentence(text, sentence, _ALSO, rng)
         calls.append({"tool": number, "arguments": part["values"]})
     return {"instruction": text, "calls": calls}
 
@@ -71,8 +71,8 @@ def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dic
     text = append_lost_values(text, first, find_absent(contract, text, values))
     differing = [item for item in other if item.value != values.get(item.slot.name)]
     if differing:
-        said = ", ".join(make_clause(item, rng, False) for item in differing)
-        again = f"{text} {rng.choice(_AGAIN).replace('{c}', said)}"
+        clauses = ", ".join(make_clause(item, rng, False) for item in differing)
+        again = f"{text} {rng.choice(_AGAIN).replace('{c}', clauses)}"
         second = {item.slot.name: item.value for item in other}
         again = append_lost_values(again, other, find_absent(contract, again, second))
     else:
@@ -110,15 +110,15 @@ def _call_in_sequence(
         without = [found[0]] if found else []
         profile = meta.get("profile") if number == 1 else None
         part = make_request(contract, "direct", rng, profile, world, without)
-        said = end_sentence(part["instruction"])
-        text = _add_sentence(text, said, _THEN, rng)
+        sentence = end_sentence(part["instruction"])
+        text = _add_sentence(text, sentence, _THEN, rng)
         arguments = dict(part["values"])
         if found:
             name, value, where = found
             slots = {slot.name: slot for slot in read_slots(contract)}
             label = Filled(slots[name], value).label
-            told = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
-            text, arguments[name] = f"{text} {told}", value
+            clause = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
+            text, arguments[name] = f"{text} {clause}", value
         tool = min(number, len(contracts))
         calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
         results.append(make_result(contract, arguments))
@@ -177,12 +177,12 @@ def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
         yield key, value
 
 
-def _add_sentence(text: str, said: str, forms: Sequence[str], rng: random.Random) -> str:
+def _add_sentence(text: str, sentence: str, forms: Sequence[str], rng: random.Random) -> str:
     """The text and its next part, joined on by a word where that may lose its capital."""
-    first = said.split()[0].strip(",':").lower()
+    first = sentence.split()[0].strip(",':").lower()
     if not text or (find_base_form(first) is None and first not in _COMMON):
-        return f"{text} {said[0].upper()}{said[1:]}".lstrip()
-    return f"{text} {rng.choice(forms).replace('{b}', said[0].lower() + said[1:])}"
+        return f"{text} {sentence[0].upper()}{sentence[1:]}".lstrip()
+    return f"{text} {rng.choice(forms).replace('{b}', sentence[0].lower() + sentence[1:])}"
 
 
 _COMMON = collect_words(

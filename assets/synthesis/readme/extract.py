@@ -36,12 +36,12 @@ class Extracted:
 
     def as_server(self) -> dict[str, Any]:
         """As a line of a servers file, which `toolmill index` takes: nobody launched it."""
-        told = asdict(self)
+        facts = asdict(self)
         return {
-            "qualified_name": told.pop("server"),
+            "qualified_name": facts.pop("server"),
             "source": "readme",
             "unverified": True,
-            **told,
+            **facts,
         }
 
 

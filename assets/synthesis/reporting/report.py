@@ -110,8 +110,8 @@ def tabulate_costs(rows: Sequence[Row]) -> Markdown:
 def _make_line(row: Row) -> list[str]:
     calls = []
     for call in read_goldens(row):
-        said = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-        calls.append(f"{call.tool}({said})")
+        arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        calls.append(f"{call.tool}({arguments})")
     called = "; ".join(calls)[:90] or "no call"
     return [row["task"], _name_outcome(row), row["tool"], str(row["instruction"])[:200], called]
 

@@ -85,8 +85,10 @@ def audit_cost(rows: Iterable[Record], previous: Iterable[Record], *, most: floa
     version before? Passes where either of them has no accepted pair or is all but free."""
     now, before = _find_overall(rows), _find_overall(previous)
     if now is None or before is None:
-        told = "no accepted pair yet" if now is None else f"{now:.6f} USD; nothing to compare with"
-        return Verdict("cost_per_accepted_pair", True, told)
+        observed = (
+            "no accepted pair yet" if now is None else f"{now:.6f} USD; nothing to compare with"
+        )
+        return Verdict("cost_per_accepted_pair", True, observed)
     limit = most * max(before, _TRIFLE)
     observed = f"{now:.6f} USD, {before:.6f} before"
     return Verdict("cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD")

@@ -108,8 +108,8 @@ def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
     seen = [(row, review.labels[row["pair_id"]]) for row in review.rows
             if review.labels.get(row["pair_id"], {}).get("label") in ("good", "bad")]  # fmt: skip
     verdicts = [(row, one, _find_verdict(row, judged.get(row["pair_id"]))) for row, one in seen]
-    decided = [(row, one, said) for row, one, said in verdicts if said is not None]
-    by_judge = [(row, one, said) for row, one, said in decided if row["pair_id"] in judged]
+    decided = [(row, one, verdict) for row, one, verdict in verdicts if verdict is not None]
+    by_judge = [(row, one, verdict) for row, one, verdict in decided if row["pair_id"] in judged]
     good = counts["good"]
     return {
         **asdict(review.of),
@@ -123,14 +123,16 @@ def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
         "judge": _measure_agreement(by_judge),
         "undecided": len(verdicts) - len(decided),
         "disagreements": [
-            _describe_difference(row, one, said, judged.get(row["pair_id"]))
-            for row, one, said in decided if said != (one["label"] == "good")
+            _describe_difference(row, one, verdict, judged.get(row["pair_id"]))
+            for row, one, verdict in decided if verdict != (one["label"] == "good")
         ],
     }  # fmt: skip
 
 
 def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
-    return asdict(measure_agreement((one["label"] == "good", said) for _, one, said in decided))
+    return asdict(
+        measure_agreement((one["label"] == "good", verdict) for _, one, verdict in decided)
+    )
 
 
 def _find_verdict(row: Row, judged: Row | None) -> bool | None:
@@ -143,14 +145,14 @@ def _find_verdict(row: Row, judged: Row | None) -> bool | None:
     return judged["verdict"] == "accept"
 
 
-def _describe_difference(row: Row, one: Row, said: bool, judged: Row | None) -> dict[str, Json]:
+def _describe_difference(row: Row, one: Row, verdict: bool, judged: Row | None) -> dict[str, Json]:
     flaws = sorted({flaw["kind"] for flaw in json.loads(row.get("flaws") or "[]")})
     return {
         "pair_id": row["pair_id"],
         "instruction": str(row["instruction"])[:400],
         "label": one["label"],
         "note": one["note"],
-        "verdict": "accept" if said else "reject",
+        "verdict": "accept" if verdict else "reject",
         "flaws": flaws,
         "score": judged["score"] if judged else None,
         "reasons": str(judged["reasons"] or "")[:600] if judged else None,

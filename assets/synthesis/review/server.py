@@ -93,12 +93,12 @@ class Site:
     async def _serve_state(self, _: Request) -> Response:
         rows, labels = self.review.rows, self.review.labels
         places = [labels.get(row["pair_id"], {}).get("label") for row in rows]
-        told = {
+        state = {
             "labels": places,
             "next": self.review.find_first_open(),
             "stage": self.review.of.stage,
         }
-        return _make_json({**told, "marketplace": self.review.of.marketplace})
+        return _make_json({**state, "marketplace": self.review.of.marketplace})
 
     async def _serve_row(self, request: Request) -> Response:
         place = int(request.path_params["place"])
@@ -111,8 +111,8 @@ class Site:
 
     async def _save_label(self, request: Request) -> Response:
         try:
-            said = await _read_body(request)
-            place, label, note = said["place"], said["label"], said.get("note", "")
+            body = await _read_body(request)
+            place, label, note = body["place"], body["label"], body.get("note", "")
             if not (type(place) is int and isinstance(label, str) and isinstance(note, str)):
                 raise ReviewError("expected place (number), label and note (texts)")
             self.review.add_label(place, label, note)

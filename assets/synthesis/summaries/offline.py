@@ -138,9 +138,9 @@ def _choose_spread(things: Sequence[str], most: int) -> list[str]:
     return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
 
 
-def _find_domain_words(contracts: Sequence[JsonObject], said: str) -> list[str]:
+def _find_domain_words(contracts: Sequence[JsonObject], text: str) -> list[str]:
     """Words that several tools use and that were not said yet."""
-    known = {stem_plural(word) for word in split_identifier(said)}
+    known = {stem_plural(word) for word in split_identifier(text)}
     counted: Counter[str] = Counter()
     for contract in contracts:
         counted.update({stem_plural(word): word for word in _walk_words(contract)}.values())

@@ -118,10 +118,12 @@ def _make_servers(
         found[row["server_id"]][row["contract_digest"]] = read_contract(row)
     made = {}
     for name in sorted(found):
-        told = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
+        description = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
         # A description stands in no contract, so no scan of tools has read it.
-        told = "" if find_order(told) else told
-        made[name] = Server(name, found[name], told, digest(_describe_maker(llm, told)))
+        description = "" if find_order(description) else description
+        made[name] = Server(
+            name, found[name], description, digest(_describe_maker(llm, description))
+        )
     return made
 
 

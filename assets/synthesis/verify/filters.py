@@ -38,7 +38,7 @@ def filter_rows(
     """
     made = [dict(row) for row in rows]
     whole = (row for row in made if row["status"] == "ok")
-    read = _try_each((row, partial(_read_said, row, contracts)) for row in whole)
+    read = _try_each((row, partial(_read_request, row, contracts)) for row in whole)
     vectors = _embed_distinct([text for one in read for text in (one.text, *one.about)], embed)
     above = policy.copies_above
     left = _try_each((one.row, partial(_judge_echo, one, vectors, above)) for one in read)
@@ -48,7 +48,7 @@ def filter_rows(
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Request:
     """A row, what its user says, and the descriptions of what it calls. key: where it stands among
     all: the first of its kind in this order stays."""
 
@@ -58,7 +58,7 @@ class _Said:
     key: tuple[str, str, str, int, str]
 
 
-def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Said]]]) -> list[_Said]:
+def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Request]]]) -> list[_Request]:
     """What is made of each row; a row that nothing can be made of is a failed one from here on."""
     done = []
     for row, make in steps:
@@ -70,10 +70,10 @@ def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Said]]]) -> l
     return [one for one in done if one is not None]
 
 
-def _read_said(row: dict[str, Json], contracts: Mapping[str, Row]) -> _Said:
+def _read_request(row: dict[str, Json], contracts: Mapping[str, Row]) -> _Request:
     key = row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
     text, about = _join_user_text(row), _list_descriptions(row, contracts)
-    return _Said(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
+    return _Request(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
 
 
 def compute_cosines(
@@ -96,16 +96,16 @@ def make_echo_finding(cosine: float | None, above: float) -> Finding | None:
     return Finding("copies_description", _ECHO, reason)
 
 
-def _judge_echo(said: _Said, vectors: Mapping[str, np.ndarray], above: float) -> _Said:
-    row = said.row
-    cosine = _compute_cosine(said.text, said.about, vectors)
+def _judge_echo(request: _Request, vectors: Mapping[str, np.ndarray], above: float) -> _Request:
+    row = request.row
+    cosine = _compute_cosine(request.text, request.about, vectors)
     flaws = json.loads(row.get("flaws") or "[]")
     kept = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
     found = make_echo_finding(cosine, above)
     kept += [asdict(found)] if found else []
     verdict = decide(Finding(**flaw) for flaw in kept).verdict
     row.update(cosine=cosine, flaws=dump_text(kept), verdict=verdict, twin_of=None)
-    return said
+    return request
 
 
 def _join_user_text(row: Row) -> str:
@@ -139,10 +139,10 @@ def _compute_cosine(
     return round(max(found), 4) if found else None  # the last bits change with the batch
 
 
-def _group_alike(rows: Iterable[_Said]) -> list[list[_Said]]:
+def _group_alike(rows: Iterable[_Request]) -> list[list[_Request]]:
     """Rows that could stand for each other: one call, several calls, or the same other task. A
     request that lacks a value is meant to resemble the one that has it."""
-    groups: dict[str, list[_Said]] = {}
+    groups: dict[str, list[_Request]] = {}
     for one in rows:
         if one.text.strip():
             task = one.row["task"]
@@ -153,7 +153,7 @@ def _group_alike(rows: Iterable[_Said]) -> list[list[_Said]]:
 _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}
 
 
-def _mark_twins(alike: list[_Said], vectors: Mapping[str, np.ndarray], above: float) -> None:
+def _mark_twins(alike: list[_Request], vectors: Mapping[str, np.ndarray], above: float) -> None:
     alike.sort(key=lambda one: one.key)
     texts = [one.text for one in alike]
     found = find_twins(texts, np.stack([vectors[text] for text in texts]), above)

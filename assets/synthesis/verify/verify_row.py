@@ -52,25 +52,26 @@ def verify_row(row: Row, contracts: Contracts) -> Verification:
     if check is None:
         return decide([Finding("unreadable_row", "task", f"no such task: {row.get('task')!r:.60}")])
     try:
-        said = read_conversation(row)
+        conversation = read_conversation(row)
     except Unreadable as error:
         return decide([Finding("unreadable_row", error.column, str(error))])
     own = str(row.get("contract_digest"))
-    needed = {own, *said.offered, *(golden.contract_digest for golden in said.calls)}
+    needed = {own, *conversation.offered}
+    needed |= {golden.contract_digest for golden in conversation.calls}
     if absent := sorted(needed - contracts.keys()):
         return decide([Finding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
-    return decide(check(said, own, contracts))
+    return decide(check(conversation, own, contracts))
 
 
-def _check_several(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_several(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
     """Each call against its own contract, over one text."""
-    if not said.calls:
+    if not conversation.calls:
         yield Finding("missing_call", "calls", "the row has no call")
-    for number, golden in enumerate(said.calls):
-        yield from _check_one(said.text, golden, contracts[golden.contract_digest])
+    for number, golden in enumerate(conversation.calls):
+        yield from _check_one(conversation.text, golden, contracts[golden.contract_digest])
         if golden.borrowed:
-            yield from _check_borrowed(said, number, golden)
-    yield from _check_agreement(said)
+            yield from _check_borrowed(conversation, number, golden)
+    yield from _check_agreement(conversation)
 
 
 def _check_one(text: str, golden: Golden, contract: Contract) -> Findings:
@@ -81,9 +82,9 @@ def _check_one(text: str, golden: Golden, contract: Contract) -> Findings:
     yield from find_echo(contract, text, golden.arguments)
 
 
-def _check_borrowed(said: Conversation, number: int, golden: Golden) -> Findings:
+def _check_borrowed(conversation: Conversation, number: int, golden: Golden) -> Findings:
     """What a call takes from earlier results must stand in them."""
-    results = Text("\n".join(said.results[:number]))
+    results = Text("\n".join(conversation.results[:number]))
     for name in golden.borrowed:
         if name not in golden.arguments:
             yield Finding("not_borrowed", name, "borrowed, but not among the arguments")
@@ -94,29 +95,31 @@ def _check_borrowed(said: Conversation, number: int, golden: Golden) -> Findings
             yield Finding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
-def _check_at_least(least: int, said: Conversation, own: str, contracts: Contracts) -> Findings:
-    if len(said.calls) < least:
-        found = f"{len(said.calls)} calls, expected at least {least}"
+def _check_at_least(
+    least: int, conversation: Conversation, own: str, contracts: Contracts
+) -> Findings:
+    if len(conversation.calls) < least:
+        found = f"{len(conversation.calls)} calls, expected at least {least}"
         yield Finding("missing_call", "calls", found)
-    yield from _check_several(said, own, contracts)
+    yield from _check_several(conversation, own, contracts)
 
 
-def _check_agreement(said: Conversation) -> Findings:
+def _check_agreement(conversation: Conversation) -> Findings:
     """The conversation must hold the calls of `calls`, these last and in this order."""
-    right = [(golden.tool, golden.arguments) for golden in said.calls]
-    if said.made and said.made[-len(right) :] != right:
+    right = [(golden.tool, golden.arguments) for golden in conversation.calls]
+    if conversation.made and conversation.made[-len(right) :] != right:
         yield Finding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
-def _check_no_tool(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_no_tool(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
     """No offered tool is right. Rules see a tool that is named, or one whose work is spoken of."""
-    yield from _check_no_call(said)
-    if not said.messages or said.messages[-1][0] != "assistant":
+    yield from _check_no_call(conversation)
+    if not conversation.messages or conversation.messages[-1][0] != "assistant":
         yield Finding("no_reply", "messages", "the conversation does not end with an answer")
-    held = Text(said.text)
-    for digest in said.offered or [own]:
+    held = Text(conversation.text)
+    for digest in conversation.offered or [own]:
         contract = contracts[digest]
-        yield from find_form_flaws(contract, said.text, "")
+        yield from find_form_flaws(contract, conversation.text, "")
         work = _find_work_words(contract)
         if work and sum(word in held.tokens for word in work) / len(work) >= 0.67:
             spoken = " ".join(sorted(work))
@@ -125,15 +128,15 @@ def _check_no_tool(said: Conversation, own: str, contracts: Contracts) -> Findin
 
 def _find_work_words(contract: Contract) -> set[str]:
     """The stems of the words that say what a tool does, out of its name and its purpose."""
-    told = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
-    if len(told) < 2:
+    words = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
+    if len(words) < 2:
         aim = read_purpose(contract)
-        told = [aim.verb, *aim.rest.split()]
-    return {stem_word(word.lower()) for word in told if word.isalpha() and len(word) > 2}
+        words = [aim.verb, *aim.rest.split()]
+    return {stem_word(word.lower()) for word in words if word.isalpha() and len(word) > 2}
 
 
-def _check_no_call(said: Conversation) -> Findings:
-    if said.calls or said.made:
+def _check_no_call(conversation: Conversation) -> Findings:
+    if conversation.calls or conversation.made:
         yield Finding("unexpected_call", "calls", "no call is right here, but there is one")
 
 
@@ -143,50 +146,51 @@ def _check_question(message: tuple[str, str] | None) -> Findings:
         yield Finding("no_question", "messages", "the assistant asks nothing")
 
 
-def _check_missing(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_missing(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
     """A required value is absent, and the assistant asks instead of calling."""
-    yield from _check_no_call(said)
-    yield from _check_question(said.messages[-1] if said.messages else None)
-    yield from find_form_flaws(contracts[own], said.text, "")
+    yield from _check_no_call(conversation)
+    yield from _check_question(conversation.messages[-1] if conversation.messages else None)
+    yield from find_form_flaws(contracts[own], conversation.text, "")
     if not get_required(contracts[own]):
         yield Finding("nothing_missing", "", "the tool requires no value")
 
 
-def _check_clarification(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_clarification(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
     """As a missing parameter first; after the answer, the call over all that the user said."""
-    asked = next((m for m in said.messages if m[0] == "assistant"), None)
+    asked = next((m for m in conversation.messages if m[0] == "assistant"), None)
     yield from _check_question(asked)
-    if len(said.user) < 2:
+    if len(conversation.user) < 2:
         yield Finding("no_answer", "messages", "the user never answers the question")
-    if said.calls:
-        golden, first = said.calls[-1], Text(said.user[0] if said.user else said.text)
+    if conversation.calls:
+        golden = conversation.calls[-1]
+        first = Text(conversation.user[0] if conversation.user else conversation.text)
         contract = contracts[golden.contract_digest]
         required = [n for n in get_required(contract) if n in golden.arguments]
         grades = {find_worst_grade(n, golden.arguments[n], first, contract) for n in required}
         if not grades - {STATED}:
             yield Finding("nothing_missing", "", "the first message states every required value")
-    yield from _check_several(said, own, contracts)
+    yield from _check_several(conversation, own, contracts)
 
 
-def _check_recovery(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_recovery(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
     """The first call really fails, the tool says so, and the last call is the right one."""
-    if len(said.made) < 2:
+    if len(conversation.made) < 2:
         yield Finding("missing_call", "messages", "expected a wrong call and a repaired one")
-    elif said.calls:
-        contract = contracts[said.calls[-1].contract_digest]
-        flaws = validate_call(contract, said.made[0][1])
-        error = said.results[0] if said.results else ""
-        told = Text(error).squeezed
+    elif conversation.calls:
+        contract = contracts[conversation.calls[-1].contract_digest]
+        flaws = validate_call(contract, conversation.made[0][1])
+        error = conversation.results[0] if conversation.results else ""
+        answer = Text(error).squeezed
         if not flaws:
             yield Finding("no_error", "messages", "the first call fits the contract")
-        elif not any(_holds_error(flaw.message, flaw.path, told) for flaw in flaws):
+        elif not any(_holds_error(flaw.message, flaw.path, answer) for flaw in flaws):
             yield Finding("no_error", "messages", "the tool's message does not hold the error")
-    yield from _check_several(said, own, contracts)
+    yield from _check_several(conversation, own, contracts)
 
 
 def _holds_error(message: str, path: str, squeezed: str) -> bool:
-    said = "".join(char for char in message.casefold() if char.isalnum())
-    return said[:120] in squeezed or (
+    letters = "".join(char for char in message.casefold() if char.isalnum())
+    return letters[:120] in squeezed or (
         path != "" and stem_word(path.split(".")[-1].lower()) in squeezed
     )
 

@@ -89,8 +89,8 @@ def _draw_city(faker: Any, rng: random.Random) -> str:
 def _draw_file(faker: Any, rng: random.Random) -> str:
     folder, name = rng.choice(_FOLDERS), rng.choice(_NAMES)
     mark = "\\" if folder.startswith("C:") else "/"
-    told = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
-    return f"{folder}{mark}{name}".format(**told)
+    facts = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
+    return f"{folder}{mark}{name}".format(**facts)
 
 
 def _read_examples(contract: Contract) -> Iterator[tuple[str, str]]:
@@ -111,8 +111,8 @@ def _find_kind(name: str, schema: Schema) -> str | None:
         return "dates"
     if schema.get("format") == "uuid":
         return "ids"
-    told = set(split_identifier(name))
-    return next((kind for kind, words in _KIND_OF.items() if told & words), None)
+    parts = set(split_identifier(name))
+    return next((kind for kind, words in _KIND_OF.items() if parts & words), None)
 
 
 def _list_values(schema: Schema) -> list[Json]:

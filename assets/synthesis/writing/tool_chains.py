@@ -85,9 +85,9 @@ def _count_overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
 
 
 def _collect_made_words(contract: Contract) -> set[str]:
-    said = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
+    about = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
     output = contract.get("outputSchema")
     fields = output.get("properties") if isinstance(output, Mapping) else None
-    told = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
-    words = {word for part in f"{said} {told}".split() for word in split_identifier(part)}
+    names = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
+    words = {word for part in f"{about} {names}".split() for word in split_identifier(part)}
     return (words | {word.removesuffix("s") for word in words}) - _EMPTY

@@ -45,22 +45,22 @@ def judge_rows(
 
     A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
     """
-    told = verify_rows(rows, tools, embed, policy)
+    results = verify_rows(rows, tools, embed, policy)
     asked = [
         _make_pair_row(at, row, one["verdict"], tools)
-        for at, (row, one) in enumerate(zip(rows, told, strict=True))
+        for at, (row, one) in enumerate(zip(rows, results, strict=True))
         if one["verdict"] != "reject"
     ]
-    for said in judge(asked, tools.contracts, llm, policy):
-        one = told[int(said["pair_id"])]
-        one["judge"] = said["judge"]
-        if said["status"] == "ok":
-            one |= {"verdict": said["verdict"], "score": said["score"]}
-            one["reasons"].append(said["reasons"])
+    for judgement in judge(asked, tools.contracts, llm, policy):
+        one = results[int(judgement["pair_id"])]
+        one["judge"] = judgement["judge"]
+        if judgement["status"] == "ok":
+            one |= {"verdict": judgement["verdict"], "score": judgement["score"]}
+            one["reasons"].append(judgement["reasons"])
         else:
             one["verdict"] = "unsure"
-            one["reasons"].append(f"not judged: {said['error_kind']}: {said['hint']}")
-    return told
+            one["reasons"].append(f"not judged: {judgement['error_kind']}: {judgement['hint']}")
+    return results
 
 
 def _find_flaws(row: Given, tools: Tools) -> list[Finding]:

@@ -51,8 +51,8 @@ def _find_objections(meta: JsonObject) -> Iterable[Objection]:
     likely = all(_IMPLIED.match(finding.reason) for finding in unstated)
     for finding in findings:
         most = 2 if finding.certain else 6 if likely and finding in unstated else 5
-        told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
-        yield _HITS.get(finding.kind, "correctness"), most, told
+        reason = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
+        yield _HITS.get(finding.kind, "correctness"), most, reason
     yield from _check_words(instruction, {f"{n}": one.arguments for n, one in enumerate(calls)})
     taken = (find_parroting(known[c.contract_digest], instruction, c.arguments) for c in calls)
     if why := next(filter(None, taken), None):
@@ -72,8 +72,8 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
 def _verify_row(row: Row, calls: Sequence[Golden], known: Mapping[str, Contract]) -> list[Finding]:
     own = row["contract_digest"]
     if row["task"] in ONE_CALL and [one.contract_digest for one in calls] == [own]:
-        said = row["instruction"], calls[0].arguments
-        return list(verify(known[own], *said, server=calls[0].server_id).findings)
+        texts = row["instruction"], calls[0].arguments
+        return list(verify(known[own], *texts, server=calls[0].server_id).findings)
     return list(verify_row(row, known).findings)
 
 

@@ -41,33 +41,33 @@ class Case:
 @cache
 def read_known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
     """The known-good rows as rows of PAIRS, and their contracts by digest."""
-    told = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
+    known = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
     contracts: dict[str, dict[str, Json]] = {}
     digests: dict[tuple[str, str], str] = {}
-    for one in told["tools"]:
+    for one in known["tools"]:
         found = canonical(one["contract"])
         digest = contract_digest(one["contract"])
         contracts[digest] = found
         digests[one["server_id"], found["name"]] = digest
-    rows = [_make_row(one, digests) for one in told["rows"]]
+    rows = [_make_row(one, digests) for one in known["rows"]]
     return tuple(rows), contracts
 
 
-def _make_row(told: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair:
-    server, tool = told["server_id"], told["tool"]
+def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair:
+    server, tool = facts["server_id"], facts["tool"]
     digest = digests[server, tool]
     offered = sorted(found for (of, _), found in digests.items() if of == server)
-    call = Golden(server, tool, digest, told["arguments"])
-    row = make_single_row(call, told["instruction"], offered) | {
+    call = Golden(server, tool, digest, facts["arguments"])
+    row = make_single_row(call, facts["instruction"], offered) | {
         "marketplace": "known_good",
         "plan_digest": "known_good",
         "index": 0,
-        "kind": told["kind"],
-        "profile": dump_text({"language": told["language"]}),
+        "kind": facts["kind"],
+        "profile": dump_text({"language": facts["language"]}),
         "contracts": dump_text(offered),
     }
-    row = rewrite_row(row, told["instruction"], told["arguments"])
-    return {**row, "pair_id": make_pair_id(row), "_mutants": told["mutants"]}
+    row = rewrite_row(row, facts["instruction"], facts["arguments"])
+    return {**row, "pair_id": make_pair_id(row), "_mutants": facts["mutants"]}
 
 
 def make_cases(

@@ -100,10 +100,10 @@ def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
 
 def append_lost_values(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
     """The text with the lost values said after it, each by its label."""
-    said = [say_plainly(item) for item in filled if item.slot.name in lost]
-    if not said:
+    clauses = [say_plainly(item) for item in filled if item.slot.name in lost]
+    if not clauses:
         return text
-    listed = "; ".join(said)
+    listed = "; ".join(clauses)
     return f"{end_sentence(text)} {listed[0].upper()}{listed[1:]}."
 
 

@@ -30,8 +30,8 @@ def make_sentence(
 ) -> str:
     """One request that states the values, in a style and, as far as it goes, a profile's tone;
     `far` from the contract's own words where other words are known."""
-    said = _state_request(contract, aim, filled, style, rng, far)
-    return _set_tone(said, profile or {}, style, rng)
+    sentence = _state_request(contract, aim, filled, style, rng, far)
+    return _set_tone(sentence, profile or {}, style, rng)
 
 
 def _state_request(

@@ -16,11 +16,11 @@ def find_idiom(
     The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
     that fit into a sentence.
     """
-    told = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
+    known = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
     fitting = [
         idiom
         for idiom in load_lexicon()["idioms"]
-        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= told
+        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= known
     ]
     if not fitting:
         return None

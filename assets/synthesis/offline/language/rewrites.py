@@ -52,9 +52,12 @@ def revise_request(meta: JsonObject, seed: int) -> Json:
     lacking = named | set(find_absent(contract, text, values))
     filled = fill_slots(contract, values)
     # A drawn or named value that the text does hold needs no second mention.
-    said = _weave_clauses(text, [f for f in filled if f.slot.name in lacking], rng)
-    said = append_lost_values(said, filled, find_absent(contract, said, values))
-    return {"instruction": said if len(said) <= _LONGEST else text[:_LONGEST], "values": values}
+    revised = _weave_clauses(text, [f for f in filled if f.slot.name in lacking], rng)
+    revised = append_lost_values(revised, filled, find_absent(contract, revised, values))
+    return {
+        "instruction": revised if len(revised) <= _LONGEST else text[:_LONGEST],
+        "values": values,
+    }
 
 
 def _weave_clauses(text: str, items: list[Filled], rng: random.Random) -> str:
@@ -84,8 +87,8 @@ def evolve_request(meta: JsonObject, seed: int) -> Json:
     if len(text) + len(added) + 2 > _LONGEST:
         return {"instruction": text, "values": values}
     text = text[:1].upper() + text[1:] if kind == "context" else text
-    said = f"{added} {text}" if kind == "context" else f"{end_sentence(text)} {added}"
-    return {"instruction": said, "values": values}
+    evolved = f"{added} {text}" if kind == "context" else f"{end_sentence(text)} {added}"
+    return {"instruction": evolved, "values": values}
 
 
 # Looked for in this order: "set it in a situation with a reason" is a situation.

@@ -149,30 +149,30 @@ _LONGEST = 200  # characters; a longer pattern is no identifier
 
 
 def _write_parsed(parsed: Json, rng: random.Random) -> str:
-    said = ""
+    text = ""
     for op, arg in parsed:
-        if len(said) > _LONGEST:
+        if len(text) > _LONGEST:
             raise ValueError("too long")
         name = str(op)
         if name == "LITERAL":
-            said += chr(arg)
+            text += chr(arg)
         elif name == "ANY":
-            said += "a"
+            text += "a"
         elif name == "IN":
-            said += _draw_member(arg, rng)
+            text += _draw_member(arg, rng)
         elif name in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, sub = arg
             if int(low) > _LONGEST:
                 raise ValueError("too long")
             times = rng.randint(int(low), min(int(high), int(low) + 5))
-            said += "".join(_write_parsed(sub, rng) for _ in range(times))
+            text += "".join(_write_parsed(sub, rng) for _ in range(times))
         elif name == "SUBPATTERN":
-            said += _write_parsed(arg[3], rng)
+            text += _write_parsed(arg[3], rng)
         elif name == "BRANCH":
-            said += _write_parsed(rng.choice(arg[1]), rng)
+            text += _write_parsed(rng.choice(arg[1]), rng)
         elif name != "AT":
             raise ValueError(name)
-    return said
+    return text
 
 
 def _draw_member(options: Json, rng: random.Random) -> str:

@@ -18,14 +18,14 @@ def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> It
     held = {
         word for _, leaf in walk_leaves(arguments) for word in extract_content(show_scalar(leaf))
     }
-    said = [word for word in extract_content(instruction[:6000]) if word not in held][:300]
+    words = [word for word in extract_content(instruction[:6000]) if word not in held][:300]
     described = extract_content(str(contract.get("description") or "")[:6000])
-    if len(said) < 4 or not described:
+    if len(words) < 4 or not described:
         return
-    own = sum(word in set(described) for word in said) / len(said)
-    if len(said) > 4 and own >= 0.85 and find_longest_run(said, described) >= 5:
+    own = sum(word in set(described) for word in words) / len(words)
+    if len(words) > 4 and own >= 0.85 and find_longest_run(words, described) >= 5:
         yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
-    elif sentence := _find_repeated_sentence(said, str(contract.get("description") or "")):
+    elif sentence := _find_repeated_sentence(words, str(contract.get("description") or "")):
         yield Finding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
 
 
@@ -35,18 +35,18 @@ def show_scalar(leaf: Json) -> str:
     return "a huge number" if huge else str(leaf)[:2000]
 
 
-def _find_repeated_sentence(said: list[str], description: str) -> str | None:
+def _find_repeated_sentence(asked: list[str], description: str) -> str | None:
     """The sentence of a description that a request goes through in order, its verb first, with
     little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
-    if not said or stem_word(said[0]) not in extract_content(description[:200]):
+    if not asked or stem_word(asked[0]) not in extract_content(description[:200]):
         return None
     for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:
         words = extract_content(sentence)[:40]
-        if len(words) < 4 or len(set(words) & set(said)) < 0.8 * len(set(words)):
+        if len(words) < 4 or len(set(words) & set(asked)) < 0.8 * len(set(words)):
             continue
-        blocks = SequenceMatcher(None, said[:120], words, autojunk=False).get_matching_blocks()
+        blocks = SequenceMatcher(None, asked[:120], words, autojunk=False).get_matching_blocks()
         shared = sum(block.size for block in blocks)
-        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(said):
+        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(asked):
             return sentence
     return None
 
@@ -60,9 +60,9 @@ _FILLER = collect_words(
 )
 
 
-def find_longest_run(said: list[str], described: list[str]) -> int:
+def find_longest_run(words: list[str], described: list[str]) -> int:
     """The longest stretch of words that both hold in the same order without a gap."""
-    return SequenceMatcher(None, said, described, autojunk=False).find_longest_match().size
+    return SequenceMatcher(None, words, described, autojunk=False).find_longest_match().size
 
 
 # On one half of a development corpus's servers these caught 21 of 22 and refused 6 of 702 good
@@ -73,14 +73,14 @@ _SHARE, _RUN, _FEWEST = 0.6, 3, 3
 def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
     held = {word for _, leaf in walk_leaves(arguments) for word in extract_content(str(leaf))}
-    said = [word for word in extract_content(instruction) if word not in held][:300]
-    if len(said) < _FEWEST:
+    words = [word for word in extract_content(instruction) if word not in held][:300]
+    if len(words) < _FEWEST:
         return None
     known = _collect_vocabulary(contract)
-    own = sum(word in known for word in said) / len(said)
+    own = sum(word in known for word in words) / len(words)
     if own <= _SHARE:
         return None
-    run = find_longest_run(said, extract_content(str(contract.get("description") or "")[:3000]))
+    run = find_longest_run(words, extract_content(str(contract.get("description") or "")[:3000]))
     if run < _RUN:
         return None
     return f"{own:.0%} of its words are the contract's, {run} of them in a row"

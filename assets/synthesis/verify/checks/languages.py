@@ -43,8 +43,8 @@ def find_other_language(text: str, asked: str) -> str | None:
 def _find_by_words(text: str, asked: str) -> str | None:
     flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
     flat = "".join(char for char in flat if not unicodedata.combining(char))
-    said = re.findall(r"[\w']+", flat)
-    held = {name: sum(word in words for word in said) for name, words in _WORDS.items()}
+    tokens = re.findall(r"[\w']+", flat)
+    held = {name: sum(word in words for word in tokens) for name, words in _WORDS.items()}
     best = max(held, key=lambda name: held[name])
     plainly = held[best] >= _ENOUGH and held[best] >= 4 * max(1, held[asked])
     return best if best != asked and plainly else None

@@ -27,15 +27,15 @@ def find_form_flaws(contract: Contract, instruction: str, server: str) -> Iterab
 def _find_tool_name(contract: Contract, instruction: str, server: str) -> str | None:
     """The name of the tool or server as only a program would write it, if it is in the text."""
     name = str(contract.get("name") or "")
-    told = re.escape(name)
+    escaped = re.escape(name)
     coined = len(split_identifier(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
-    if coined and re.search(rf"(?<![\w/.-]){told}(?![\w/-])", instruction, re.IGNORECASE):
+    if coined and re.search(rf"(?<![\w/.-]){escaped}(?![\w/-])", instruction, re.IGNORECASE):
         # `well-known` hyphens are English too; an identifier is called, used or followed by "tool".
-        if "_" in name or re.search(r"[a-z][A-Z]", name) or _is_called_tool(told, instruction):
+        if "_" in name or re.search(r"[a-z][A-Z]", name) or _is_called_tool(escaped, instruction):
             return name
         if len(split_identifier(name)) > 2:
             return name
-    if name and _is_called_tool(told, instruction):
+    if name and _is_called_tool(escaped, instruction):
         return name
     short = server.split(":", 1)[-1].rsplit("/", 1)[-1]
     ids = [part for part in (server, server.split(":", 1)[-1], short) if re.search(r"[-_/@]", part)]
@@ -53,16 +53,16 @@ _NOUN = (
 _CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gunakan|usando)"
 
 
-def _is_called_tool(told: str, instruction: str) -> bool:
+def _is_called_tool(escaped: str, instruction: str) -> bool:
     """Whether a name that may be an ordinary word is used as a tool's name."""
-    if told.replace("\\", "").lower() not in instruction.lower():
+    if escaped.replace("\\", "").lower() not in instruction.lower():
         return False
     patterns = (
-        rf"\b{told}[`'\"]?\s+{_NOUN}\b",
-        rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",
-        rf"\b{_CALLS}\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
-        rf"^\W*(?:please\s+)?{_CALLS}\s+[`'\"]?{told}[`'\"]?\s*[:.,]",
-        rf"`{told}`|\b{told}\(",
-        rf"{told}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
+        rf"\b{escaped}[`'\"]?\s+{_NOUN}\b",
+        rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{escaped}\b",
+        rf"\b{_CALLS}\s+[`'\"]?{escaped}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
+        rf"^\W*(?:please\s+)?{_CALLS}\s+[`'\"]?{escaped}[`'\"]?\s*[:.,]",
+        rf"`{escaped}`|\b{escaped}\(",
+        rf"{escaped}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
     )
     return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)

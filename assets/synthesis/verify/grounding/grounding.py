@@ -33,8 +33,8 @@ MOST_LEAVES = 2_000  # of one argument; what is longer repeats itself
 
 def walk_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
     """(path, scalar) of the scalars inside a value, in order; of very many the first thousands."""
-    stack, told = [(path, value)], 0
-    while stack and told < MOST_LEAVES:
+    stack, count = [(path, value)], 0
+    while stack and count < MOST_LEAVES:
         path, value = stack.pop()
         if len(path) > 2000:
             continue
@@ -45,7 +45,7 @@ def walk_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
         elif isinstance(value, list):
             stack += reversed([(f"{path}[{n}]", m) for n, m in enumerate(value[:MOST_LEAVES])])
         else:
-            told += 1
+            count += 1
             yield path, value
 
 
@@ -143,7 +143,7 @@ _SCALED = (
 
 def _matches_scaled(value: float, text: Text) -> bool:
     """Whether a number of the text, with the unit that the text names, comes to `value`."""
-    factors = (factor for said, factor in _SCALED if said.search(text.folded))
+    factors = (factor for unit, factor in _SCALED if unit.search(text.folded))
     return any(_round(value / factor) in text.numbers.read for factor in factors)
 
 

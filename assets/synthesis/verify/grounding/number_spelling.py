@@ -31,8 +31,8 @@ def list_spellings(number: float, language: str) -> frozenset[str]:
     six`, `twenty first`, `nineteen ninety six`, `two and a half`."""
     found = set[str]()
     for to in ("cardinal", "ordinal", "year") if number == int(number) else ("cardinal",):
-        said = " ".join(_spell(number, language, to))
-        found |= {said, said.replace(" and ", " "), said.removeprefix("one ")}
+        spelling = " ".join(_spell(number, language, to))
+        found |= {spelling, spelling.replace(" and ", " "), spelling.removeprefix("one ")}
     if number > 0 and number % 1 == 0.5:
         whole = {str(int(number)), *list_spellings(int(number), language)}
         found |= {f"{one} {half}" for one in whole for half in HALVES}

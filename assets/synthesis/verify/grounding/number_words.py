@@ -65,9 +65,11 @@ class Numbers(Container[float]):
         if number > 1e12 or round(number, 3) != number or self._sought > _MOST_SOUGHT:
             return False  # nobody spells that out
         return any(
-            f" {said} " in self._spaced if said.isascii() or " " in said else said in self._folded
+            f" {spelling} " in self._spaced
+            if spelling.isascii() or " " in spelling
+            else spelling in self._folded
             for language in self._languages
-            for said in list_spellings(float(number), language)
+            for spelling in list_spellings(float(number), language)
         )
 
     @cached_property

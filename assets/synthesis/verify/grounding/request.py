@@ -97,9 +97,9 @@ class Text:
     @cached_property
     def digits(self) -> set[str]:
         """Digits in a row: separators out of the way, or said one by one."""
-        said = find_spelled_digits(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
+        spelled = find_spelled_digits(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
         runs = re.findall(r"\d(?:[\d ().\-]{0,40}\d)?", self.folded)
-        return {re.sub(r"\D", "", run) for run in runs} | set(said) | {"".join(said)}
+        return {re.sub(r"\D", "", run) for run in runs} | set(spelled) | {"".join(spelled)}
 
     def grade_day(self, day: Day) -> str:
         return grade_date(day, self.folded, self.numbers, self.written)

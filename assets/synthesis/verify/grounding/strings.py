@@ -20,12 +20,12 @@ from warehouse.json_types import Schema
 
 
 def grade_switch(name: str, text: Text) -> str:
-    told = {stem_word(word) for word in split_identifier(name) if len(word) > 2} - {
+    stems = {stem_word(word) for word in split_identifier(name) if len(word) > 2} - {
         "includ",
         "enabl",
         "use",
     }
-    return STATED if not told or told & text.tokens or _POLARITY.search(text.folded) else LIKELY
+    return STATED if not stems or stems & text.tokens or _POLARITY.search(text.folded) else LIKELY
 
 
 _POLARITY = re.compile(

@@ -68,21 +68,21 @@ def grade_time(value: str, folded: str) -> str | None:
     if wanted is None:
         return None
     hour, minute = int(wanted.group(1)), int(wanted.group(2))
-    said = set[tuple[int, int]]()
+    stated = set[tuple[int, int]]()
     for match in list(_CLOCK.finditer(folded))[:50]:
         at, past = int(match.group(1)), int(match.group(2) or 0)
-        said |= {(at % 12 + 12, past)} if match.group(3) == "p" else {(at, past)}
-        said |= {(at + 12, past)} if match.group(3) is None and at < 12 else set()
+        stated |= {(at % 12 + 12, past)} if match.group(3) == "p" else {(at, past)}
+        stated |= {(at + 12, past)} if match.group(3) is None and at < 12 else set()
     for match in list(_PAST.finditer(folded))[:50]:
         at = read_number_word(match.group(2) or match.group(3)) or 0
         past = {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15}
         minutes = int(at) * 60 + past.get(match.group(1) or "", 0)
-        said |= {divmod(minutes % 1440, 60), divmod((minutes + 720) % 1440, 60)}
-    said |= {(12, 0)} if "noon" in folded else set()
-    said |= {(0, 0)} if "midnight" in folded else set()
-    if (hour, minute) in said:
+        stated |= {divmod(minutes % 1440, 60), divmod((minutes + 720) % 1440, 60)}
+    stated |= {(12, 0)} if "noon" in folded else set()
+    stated |= {(0, 0)} if "midnight" in folded else set()
+    if (hour, minute) in stated:
         return STATED
-    return LIKELY if RELATIVE_TIME.search(folded) and not said else ABSENT
+    return LIKELY if RELATIVE_TIME.search(folded) and not stated else ABSENT
 
 
 _LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -77,5 +77,5 @@ def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
 
 
 def _describe(schema: Json) -> str:
-    said = schema.get("description") if isinstance(schema, Mapping) else None
-    return " ".join(re.findall(r"\w+", str(said or "").casefold()))
+    description = schema.get("description") if isinstance(schema, Mapping) else None
+    return " ".join(re.findall(r"\w+", str(description or "").casefold()))

@@ -32,24 +32,24 @@ async def write_no_tool(writing: Writing) -> None:
     reply = await writing.ask("no_tool", Aside, offered, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request("no_tool", reply.value.instruction)
-    said = writing.check_text("no_tool", reply.value.reply)
-    writing.set_conversation([make_user_message(text), make_assistant_message(said)], [], offered)
+    answer = writing.check_text("no_tool", reply.value.reply)
+    writing.set_conversation([make_user_message(text), make_assistant_message(answer)], [], offered)
 
 
 async def write_vague(writing: Writing) -> None:
     """A request that lacks a value and the question for it; for `clarification` also the answer
     and the call that then is right."""
     own = writing.unit.own
-    said = (await _ask_vague(writing)).value
-    text = writing.set_request("missing", said.instruction)
-    question = make_assistant_message(writing.check_text("missing", said.question))
+    reply = (await _ask_vague(writing)).value
+    text = writing.set_request("missing", reply.instruction)
+    question = make_assistant_message(writing.check_text("missing", reply.question))
     messages = [make_user_message(text), question]
     if writing.unit.task == MISSING:
         writing.set_conversation(messages, [], [own])
         return
-    answer = writing.check_text("missing", said.answer)
-    values = check_values("missing", said.values)
-    whole = f"{text}\n{said.question.strip()}\n{answer}"
+    answer = writing.check_text("missing", reply.answer)
+    values = check_values("missing", reply.values)
+    whole = f"{text}\n{reply.question.strip()}\n{answer}"
     arguments = await ask_call_of(writing, own, whole, values)
     messages += [make_user_message(answer), make_call_message(1, [(own["tool"], arguments)])]
     writing.set_conversation(messages, [make_golden(own, arguments)], [own])

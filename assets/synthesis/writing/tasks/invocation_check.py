@@ -60,8 +60,8 @@ class Checked:
 
     def as_json(self) -> dict[str, Json]:
         """What the row's column `checks` holds."""
-        said = {"candidates": self.candidates, "picks": self.picks, "verdict": self.verdict}
-        return {**said, "independent": self.independent, "failed": self.failed}
+        facts = {"candidates": self.candidates, "picks": self.picks, "verdict": self.verdict}
+        return {**facts, "independent": self.independent, "failed": self.failed}
 
 
 async def check_invocation(

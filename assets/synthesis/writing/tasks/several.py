@@ -148,8 +148,8 @@ async def _feed_call(
     as the caller reads them."""
     if not _find_unheld(step.arguments, step.borrowed, results):
         return step
-    told = "\n".join([text, *(f"What an earlier step returned: {one}" for one in results)])
-    arguments = await ask_call_of(writing, row, told, step.arguments)
+    context = "\n".join([text, *(f"What an earlier step returned: {one}" for one in results)])
+    arguments = await ask_call_of(writing, row, context, step.arguments)
     if names := _find_unheld(arguments, step.borrowed, results):
         found = f"no earlier result holds {', '.join(names)}"
         raise StepFailed("call", "not_borrowed", found, _AGAIN)

@@ -44,10 +44,10 @@ async def ask_revision(
     names = list(dict.fromkeys(names))
     meta = _describe_request(writing, text, values, absent=names)
     reply = await writing.ask("revise", Worded, row, meta)
-    said = check_values("revise", reply.value.values)
-    told = {name: said[name] for name in names if name in said}
+    given = check_values("revise", reply.value.values)
+    revised = {name: given[name] for name in names if name in given}
     text = writing.set_request("revise", reply.value.instruction)
-    return text, {**values, **told}
+    return text, {**values, **revised}
 
 
 def _describe_request(
@@ -102,10 +102,12 @@ def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
 
 def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The values, required or not, that nothing in the text speaks of."""
-    said = Text(text)
+    request = Text(text)
     objected = [
-        name for name in values if list(find_ungrounded(contract, said, {name: values[name]}))
+        name for name in values if list(find_ungrounded(contract, request, {name: values[name]}))
     ]
     return [
-        name for name in objected if find_worst_grade(name, values[name], said, contract) == ABSENT
+        name
+        for name in objected
+        if find_worst_grade(name, values[name], request, contract) == ABSENT
     ]

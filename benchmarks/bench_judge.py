@@ -84,18 +84,18 @@ def _summarise_arm(
 ) -> dict[str, Json]:
     halves = {
         str(which): _count_verdicts(
-            [(row, said) for row, said in zip(labelled, verdicts, strict=True)
+            [(row, verdict) for row, verdict in zip(labelled, verdicts, strict=True)
              if which == "all" or half_of(row["tool_id"]) == which]
         )
         for which in ("all", 0, 1)
     }  # fmt: skip
     decided = [
-        (row["flaw"] is None, said["verdict"] == "accept")
-        for row, said in zip(labelled, verdicts, strict=True)
-        if said["verdict"] != "unsure" or not rules_only
+        (row["flaw"] is None, verdict["verdict"] == "accept")
+        for row, verdict in zip(labelled, verdicts, strict=True)
+        if verdict["verdict"] != "unsure" or not rules_only
     ]
-    scored = [(row["judge_score"], said["score"]) for row, said in
-              zip(labelled, verdicts, strict=True) if said["score"] is not None]  # fmt: skip
+    scored = [(row["judge_score"], verdict["score"]) for row, verdict in
+              zip(labelled, verdicts, strict=True) if verdict["score"] is not None]  # fmt: skip
     rho = (
         pl.DataFrame(scored, ["model", "ours"], orient="row")
         .select(pl.corr("model", "ours", method="spearman"))
@@ -113,12 +113,12 @@ def _summarise_arm(
 
 def _count_verdicts(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
     counts: dict[str, dict[str, int]] = {}
-    for row, said in pairs:
+    for row, verdict in pairs:
         names = [row["flaw"] or row["kind"], "all flaws" if row["flaw"] else "all good"]
         for name in names:
             one = counts.setdefault(name, {"n": 0, "reject": 0, "unsure": 0, "accept": 0})
             one["n"] += 1
-            one[said["verdict"]] += 1
+            one[verdict["verdict"]] += 1
     for one in counts.values():
         one["low"], one["high"] = (round(x, 3) for x in wilson_interval(one["reject"], one["n"]))  # type: ignore[assignment]
     return dict(sorted(counts.items(), key=lambda item: (item[0] in KINDS, item[0])))

@@ -60,11 +60,11 @@ def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> 
     theirs, _ = peer_answers(python, items, [(item.id, calls) for item, _, calls in asked])
     ours = [match_like_bfcl(item, calls) for item, _, calls in asked]
     n, same, matching, raised = Counter(), Counter(), Counter(), Counter()
-    for (item, _, _), told, result in zip(asked, theirs, ours, strict=True):
+    for (item, _, _), answer, result in zip(asked, theirs, ours, strict=True):
         n[item.category] += 1
-        same[item.category] += verdict_of(told) == our_verdict(result)
-        matching[item.category] += bool(told.get("valid"))
-        raised[item.category] += "valid" not in told
+        same[item.category] += verdict_of(answer) == our_verdict(result)
+        matching[item.category] += bool(answer.get("valid"))
+        raised[item.category] += "valid" not in answer
     print("| category | calls | BFCL: match | BFCL: raises or hangs | same verdict |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in sorted(n):
@@ -79,8 +79,8 @@ def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> 
     unread = "decoder_wrong_output_format"  # never came to the checker
     came_back = [
         one
-        for one, told in zip(asked, theirs, strict=True)
-        if "valid" in told and told["error"] != unread and one[0].truth
+        for one, answer in zip(asked, theirs, strict=True)
+        if "valid" in answer and answer["error"] != unread and one[0].truth
     ]
     report_speed(python, came_back)
 
@@ -91,8 +91,8 @@ def match_like_bfcl(item: BfclItem, calls: list[Call]) -> MatchResult:
     )
 
 
-def verdict_of(told: dict[str, Any]) -> Any:
-    return "hangs" if "hang" in told else told.get("valid", "raises")
+def verdict_of(answer: dict[str, Any]) -> Any:
+    return "hangs" if "hang" in answer else answer.get("valid", "raises")
 
 
 def our_verdict(result: MatchResult) -> Any:

@@ -65,6 +65,6 @@ def _judge_refusals(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.db", Blobs(Path(folder) / "blobs"))
         llm = LLM([Role("judge")], ledger, offline=make_offline_provider())
-        said = judge(asked, tools.contracts, llm, SynthesisPolicy())
-    accepted = {int(row["pair_id"]) for row in said if row.get("verdict") == "accept"}
+        judged = judge(asked, tools.contracts, llm, SynthesisPolicy())
+    accepted = {int(row["pair_id"]) for row in judged if row.get("verdict") == "accept"}
     return [place not in accepted for place in range(len(rows))]

@@ -64,8 +64,8 @@ def grow_source(source: Source, size: int) -> Source:
         copy += 1
         for server, of in base[: size - len(rows)]:
             listed = enumerate(of.get("description", "").split())
-            said = [rng.choice(words) if at % 7 == 6 else word for at, word in listed]
-            made = {**of, "name": f"{of['name']}_{copy}", "description": " ".join(said)}
+            description = [rng.choice(words) if at % 7 == 6 else word for at, word in listed]
+            made = {**of, "name": f"{of['name']}_{copy}", "description": " ".join(description)}
             rows.append(
                 {
                     "server_id": f"{server}~{copy}",

@@ -73,8 +73,8 @@ def _train_ours(
         course = Course(lessons, chosen, device, 0, Path(root) / "run", packs)
         made = course.plan_passes()
 
-        def report(told: dict[str, Any]) -> None:
-            rows = made.get_update_rows(told["step"])
+        def report(figures: dict[str, Any]) -> None:
+            rows = made.get_update_rows(figures["step"])
             done = (updates[-1][1] if updates else 0) + sum(len(lessons[r].ids) for r in rows)
             updates.append((_read_clock(device), done))
 

@@ -33,37 +33,37 @@ from benchmarks.shared_data import SHARED
 
 
 def main() -> None:
-    said = _parse()
-    lacking = [n for n in ("retrieval", "corpus", "smithery") if not (said.data / n).is_dir()]
+    args = _parse()
+    lacking = [n for n in ("retrieval", "corpus", "smithery") if not (args.data / n).is_dir()]
     if lacking:
         sys.exit(
-            f"retriever: {said.data} has no folder {lacking[0]}; name the folder that holds"
+            f"retriever: {args.data} has no folder {lacking[0]}; name the folder that holds"
             " retrieval/, corpus/ and smithery/: `make retriever SETS=DIR`"
         )
     recipe, gains = Recipe(), []
     for left_out in FOLDS:
-        folder, _ = train_recipe(recipe, said.data, said.home, said.threads, left_out)
-        gains += _compare_sides(said, folder, left_out, FIT)
+        folder, _ = train_recipe(recipe, args.data, args.home, args.threads, left_out)
+        gains += _compare_sides(args, folder, left_out, FIT)
     _print_tables("Sets left out, fit sides", gains)
-    folder, card = train_recipe(recipe, said.data, said.home, said.threads)
-    if said.test:
-        _print_tables("Test sides", _compare_sides(said, folder, NAMES, HELD))
-    if said.write:
-        rows, _ = collect_data(recipe, said.data)
+    folder, card = train_recipe(recipe, args.data, args.home, args.threads)
+    if args.test:
+        _print_tables("Test sides", _compare_sides(args, folder, NAMES, HELD))
+    if args.write:
+        rows, _ = collect_data(recipe, args.data)
         write_shipped(folder, card, recipe, rows, summarise_gains(gains), FOLDER)
 
 
 def _compare_sides(
-    said: argparse.Namespace, adapter: Path, names: tuple[str, ...], side: str
+    args: argparse.Namespace, adapter: Path, names: tuple[str, ...], side: str
 ) -> list[Gain]:
     gains = []
-    base, adapted = MiniLM(threads=said.threads), MiniLM(adapter, threads=said.threads)
+    base, adapted = MiniLM(threads=args.threads), MiniLM(adapter, threads=args.threads)
     for name in names:
-        found = trim_set(read_set(name, said.data), said.tools, said.requests)
+        found = trim_set(read_set(name, args.data), args.tools, args.requests)
         asked = tuple(request for request in found.requests if request.side == side)
         if asked:
             part = QuerySet(found.name, found.servers, asked)
-            before, after = (measure_set(part, said.home, one) for one in (base, adapted))
+            before, after = (measure_set(part, args.home, one) for one in (base, adapted))
             gains.append(compare_encoders(part, before, after))
     return gains
 

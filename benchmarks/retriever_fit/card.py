@@ -35,7 +35,7 @@ def write_shipped(
     for name in (WEIGHTS, CONFIG):
         shutil.copyfile(trained / name, folder / name)
     pairs = Counter(row["set"] for row in rows)
-    told = {
+    facts = {
         "base": {"name": BASE, "hub": f"{HUB_ID}@{HUB_REVISION}", "files": digest_base(BASE)},
         "recipe": recipe.as_facts(),
         "sets": {
@@ -48,33 +48,33 @@ def write_shipped(
         "libraries": {name: version(name) for name in LIBRARIES},
         "measured": dict(measured),
     }
-    (folder / RECIPE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    (folder / RECIPE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     size = (folder / WEIGHTS).stat().st_size
-    (folder / CARD).write_text(describe_shipped(told, size), encoding="utf-8")
-    return told
+    (folder / CARD).write_text(describe_shipped(facts, size), encoding="utf-8")
+    return facts
 
 
-def describe_shipped(told: Mapping[str, Any], size: int) -> str:
+def describe_shipped(facts: Mapping[str, Any], size: int) -> str:
     """The card, out of what the recipe file holds."""
-    settings, trained = told["recipe"]["settings"], told["training"]
+    settings, trained = facts["recipe"]["settings"], facts["training"]
     sets = "\n".join(
         f"| `{name}` | {one['pairs']} | {one['source']} | {one['licence']} |"
-        for name, one in told["sets"].items()
+        for name, one in facts["sets"].items()
     )
-    gains = "\n".join(_tell_gain(name, one) for name, one in told["measured"].items())
+    gains = "\n".join(_tell_gain(name, one) for name, one in facts["measured"].items())
     return f"""# General tool retriever
 
-A LoRA adapter (rank {settings["rank"]}, {size / 1e6:.1f} MB) of `{told["base"]["hub"]}`
+A LoRA adapter (rank {settings["rank"]}, {size / 1e6:.1f} MB) of `{facts["base"]["hub"]}`
 (Apache-2.0) that puts a request near the tool that answers it. It is the default encoder of
 `toolmill index`, and what a nightly training of the retriever starts from. Language: English; what
 it learnt of others is little, for the base's word pieces do not read them.
 
-Weights: SHA-256 `{told["files"][WEIGHTS]}`. Base files: `{told["base"]["files"]}`.
+Weights: SHA-256 `{facts["files"][WEIGHTS]}`. Base files: `{facts["base"]["files"]}`.
 
 ## Data
 
 The fit sides of these query sets, split by server; {trained["pairs"]:,} pairs of
-{trained["tools"]:,} tool texts. SHA-256 of rows and negatives: `{told["data"]}`. Nothing of BFCL,
+{trained["tools"]:,} tool texts. SHA-256 of rows and negatives: `{facts["data"]}`. Nothing of BFCL,
 LiveMCPBench, MCP-Atlas, Composio, MetaTool, API-Bank or SGD is among them, and nothing of a test
 side.
 

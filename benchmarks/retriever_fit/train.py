@@ -53,8 +53,8 @@ def train_recipe(
     return get_model_folder(home, name), card
 
 
-def _report(told: dict[str, Any]) -> None:
-    if told["step"] % 10 == 0 or told["step"] == told["steps"]:
-        line = f"  step {told['step']} of {told['steps']}: loss {told['loss']}\n"
+def _report(figures: dict[str, Any]) -> None:
+    if figures["step"] % 10 == 0 or figures["step"] == figures["steps"]:
+        line = f"  step {figures['step']} of {figures['steps']}: loss {figures['loss']}\n"
         sys.stderr.write(line)
         sys.stderr.flush()

@@ -83,34 +83,34 @@ class Work:
 
 
 def main() -> None:
-    said = _parse()
+    args = _parse()
     require_paths(SHARED / "retrieval", SHARED / "corpus", SHARED / "smithery")
-    work = _read_all(said)
+    work = _read_all(args)
     apart = fit_apart(work.rows)
     lines = compare_sets(work.rows, apart)
     print(report.tabulate_sets("Sets left out, fit sides", lines))
     print("\n" + report.tabulate_deep(lines), flush=True)
-    if said.test:
+    if args.test:
         tested = compare_sets(work.rows, apart, HELD)
         print("\n" + report.tabulate_sets("Sets left out, test sides", tested))
         print("\n" + report.tabulate_deep(tested), flush=True)
-    if said.cases:
+    if args.cases:
         _print_cases(work, apart)
-    if said.ablate:
+    if args.ablate:
         of_features, of_sets = drop_each(work.rows, lines)
         print("\n" + report.tabulate_worth("What each feature is worth", of_features))
         print("\n" + report.tabulate_worth("What each set is worth", of_sets), flush=True)
     evidence = {name: work.read_evidence(name, of) for name, of in apart.items()}
-    told = {
+    suitability = {
         name: measure_suitability(fit_suitability(evidence, name), held.select(FIT))
         for name, held in evidence.items()
         if FIT in held.sides
     }
-    print("\n" + report.tabulate_suitability(told))
+    print("\n" + report.tabulate_suitability(suitability))
     made = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
     print("\n" + json.dumps(made, indent=1))
-    if said.write:
-        write_files(made, trained=said.retriever is not None)
+    if args.write:
+        write_files(made, trained=args.retriever is not None)
 
 
 def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
@@ -156,8 +156,8 @@ def write_files(made: dict[str, Any], trained: bool) -> None:
     the same features on the same scale."""
     if not trained:
         BUILT_IN.write_text(json.dumps(made, indent=1) + "\n")
-        said = {"all": "the base model's weights: no adapter's vectors were fitted over these sets"}
-        made = {**made, "not_fitted": said | made["not_fitted"]}
+        note = {"all": "the base model's weights: no adapter's vectors were fitted over these sets"}
+        made = {**made, "not_fitted": note | made["not_fitted"]}
     TRAINED.write_text(json.dumps(made, indent=1) + "\n")
 
 
@@ -166,19 +166,19 @@ def make_fusion(weights: np.ndarray) -> Fusion:
     return Fusion(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
 
 
-def _read_all(said: argparse.Namespace) -> Work:
-    embedder = Kept(MiniLM(said.retriever, threads=2), said.home)
-    work = Work(said.home, embedder, {}, {})
-    for name in said.sets:
+def _read_all(args: argparse.Namespace) -> Work:
+    embedder = Kept(MiniLM(args.retriever, threads=2), args.home)
+    work = Work(args.home, embedder, {}, {})
+    for name in args.sets:
         found = read_set(name)
         check_sides(found)
-        found = trim_set(found, said.tools, said.requests)
-        if not said.test and name != "corpus":
+        found = trim_set(found, args.tools, args.requests)
+        if not args.test and name != "corpus":
             kept = tuple(request for request in found.requests if request.side == FIT)
             found = QuerySet(name, found.servers, kept)
         if found.requests:
             work.found[name] = found
-            work.rows[name] = work.read(found, said.fastmcp_python)
+            work.rows[name] = work.read(found, args.fastmcp_python)
     return work
 
 

@@ -61,8 +61,8 @@ def collect_evidence(
         for at, mask in enumerate((None, ~np.isin(index.server_of, owners))):
             if mask is None or mask.any():
                 found = choose_candidates(one, mask)
-                told = weigh_evidence(found, fusion.score(found.features))
-                out[at, row] = [told[name] for name in EVIDENCE]
+                weighed = weigh_evidence(found, fusion.score(found.features))
+                out[at, row] = [weighed[name] for name in EVIDENCE]
     return out
 
 

@@ -108,6 +108,6 @@ def _call_tool(params: Mapping[str, Any]) -> dict[str, Any]:
         text = _TERMS.get(str(arguments.get("term")), "")
     else:
         words = str(arguments.get("words", "")).lower()
-        found = [term for term, said in _TERMS.items() if words in f"{term} {said}".lower()]
+        found = [term for term, meaning in _TERMS.items() if words in f"{term} {meaning}".lower()]
         text = ", ".join(found[: int(arguments.get("limit", 10))])
     return {"content": [{"type": "text", "text": text or "no such term"}], "isError": not text}

@@ -83,5 +83,5 @@ def _make_server(facts: dict[str, Any]) -> Server:
 
 def _make_changes(facts: dict[str, Any]) -> dict[str, Any]:
     """Values of a record's fields."""
-    made = {"remote": lambda said: Remote(**said), "inputs": tuple, "tools": tuple}
-    return {name: made.get(name, lambda said: said)(said) for name, said in facts.items()}
+    made = {"remote": lambda fields: Remote(**fields), "inputs": tuple, "tools": tuple}
+    return {name: made.get(name, lambda value: value)(value) for name, value in facts.items()}

@@ -62,11 +62,11 @@ class FullWorld:
         return {}
 
     def _make_list(self, marketplace: str) -> RecordList:
-        told = [_rewrite_record(one, marketplace) for one in self.records]
+        records = [_rewrite_record(one, marketplace) for one in self.records]
         if self.day == 1:
-            return RecordList(told[: self.count])
+            return RecordList(records[: self.count])
         here, older, gone = [], {}, []
-        for index, record in enumerate(told):
+        for index, record in enumerate(records):
             when = _make_second_day(index)
             if self.is_gone(index):
                 gone.append(replace(record, deleted=True, revised_at=when))

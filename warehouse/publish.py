@@ -20,7 +20,7 @@ from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
 
 OWNER = "team:toolmill"
-_SAID = 2000  # characters of what a check says
+_LONGEST_TEXT = 2000  # characters of what a check says
 NOT_DUE = "nothing to check"  # what a declared rule observed that this run gave no verdict on
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -160,8 +160,8 @@ def make_markdown_metadata(text: Markdown) -> dg.MarkdownMetadataValue:
 def escape_description(text: str) -> str:
     """What a check says, as text: the UI reads it as Markdown and loads the images in it. Where it
     could mean something there, as a code span, which can be read in a log too."""
-    plain = str(escape_markdown(text, _SAID))
-    return plain if plain == text else str(quote_text(text, _SAID))
+    plain = str(escape_markdown(text, _LONGEST_TEXT))
+    return plain if plain == text else str(quote_text(text, _LONGEST_TEXT))
 
 
 def publish_digest(

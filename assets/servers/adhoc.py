@@ -26,7 +26,7 @@ from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
 
-_TOLD = (  # of a probe's result, as it is
+_FIELDS = (  # of a probe's result, as it is
     *("error_kind", "hint", "server_info", "protocol", "capabilities", "tools", "prompts"),
     *("resources", "seconds", "initialize_s", "peak_mb", "pages", "stderr_tail"),
 )
@@ -143,7 +143,7 @@ def _format_answer(
         "server_id": server_id,
         "version": recipe.version if recipe else None,
         "recipe_digest": recipe.digest if recipe else None,
-        **{name: getattr(result, name) for name in _TOLD},
+        **{name: getattr(result, name) for name in _FIELDS},
         "contract_digests": {str(tool.get("name")): _digest_tool(tool) for tool in result.tools},
         "resource_templates": result.templates,
         "findings": [one.as_row() for one in scan_list(result.tools)],

@@ -38,7 +38,7 @@ _CLOSE_LIKE = re.compile(
 _TOOL_TAG = re.compile(rf"{_LT}\s{{0,4}}(?:tool|task)\s{{0,4}}{_GT}", re.IGNORECASE)
 _CUT_TAG = re.compile(rf"{_LT}\s{{0,4}}[/\\]?[\s\w-]{{0,16}}$")
 _PARAGRAPH = re.compile(r"\n[ \t>]*\n|\n[ \t>]*(?:```|~~~)")
-_SAID = re.compile(r"\w")
+_WORD_CHARACTER = re.compile(r"\w")
 _ATTRIBUTE = re.compile(r"(server|tool|task)\s{0,4}=\s{0,4}(\"[^\"]*\"|'[^']*')", re.IGNORECASE)
 _FIELD = re.compile(r"\W{0,24}(?:mcp|server|tool|task|platform)", re.IGNORECASE)
 _QUOTES = "`'\"”’»"
@@ -169,7 +169,7 @@ def _find_tag_end(text: str, tag: re.Match[str]) -> int:
 
 def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
     """The end of the first paragraph that says something."""
-    found = _SAID.search(text, inner, most)
+    found = _WORD_CHARACTER.search(text, inner, most)
     gap = _PARAGRAPH.search(text, found.end(), most) if found else None
     return gap.start() if gap else None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from warehouse.sanitize.redact import redact
 
-_TOLD = re.compile(r"\s*\(\s*([^()]{0,80})\)\s*")
+_TYPE_NOTE = re.compile(r"\s*\(\s*([^()]{0,80})\)\s*")
 _OPTIONAL, _REQUIRED = "optional", "required"
 _TYPES = {
     **dict.fromkeys(("string", "str", "text"), "string"),
@@ -61,7 +61,7 @@ def _read_parameter(parameter: Any) -> tuple[dict[str, Any], bool]:
     if isinstance(parameter, Mapping):
         parameter = f"({parameter.get('type') or ''}) {parameter.get('description') or ''}"
     text = redact("" if parameter is None else str(parameter)[:_LONGEST])
-    found = _TOLD.match(text)
+    found = _TYPE_NOTE.match(text)
     if found is None:
         return ({"description": text} if text else {}), False
     parts = [part.strip() for part in found[1].split(",")]

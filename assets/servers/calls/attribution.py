@@ -71,7 +71,7 @@ _REJECTS = re.compile(
 )
 _LEAST = 3  # characters of a value that is found again in an answer
 _VALUES = 200  # of a call's arguments that are looked for
-_TOLD = 200  # characters of evidence
+_EVIDENCE = 200  # characters of evidence
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _find_named_argument(text: str, arguments: Any) -> str:
         return ""
     for line in text.splitlines():
         if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
-            return line.strip()[:_TOLD]
+            return line.strip()[:_EVIDENCE]
     return ""
 
 
@@ -172,4 +172,4 @@ def _quote_line(text: str, found: re.Match[str]) -> str:
     start = text.rfind("\n", 0, found.start()) + 1
     end = text.find("\n", found.end())
     line = text[start : end if end >= 0 else len(text)]
-    return " ".join(line.split())[:_TOLD]
+    return " ".join(line.split())[:_EVIDENCE]

@@ -17,7 +17,7 @@ _FORMS = (
     "Error executing tool {n}: {m}",
     '{{"error": {{"code": "invalid_arguments", "message": {j}}}}}',
 )
-_MOST_TOLD = 4
+_MOST_FLAWS = 4
 # What a model adds of its own accord because other tools have it.
 _INVENTED = (("format", "json"), ("verbose", True), ("limit", 10), ("language", "en"))
 
@@ -45,7 +45,7 @@ def make_wrong_call(
 
 
 def _make_error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
-    message = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_TOLD])
+    message = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_FLAWS])
     form = rng.choice(_FORMS)
     return form.format(n=contract.get("name"), m=message, j=json.dumps(message, ensure_ascii=False))
 

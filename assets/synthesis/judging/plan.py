@@ -67,7 +67,7 @@ def judge_pairs(
 
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
-_TOLD = 4  # reasons of each sort
+_MOST_REASONS = 4  # reasons of each sort
 
 
 def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]) -> Verdict:
@@ -95,7 +95,7 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
     refused = len(whole) - accepted
     rate = refused / len(whole) if whole else 0.0
     by_filter, by_judge = (
-        ", ".join(f"{kind} {n:,}" for kind, n in found.most_common(_TOLD))
+        ", ".join(f"{kind} {n:,}" for kind, n in found.most_common(_MOST_REASONS))
         for found in (flaws, criteria)
     )
     why = "; ".join(filter(None, (by_filter, by_judge and f"judge: {by_judge}")))

@@ -103,7 +103,7 @@ def fill_parameters(
 
 
 _MOST = 60  # required parameters said in one request; the longest real contract has 23
-_NOT_SAID = {"cursor", "token", "callback", "timeout", "headers"}
+_LEFT_UNSTATED = {"cursor", "token", "callback", "timeout", "headers"}
 
 
 def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
@@ -112,7 +112,7 @@ def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list
     plain = [
         slot for slot in all_slots
         if not slot.required and slot.type in ("string", "integer", "number", "boolean", "array")
-        and not _NOT_SAID & {*slot.words, *split_identifier(slot.name)}
+        and not _LEFT_UNSTATED & {*slot.words, *split_identifier(slot.name)}
     ]  # fmt: skip
     most = {"direct": 1 if len(required) < 2 else 0, "detailed": 2, "implicit": 0}[style]
     if style == "implicit" and not required and rng.random() < 0.4:

@@ -142,7 +142,7 @@ _WHERE = {
     "created": ("date",),
     "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
 }
-_SAID = {"id": "ID", "url": "link", "created": "date"}
+_LABELS = {"id": "ID", "url": "link", "created": "date"}
 
 
 def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] | None:
@@ -159,7 +159,7 @@ def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] 
             own = key in (slot.name, *slot.words) or key in wanted or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
             if own and isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema):
-                return slot.name, turned, _SAID.get(key, key.replace("_", " "))
+                return slot.name, turned, _LABELS.get(key, key.replace("_", " "))
     return None
 
 

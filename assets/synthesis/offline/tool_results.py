@@ -93,13 +93,13 @@ def _make_thing(contract: Contract, noun: str, rng: random.Random) -> dict[str, 
     for word in split_identifier(about)[:40]:
         # What the tool speaks of (a symbol, a branch, a package) is what it returns.
         sort = find_sort(Slot(word, {}, True, (word,), ""))
-        if sort in _TOLD and word not in found and len(found) < _MOST:
+        if sort in _SORTS and word not in found and len(found) < _MOST:
             found[word] = invent_value(sort, rng)
     return found
 
 
 _MOST = 12  # members of one thing
-_TOLD = {
+_SORTS = {
     "symbol", "coin", "pair", "repo", "branch", "package", "username", "table", "database",
     "column", "sheet", "cell", "tag", "status", "airport", "country", "timezone", "currency",
     "language", "company", "project_key", "issue_key", "sha", "tx_hash", "wallet", "team", "doi",

@@ -28,7 +28,7 @@ MEASURES: dict[str, dict[str, Worth]] = {
     },
     "caller": {name: lambda row, of=name: float(row[of]) for name in ("tool_ok", "ast_ok")},
 }
-_TOLD = {
+_LABELS = {
     "recall_at_1": Markdown("Recall@1"), "recall_at_5": Markdown("Recall@5"),
     "ndcg_at_10": Markdown("NDCG@10"), "mrr": "MRR",
     "tool_ok": "Tool", "ast_ok": "AST",
@@ -134,7 +134,7 @@ def _group_by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
     measures = list(MEASURES[role])
-    head = [_TOLD[name] for name in measures]
+    head = [_LABELS[name] for name in measures]
     arms = [
         [arm, one["pairs"], one["minutes"], *(format_interval(one[name]) for name in measures)]
         for arm, one in of["arms"].items()
@@ -183,7 +183,7 @@ def _render_contrast(contrast: Mapping[str, Any], measure: str) -> Markdown:
         "- {} {}: {} {}, n={}{}.",
         contrast["question"].capitalize(),
         verdicts[contrast["verdict"]].capitalize(),
-        _TOLD[measure],
+        _LABELS[measure],
         format_interval(figure, signed=True),
         figure["n"],
         size,

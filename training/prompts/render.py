@@ -69,12 +69,12 @@ def render_turns(
     asked = _open_conversation(examples)
     made = []
     for message in messages:
-        said = {name: held for name, held in message.items() if name != "weight"}
-        said["content"] = said.get("content") or ""  # many templates fail on a null content
+        turn = {name: held for name, held in message.items() if name != "weight"}
+        turn["content"] = turn.get("content") or ""  # many templates fail on a null content
         if is_learnt(message):
             prompt = render_prompt_text(tokenizer, asked, tools)
-            made.append((prompt, _render_completion(tokenizer, prompt, asked, said, tools)))
-        asked.append(said)
+            made.append((prompt, _render_completion(tokenizer, prompt, asked, turn, tools)))
+        asked.append(turn)
     if asked[-1]["role"] != "assistant":
         made.append((render_prompt_text(tokenizer, asked, tools), ""))
     return made

@@ -18,7 +18,7 @@ class BaselinePredictor:
         out = []
         for one in asked:
             began = time.perf_counter()
-            calls = [make_baseline_call(one.tools, one.said)] if one.tools else []
+            calls = [make_baseline_call(one.tools, one.request_text)] if one.tools else []
             took = time.perf_counter() - began
             out.append(Answered(calls, "call" if calls else "no_call", seconds=took))
             if on_done:

@@ -94,8 +94,8 @@ def build_messages(asked: Asked, names: Mapping[str, str]) -> list[dict[str, Any
         answer = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
         system += f"\n\nAn earlier request: {instruction}\nIts answer: {answer}"
     before = asked.before or [{"role": "user", "content": asked.instruction}]
-    said = [_write_wire_message(message, names) for message in before]
-    return [{"role": "system", "content": system}, *said]
+    messages = [_write_wire_message(message, names) for message in before]
+    return [{"role": "system", "content": system}, *messages]
 
 
 def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

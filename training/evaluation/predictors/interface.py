@@ -31,10 +31,10 @@ class Asked:
     before: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
-    def said(self) -> str:
+    def request_text(self) -> str:
         """All that the user said and tools answered, as one text: what is read without a model."""
-        told = [one["content"] for one in self.before if one["role"] in ("user", "tool")]
-        return "\n".join(told) or self.instruction
+        contents = [one["content"] for one in self.before if one["role"] in ("user", "tool")]
+        return "\n".join(contents) or self.instruction
 
 
 @dataclass(frozen=True)

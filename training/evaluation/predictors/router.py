@@ -89,7 +89,7 @@ class RouterPredictor:
         from serving.router import Ask
 
         allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
-        return Ask(query=asked.said, k=1, allowed=None if asked.whole_pool else allowed)
+        return Ask(query=asked.request_text, k=1, allowed=None if asked.whole_pool else allowed)
 
     def _read_hits(
         self, asked: Asked, answer: "Answer", offered: Mapping[str, Mapping[str, Any]]
@@ -106,7 +106,9 @@ class RouterPredictor:
             name = hit.tool if same or hit.tool not in names else hit.tool_id
         else:
             name = str(contract["name"])
-        return Answered([{"name": name, "arguments": copy_slots(contract, asked.said)}], "call")
+        return Answered(
+            [{"name": name, "arguments": copy_slots(contract, asked.request_text)}], "call"
+        )
 
 
 def _is_same_tool(contract: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:

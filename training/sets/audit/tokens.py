@@ -95,8 +95,8 @@ def _join_answers(row: Row) -> str:
 def _join_context(row: Row) -> str:
     """All that is said to the model in a row, tools aside."""
     messages = read_messages(row)
-    told = [_write_message(one) for one in messages if not is_learnt(one)]
-    return "\n".join(told) or row["instruction"]
+    contents = [_write_message(one) for one in messages if not is_learnt(one)]
+    return "\n".join(contents) or row["instruction"]
 
 
 def _write_message(message: Row) -> str:

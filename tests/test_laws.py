@@ -60,7 +60,9 @@ def test_a_claim_is_an_assert_an_expected_error_or_a_helper_that_asserts(
 
 
 ELSEWHERE = {"e2e", "hostile", "support"}  # of no package: whole runs, attacks, helpers
-INSIDE_ASSETS = {"catalogue", "contracts", "marketplaces", "servers", "synthesis", "vectors"}
+INSIDE_ASSETS = {
+    *("catalogue", "contracts", "marketplaces", "outcomes", "servers", "synthesis", "vectors"),
+}
 
 
 def test_folders_mirror_the_packages() -> None:

@@ -61,8 +61,7 @@ def probe_target(
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
         policy = _allow_address(listing.url, policy)
-    resolve = Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
-    recipe = plan_recipe(listing, resolve)
+    recipe = _plan_listing(listing, policy, ledger, run_date, toolchain)
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
         return _format_answer(recipe.server_id, None, Deployed(failed))
@@ -70,6 +69,21 @@ def probe_target(
         recipe = recipe.model_copy(update={"transport": "auto"})
     deployed = deploy(recipe, _allow_typed(recipe, policy), toolchain)
     return _format_answer(recipe.server_id, recipe, deployed)
+
+
+def plan_target(
+    target: str, policy: DeployPolicy, *, ledger: Ledger, run_date: str
+) -> Recipe | Unlaunchable:
+    """The recipe of a package (`npm:NAME[@V]`, `pypi:NAME[==V]`), pinned. Raises TargetError."""
+    listing = _make_listing(target, {}, ())
+    return _plan_listing(listing, policy, ledger, run_date, find_toolchain())
+
+
+def _plan_listing(
+    listing: Listing, policy: DeployPolicy, ledger: Ledger, run_date: str, toolchain: Toolchain
+) -> Recipe | Unlaunchable:
+    resolve = Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
+    return plan_recipe(listing, resolve)
 
 
 def _probe_directory(

@@ -30,6 +30,7 @@ from orchestration.cli.data import (
     review,
     scan,
     trust,
+    worlds,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
 from orchestration.cli.ledger import ledger, spend
@@ -102,6 +103,7 @@ for _part in (
 ):
     app.add_typer(_part.app)
 _NAMED = {"ledger": ledger, "release": release, "champion": champion, "mcp-zero": mcp_zero}
+_NAMED |= {"worlds": worlds}
 for _name, _part in _NAMED.items():
     app.add_typer(_part.app, name=_name)
 

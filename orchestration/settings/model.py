@@ -29,6 +29,7 @@ from orchestration.settings.roles import Roles
 from orchestration.settings.sandbox import Sandbox, Server
 from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
+from orchestration.settings.worlds import Worlds
 from warehouse.home import check_home
 
 PREFIX = "TOOLMILL_"
@@ -101,6 +102,7 @@ class Settings(BaseSettings):
     synthesis: SynthesisPolicy = SynthesisPolicy()
     training: Training = Training()
     serve: Serve = Serve()
+    worlds: Worlds = Worlds()
     openai_base_url: str | None = Field(
         default=None,
         description="endpoint of every role that names a model and no base_url",

@@ -1,0 +1,1 @@
+"""Worlds: seeded, resettable environments for stateful servers, with tasks whose end is checked."""

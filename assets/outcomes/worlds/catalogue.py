@@ -1,0 +1,74 @@
+"""All worlds that are known: those that come with the package, and the user's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from assets.outcomes.worlds.errors import WorldFileError
+from assets.outcomes.worlds.kinds.table import check_world
+from assets.outcomes.worlds.spec import World, load_world
+
+SHIPPED = Path(__file__).with_name("shipped")
+
+
+@dataclass(frozen=True)
+class KnownWorld:
+    """A world file: its world, or why there is none."""
+
+    path: Path
+    world: World | None = None
+    problem: str | None = None
+
+
+def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
+    """Every world file, shipped ones first. A file that cannot be used is told of and costs the
+    others nothing; two worlds of one name are both told of. Raises WorldFileError for a folder that
+    is not there."""
+    found = [_read_known(path) for folder in (SHIPPED, *paths) for path in _list_files(folder)]
+    by_name: dict[str, list[Path]] = {}
+    for one in found:
+        if one.world:
+            by_name.setdefault(one.world.name, []).append(one.path)
+    return [_tell_twin(one, by_name) for one in found]
+
+
+def find_world(name: str, paths: Sequence[Path] = ()) -> World:
+    """The world of one name. Raises WorldFileError for a name that none has or that two have, and
+    for a file that cannot be used."""
+    known = list_worlds(paths)
+    for one in known:
+        if one.world and one.world.name == name:
+            if one.problem:
+                raise WorldFileError(one.problem)
+            return one.world
+    # The file that was meant may be one that could not be read.
+    for one in known:
+        if one.problem and one.path.stem == name:
+            raise WorldFileError(one.problem)
+    names = ", ".join(sorted({one.world.name for one in known if one.world}))
+    raise WorldFileError(f"no world is called {name[:60]!r}; known: {names}")
+
+
+def _list_files(folder: Path) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise WorldFileError(f"worlds.paths: {folder} is no folder, and no world file")
+    return sorted(folder.glob("*.toml"))
+
+
+def _read_known(path: Path) -> KnownWorld:
+    try:
+        world = load_world(path)
+        check_world(world)
+    except WorldFileError as error:
+        return KnownWorld(path, problem=str(error))
+    return KnownWorld(path, world)
+
+
+def _tell_twin(one: KnownWorld, by_name: dict[str, list[Path]]) -> KnownWorld:
+    if one.world is None or len(by_name[one.world.name]) == 1:
+        return one
+    others = ", ".join(str(path) for path in by_name[one.world.name])
+    told = f"two worlds are called {one.world.name!r}: {others}; rename one"
+    return KnownWorld(one.path, one.world, told)

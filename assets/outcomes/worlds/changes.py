@@ -1,0 +1,125 @@
+"""Changes: how the facts of a state must differ at a task's end.
+
+Facts are a flat mapping, key -> JSON value, the same for all kinds of worlds: a file's path and
+text, an entity and its observations, a table's row. Each change is one object:
+
+    {set = KEY, to = VALUE}               the fact is there, with this value
+    {add = KEY, to = VALUE}               the same, and it was not there before
+    {remove = KEY}                        it is gone; with a `/` at its end, all below it too
+    {move = KEY, to = KEY}                it has another key; what lies below it moves along
+    {update = KEY, with = {...}}          members of an object get these values
+    {increase = KEY, of = NAME, by = N}   a number in it grows, or the fact itself without `of`
+    {append = KEY, of = NAME, items = [...]}   a list in it grows; text, given text
+    {drop = KEY, of = NAME, items = [...]}     these are taken out of the list
+    {replace = KEY, old = TEXT, new = TEXT}    in a text, once
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Facts = dict[str, Any]
+
+
+class ChangeImpossible(ValueError):
+    """A change that these facts do not admit: which and why."""
+
+
+def apply_changes(facts: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Facts:
+    """The facts after all changes, in order. Raises ChangeImpossible."""
+    after = dict(facts)
+    for change in changes:
+        operation = next((name for name in _OPERATIONS if name in change), None)
+        if operation is None:
+            known = ", ".join(_OPERATIONS)
+            raise ChangeImpossible(f"{dict(change)}: expected one of {known}")
+        key = change[operation]
+        given = {name: one for name, one in change.items() if name != operation}
+        try:
+            _OPERATIONS[operation](after, key, **{_PARTS.get(n, n): v for n, v in given.items()})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ChangeImpossible(f"{operation} {key!r}: {error}") from error
+    return dict(sorted(after.items()))
+
+
+def _set(facts: Facts, key: str, value: Any) -> None:
+    facts[key] = value
+
+
+def _add(facts: Facts, key: str, value: Any) -> None:
+    if key in facts:
+        raise ValueError("it is there already")
+    facts[key] = value
+
+
+def _remove(facts: Facts, key: str) -> None:
+    if not key.endswith("/"):
+        del facts[key]
+        return
+    for one in [one for one in facts if one == key[:-1] or one.startswith(key)]:
+        del facts[one]
+
+
+def _move(facts: Facts, key: str, value: str) -> None:
+    if value in facts or key == value:
+        raise ValueError(f"{value!r} is there already")
+    moved = {value: facts.pop(key)}
+    for one in [one for one in facts if one.startswith(f"{key}/")]:
+        moved[value + one[len(key) :]] = facts.pop(one)
+    facts.update(moved)
+
+
+def _update(facts: Facts, key: str, members: Mapping[str, Any]) -> None:
+    before = facts[key]
+    if all(before.get(name) == one for name, one in members.items()):
+        raise ValueError("it is so already")
+    facts[key] = {**before, **members}
+
+
+def _add_number(facts: Facts, key: str, by: float, of: str | None = None) -> None:
+    _replace_part(facts, key, of, lambda number: _round(number + by))
+
+
+def _append(facts: Facts, key: str, items: Any, of: str | None = None) -> None:
+    _replace_part(facts, key, of, lambda held: held + items)
+
+
+def _drop(facts: Facts, key: str, items: list[Any], of: str | None = None) -> None:
+    def drop_items(held: list[Any]) -> list[Any]:
+        if missing := [one for one in items if one not in held]:
+            raise ValueError(f"{missing[0]!r} is not in it")
+        return [one for one in held if one not in items]
+
+    _replace_part(facts, key, of, drop_items)
+
+
+def _replace(facts: Facts, key: str, old: str, new: str, of: str | None = None) -> None:
+    def replace_text(text: str) -> str:
+        if text.count(old) != 1 or old == new:
+            raise ValueError(f"{old!r} stands in it {text.count(old)} times, expected once")
+        return text.replace(old, new)
+
+    _replace_part(facts, key, of, replace_text)
+
+
+def _replace_part(facts: Facts, key: str, of: str | None, make: Callable[[Any], Any]) -> None:
+    held = facts[key]
+    facts[key] = make(held) if of is None else {**held, of: make(held[of])}
+
+
+def _round(number: float) -> float:
+    """Sums of prices, without the last bits of their binary fractions."""
+    return number if isinstance(number, int) else round(number, 6)
+
+
+_OPERATIONS: dict[str, Callable[..., None]] = {
+    "set": _set,
+    "add": _add,
+    "remove": _remove,
+    "move": _move,
+    "update": _update,
+    "increase": _add_number,
+    "append": _append,
+    "drop": _drop,
+    "replace": _replace,
+}
+_PARTS = {"to": "value", "with": "members"}  # how a change calls them, where Python cannot

@@ -1,0 +1,154 @@
+"""Whether worlds are what they say: resets are equal, and tasks can be proved by real servers."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from assets.outcomes.worlds.catalogue import KnownWorld
+from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
+from assets.outcomes.worlds.opened import OpenWorld, find_missing, open_world
+from assets.outcomes.worlds.perturb import perturb_task
+from assets.outcomes.worlds.session import WorldSession, join_texts, open_session
+from assets.outcomes.worlds.spec import Fit, World
+from assets.outcomes.worlds.task import Task
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.sandbox.backend import SandboxUnavailable
+from warehouse.ledger.ledger import Ledger
+
+_SEEDS = (1, 2)
+
+
+def describe_worlds(known: Sequence[KnownWorld]) -> list[dict[str, Any]]:
+    """What `toolmill worlds list --json` prints: a row a world file; why: what keeps it from being
+    opened here, null where nothing does."""
+    return [_describe_world(one) for one in known]
+
+
+def check_resets(world: World, place: Path) -> dict[str, Any]:
+    """Opens a world by two seeds and resets it twice; every first state of a seed must be the same.
+    `why` says what failed."""
+    row: dict[str, Any] = {"world": world.name, "kind": world.kind, "digests": [], "tasks_made": 0}
+    if missing := find_missing(world):
+        return {**row, "status": "unavailable", "why": missing}
+    try:
+        for seed in _SEEDS:
+            with open_world(world, seed, place) as opened:
+                found = {opened.digest_state()}
+                for _ in range(2):
+                    opened.reset()
+                    found.add(opened.digest_state())
+                row["tasks_made"] += len(opened.tasks(seed))
+            row["digests"].append(min(found))
+            if len(found) > 1:
+                return {**row, "status": "failed", "why": f"seed {seed}: a reset is not the same"}
+        for fault in world.faults:
+            with open_world(world, _SEEDS[0], place, fault=fault.name) as opened:
+                opened.tasks(_SEEDS[0])
+    except (WorldFailed, WorldFileError, OSError) as error:
+        return {**row, "status": "failed", "why": str(error)}
+    return {**row, "status": "ok", "why": None}
+
+
+async def prove_tasks(
+    world: World,
+    fit: Fit,
+    policy: DeployPolicy,
+    ledger: Ledger,
+    run_date: str,
+    *,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Runs each task's reference calls on one real server, and its perturbed calls. Every outcome
+    is a row: `provable` where the reference passes and every perturbed call is caught."""
+    row: dict[str, Any] = {"server": fit.id, "status": "ok", "why": None, "tasks": []}
+    holds = policy.home / "cache"
+    holds.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            TemporaryDirectory(prefix="world-", dir=holds) as place,
+            open_world(world, seed, Path(place)) as opened,
+        ):
+            async with open_session(opened, fit, policy, ledger, run_date) as session:
+                absent = sorted(set(fit.tools) - set(session.contracts))
+                row |= {"tools": len(session.contracts), "absent": absent}
+                if absent:
+                    row |= {"status": "failed", "why": f"it has no tool {', '.join(absent)}"}
+                suited = [one for one in opened.tasks(seed) if fit.id in one.servers]
+                for task in suited:
+                    if {call.tool for call in task.calls} <= set(session.contracts):
+                        row["tasks"].append(await _prove_task(opened, task, session, fit))
+    except (WorldFailed, SandboxUnavailable) as error:
+        return {**row, "status": "unavailable", "why": str(error)}
+    if any(one["status"] == "failed" for one in row["tasks"]):
+        row["status"] = "failed"
+    return row
+
+
+async def _prove_task(
+    opened: OpenWorld, task: Task, session: WorldSession, fit: Fit
+) -> dict[str, Any]:
+    """`provable`, `leaky` where a perturbed call passes the check, `failed` where the reference
+    does not."""
+    row: dict[str, Any] = {"task": task.name, "id": task.id, "status": "provable", "why": None}
+    tries = _make_owners(task) if fit.restart else iter(lambda: "", None)
+    opened.reset()
+    session.owner = next(tries)
+    results = await session.run_calls(task.calls)
+    if not task.check(opened, join_texts(results)):
+        last = results[-1]
+        said = " ".join(" ".join(join_texts([last])).split())[:200]
+        why = last.hint or f"the end state or answer is not the one asked for: {said}"
+        return {**row, "status": "failed", "why": why, "perturbed": 0, "caught": 0}
+    tally = Counter[str]()
+    for calls in perturb_task(task, opened.read_first_facts(), opened.seed, DATA):
+        opened.reset()
+        session.owner = next(tries)
+        results = await session.run_calls(calls)
+        if results[-1].status == "invalid_arguments":
+            continue  # the contract alone tells
+        passed = task.check(opened, join_texts(results))
+        tally["passed" if passed else "caught"] += 1
+    if tally["passed"]:
+        row |= {"status": "leaky", "why": f"{tally['passed']} wrong calls pass the check"}
+    return {**row, "perturbed": tally.total(), "caught": tally["caught"]}
+
+
+def _make_owners(task: Task) -> Iterator[str]:
+    """A fresh server for each try."""
+    number = 0
+    while True:
+        number += 1
+        yield f"{task.id}-{number}"
+
+
+def _describe_world(one: KnownWorld) -> dict[str, Any]:
+    if one.world is None:
+        return {"name": one.path.stem, "kind": None, "file": str(one.path), "why": one.problem}
+    world, tasks = one.world, one.world.tasks
+    return {
+        "name": world.name,
+        "kind": world.kind,
+        "about": world.about,
+        "file": str(one.path),
+        "servers": [fit.id for fit in world.servers],
+        "tools": sum(len(fit.tools) for fit in world.servers),
+        "tools_with_tasks": len(_list_tasked(world)),
+        "tasks": [task.name for task in tasks],
+        "faults": [fault.name for fault in world.faults],
+        "why": one.problem or find_missing(world),
+    }
+
+
+def _list_tasked(world: World) -> set[tuple[str, str]]:
+    """(server, tool) of all that some task calls."""
+    return {
+        (fit.id, call.tool)
+        for fit in world.servers
+        for task in world.tasks
+        if not task.servers or fit.id in task.servers
+        for call in task.calls
+        if {one.tool for one in task.calls} <= set(fit.tools)
+    }

@@ -1,0 +1,213 @@
+"""An open world: its folder, its state, its tasks, and how a server is pointed into it."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+from assets.outcomes.worlds.catalogue import find_world
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.kinds.kind import READ_ONLY, FolderState, Kind, State, damage_tree
+from assets.outcomes.worlds.kinds.table import check_world, find_kind
+from assets.outcomes.worlds.spec import ROOT, Fault, Fit, World
+from assets.outcomes.worlds.task import Task, make_tasks
+from assets.outcomes.worlds.template import fill_template
+from assets.outcomes.worlds.tree import Node, add_folders
+from assets.servers.deploy.grants import ServerGrant
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import Mount
+from warehouse.storage.digest import digest
+
+_FOLDER = "state"  # what a server is shown; beside it lies the lock
+
+
+class OpenWorld:
+    """A world in its first state, held by this process alone until it is closed.
+
+    grant: shows a server the world's folder, and no more. Use as a context manager.
+    """
+
+    def __init__(
+        self, world: World, seed: int, state: State, fault: Fault | None, held: ExitStack
+    ) -> None:
+        self.world, self.seed, self.fault = world, seed, fault
+        self._state, self._held = state, held
+        self._kind, self._holding = find_kind(world.kind), ExitStack()
+        self.unusable: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """On this host. A server writes to it: read it by `read_facts`, never follow its links."""
+        return self._state.folder
+
+    @property
+    def grant(self) -> ServerGrant:
+        locked = self.fault is not None and self.fault.action == READ_ONLY
+        return ServerGrant(folders=(Mount(self.folder, DATA, writable=not locked),))
+
+    @property
+    def args(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The arguments of each server that the world suits; None for its recipe's own."""
+        return {one.id: self._fill_args(one) for one in self.world.servers}
+
+    @property
+    def env(self) -> Mapping[str, Mapping[str, str]]:
+        """The variables that each server is given besides its recipe's."""
+        return {one.id: fill_template(one.env, {ROOT: DATA}) for one in self.world.servers}
+
+    def bind_recipe(self, recipe: Recipe) -> Recipe:
+        """The recipe of a server as it is launched in this world. Raises WorldFileError for a
+        server that the world does not suit."""
+        fit = self.world.find_fit(recipe.server_id)
+        args, env = self._fill_args(fit), self.env[recipe.server_id]
+        kept = [one for one in recipe.placeholders if one.removeprefix("env:") not in env]
+        if args is not None:
+            kept = [one for one in kept if one != "args" and not one.startswith("arg:")]
+        changed = {
+            "args": recipe.args if args is None else args,
+            "env": tuple({**dict(recipe.env), **env}.items()),
+            "placeholders": tuple(kept),
+        }
+        return recipe.model_copy(update=changed)
+
+    def read_facts(self) -> Facts:
+        """The state as facts, key -> JSON value. Raises WorldFailed."""
+        self._require_usable()
+        return self._state.read_facts()
+
+    def read_first_facts(self) -> Facts:
+        """Those of the first state, before any fault."""
+        return dict(self._state.first_facts)
+
+    def digest_state(self) -> str:
+        """Of the facts: the same for the same content, whatever the times and the layout on disk.
+        Raises WorldFailed."""
+        return digest(self.read_facts())
+
+    def reset(self) -> None:
+        """Makes it the first state again. Raises WorldFailed, and the world is unusable then."""
+        self._require_usable()
+        try:
+            self._holding.close()
+            self._state.reset()
+            if self.fault is not None and (hold := self._kind.hold.get(self.fault.action)):
+                self._holding.enter_context(hold(self.folder / self.fault.target))
+        except Exception as error:
+            told = error if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
+            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {told}"
+            raise WorldFailed(self.unusable) from error
+
+    def tasks(self, seed: int, n: int = 1) -> list[Task]:
+        """Tasks drawn by a seed, at most `n` from each template. With a fault they are those that
+        it makes fail."""
+        made = make_tasks(self.world, self._state.first_facts, seed, DATA, n)
+        if self.fault is None:
+            return made
+        return [one for one in made if one.name in self.fault.tasks]
+
+    def close(self) -> None:
+        """Lets go of the place; what lies there stays until it is opened again or removed."""
+        self._holding.close()
+        self._state.close()
+        self._held.close()
+
+    def __enter__(self) -> "OpenWorld":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fill_args(self, fit: Fit) -> tuple[str, ...] | None:
+        return None if fit.args is None else tuple(fill_template(fit.args, {ROOT: DATA}))
+
+    def _require_usable(self) -> None:
+        if self.unusable:
+            raise WorldFailed(self.unusable)
+
+
+def open_world(
+    name: str | World,
+    seed: int,
+    place: Path,
+    *,
+    fault: str | None = None,
+    paths: tuple[Path, ...] = (),
+) -> OpenWorld:
+    """A world in its first state, which its seed decides, in a folder of its own at `place`.
+
+    paths: folders with world files of the user's. Whatever an earlier run left at `place`, killed
+    or not, is gone. Raises WorldFileError for what its file gets wrong, and WorldFailed where it
+    cannot be had here, or another process has it open.
+    """
+    world = find_world(name, paths) if isinstance(name, str) else name
+    check_world(world)
+    kind, broken = find_kind(world.kind), world.find_fault(fault) if fault else None
+    if missing := find_missing(world):
+        raise WorldFailed(f"world {world.name!r}: {missing}")
+    with ExitStack() as held:
+        held.enter_context(_hold_place(world, place))
+        state = _open_state(world, kind, seed, place / _FOLDER, broken)
+        held.callback(state.close)
+        opened = OpenWorld(world, seed, state, broken, held.pop_all())
+    try:
+        opened.reset()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def find_missing(world: World) -> str | None:
+    """What this host lacks for a world, with what to install; None where it has all."""
+    for program, package in find_kind(world.kind).programs.items():
+        if shutil.which(program) is None:
+            return f"needs `{program}`, which is not on PATH; install it (Debian: {package})"
+    return None
+
+
+def make_first_tree(world: World, seed: int) -> dict[str, Node]:
+    """The seed files: what the generator makes by the seed, and those beside the world file. Raises
+    WorldFileError."""
+    made: dict[str, Node] = {}
+    if world.generator:
+        generate = find_kind(world.kind).generators[world.generator.name]
+        rng = Random(f"{world.name}/{seed}")
+        made.update(generate(rng, world.generator.size))
+    return add_folders({**made, **world.read_files()})
+
+
+def _open_state(world: World, kind: Kind, seed: int, folder: Path, fault: Fault | None) -> State:
+    first = make_first_tree(world, seed)
+    if kind.open_state:
+        return kind.open_state(folder, first, fault)
+    tree = first
+    if fault and fault.action not in (READ_ONLY, *kind.hold):
+        tree = damage_tree(kind, first, fault.action, fault.target)
+    return FolderState(kind, folder, tree, first)
+
+
+@contextmanager
+def _hold_place(world: World, place: Path) -> Iterator[None]:
+    """Makes the place, the user's alone, and holds it against other processes."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise WorldFailed(f"world {world.name!r}: no place at {place}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = f"world {world.name!r} is open in {place} already; wait, or choose another place"
+            raise WorldFailed(told) from None
+        folder = place / _FOLDER
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,92 @@
+"""A real server at work in an open world: planned, listed once, and called."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio.to_thread
+
+from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.opened import OpenWorld
+from assets.outcomes.worlds.spec import Fit
+from assets.outcomes.worlds.task import TaskCall
+from assets.servers.adhoc import plan_target
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.result import CallResult
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import Unlaunchable, dump_recipe
+from warehouse.ledger.ledger import Ledger
+
+
+class ServerUnavailable(WorldFailed):
+    """A server that cannot be had here, and why; the world is as good as before."""
+
+
+@dataclass
+class WorldSession:
+    """A server in a world. contracts: its tools by name, as it lists them."""
+
+    server_id: str
+    caller: Caller
+    contracts: Mapping[str, Mapping[str, Any]]
+    owner: str = ""
+
+    async def run_calls(self, calls: Sequence[TaskCall]) -> list[CallResult]:
+        """Results in order, up to the first call that fails."""
+        results = []
+        for call in calls:
+            contract = self.contracts[call.tool]
+            made = self.caller.call
+            result = await made(
+                self.server_id, call.tool, contract, call.arguments, owner=self.owner
+            )
+            results.append(result)
+            if result.status != "ok":
+                break
+        return results
+
+
+@asynccontextmanager
+async def open_session(
+    opened: OpenWorld, fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str
+) -> AsyncIterator[WorldSession]:
+    """A server that lists its tools in the world. Raises ServerUnavailable, and what a sandbox
+    that is missing raises."""
+    granted = replace(policy, grants={**policy.grants, fit.id: opened.grant}, twice=False)
+    facts, tools = await anyio.to_thread.run_sync(
+        _list_tools, opened, fit, granted, ledger, run_date
+    )
+    caller = Caller({fit.id: facts}, granted)
+    try:
+        yield WorldSession(fit.id, caller, tools)
+    finally:
+        await caller.close()
+
+
+def join_texts(results: Sequence[CallResult]) -> list[str]:
+    """The texts of results, in order."""
+    return [str(one.get("text", "")) for result in results for one in result.content]
+
+
+def _list_tools(
+    opened: OpenWorld, fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str
+) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
+    planned = plan_target(_make_target(fit), policy, ledger=ledger, run_date=run_date)
+    if isinstance(planned, Unlaunchable):
+        raise ServerUnavailable(f"{fit.id}: {planned.hint}")
+    recipe = opened.bind_recipe(planned)
+    found = deploy(recipe, policy)
+    if found.probe.status != "ok":
+        raise ServerUnavailable(f"{fit.id}: {found.probe.hint}")
+    by_name = {str(tool.get("name")): tool for tool in found.probe.tools}
+    return found.launched or dump_recipe(recipe), by_name
+
+
+def _make_target(fit: Fit) -> str:
+    ecosystem = fit.id.partition(":")[0]
+    if ecosystem not in ("npm", "pypi"):
+        raise ServerUnavailable(f"{fit.id}: only packages of npm and PyPI are run by name")
+    pin = {"npm": "@", "pypi": "=="}[ecosystem]
+    return f"{fit.id}{pin}{fit.version}" if fit.version else fit.id

@@ -1,0 +1,229 @@
+"""The world file: one small TOML that describes a world, read and checked as a whole."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from assets.outcomes.worlds.errors import WorldFileError
+from assets.outcomes.worlds.tree import Node
+from warehouse.storage.untrusted_files import UnreadableFile, list_files, read_file
+from warehouse.user_files import read_text
+
+ROOT = "root"  # the placeholder for the path at which a server sees the world
+# Whose fault the error is that a call then meets: the caller named what is not there; what holds
+# the data (upstream) fails; what we grant (policy) forbids it; we broke it.
+Blame = Literal["caller", "tool", "server", "credentials", "policy", "upstream", "us"]
+_MOST_TOML, _MOST_FILE, _MOST_SEED = 1 << 20, 4 << 20, 32 << 20
+_PLACEHOLDER = re.compile(r"\{(\w+)[^{}]*\}")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Fit(_Part):
+    """A server that the world suits. args, env: of its launch, instead of its recipe's arguments
+    and beside its variables; `{root}` is where it sees the world. version: what `worlds check`
+    runs. tools: those that work in this world. restart: it keeps state of its own in memory, so
+    that a reset needs a fresh one."""
+
+    id: str = Field(pattern=r"^(npm|pypi|mcpb|oci|private):\S+$")
+    version: str | None = None
+    args: tuple[str, ...] | None = None
+    env: Mapping[str, str] = {}
+    tools: tuple[str, ...] = Field(min_length=1)
+    restart: bool = False
+
+
+class Generator(_Part):
+    """What makes the seed files: one of the kind's generators, and how many items it makes."""
+
+    name: str
+    size: int = Field(default=12, ge=1, le=500)
+
+
+class Draw(_Part):
+    """What a placeholder of a task stands for; exactly one of these, drawn anew for each task.
+
+    key: a fact of the first state whose key matches the pattern, no two alike in a task; where:
+    members that its value has. one_of: one of these. between: a whole number. words: one of the
+    world's word lists. text: composed of other draws."""
+
+    key: str | None = None
+    where: Mapping[str, Any] = {}
+    one_of: tuple[str | int | float, ...] | None = None
+    between: tuple[int, int] | None = None
+    words: str | None = None
+    text: str | None = None
+
+    def find_problem(self) -> str | None:
+        given = [self.key, self.one_of, self.between, self.words, self.text]
+        if sum(one is not None for one in given) != 1:
+            return "expected exactly one of key, one_of, between, words, text"
+        if self.where and self.key is None:
+            return "`where` needs `key`"
+        return None
+
+
+class CallTemplate(_Part):
+    """One call of the reference solution."""
+
+    tool: str
+    arguments: Mapping[str, Any] = {}
+
+
+class TaskTemplate(_Part):
+    """Tasks of one form. requests: one of them is drawn. changes: how the state must end, from its
+    first one (`changes.py`); none: as it was. answer: texts that the results must hold. servers:
+    ids that it is for; default: all that have its tools."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    requests: tuple[str, ...] = Field(min_length=1)
+    draw: Mapping[str, Draw] = {}
+    calls: tuple[CallTemplate, ...] = Field(min_length=1)
+    changes: tuple[Mapping[str, Any], ...] = ()
+    answer: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+class Fault(_Part):
+    """Something that is wrong with the world from the start. action: one of the kind's; target:
+    pattern of what it is done to. tasks: those that then fail, and blame: whose fault that is."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    action: str
+    target: str = "*"
+    blame: Blame
+    tasks: tuple[str, ...] = ()
+
+
+class World(_Part):
+    """One world, as its file says. path: the file; folder: what `files` is below."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    kind: str
+    about: str = Field(min_length=1, max_length=300)
+    files: str | None = None
+    generator: Generator | None = None
+    servers: tuple[Fit, ...] = Field(min_length=1)
+    tasks: tuple[TaskTemplate, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    path: Path = Path()
+
+    @field_validator("files")
+    @classmethod
+    def _check_files(cls, given: str | None) -> str | None:
+        if given is not None and (Path(given).is_absolute() or ".." in Path(given).parts):
+            raise ValueError("expected a folder beside the world file")
+        return given
+
+    def find_fit(self, server_id: str) -> Fit:
+        """How a server points into the world. Raises WorldFileError for one that it does not
+        suit."""
+        for fit in self.servers:
+            if fit.id == server_id:
+                return fit
+        known = ", ".join(one.id for one in self.servers)
+        raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {known}")
+
+    def find_fault(self, name: str) -> Fault:
+        """Raises WorldFileError for a fault that the file does not name."""
+        for fault in self.faults:
+            if fault.name == name:
+                return fault
+        known = ", ".join(one.name for one in self.faults) or "none"
+        raise WorldFileError(f"world {self.name!r} has no fault {name!r}; known: {known}")
+
+    def read_files(self) -> dict[str, Node]:
+        """The seed files beside the world file. Raises WorldFileError for links, for what cannot be
+        read and for what is too large."""
+        if self.files is None:
+            return {}
+        folder, found, left = self.path.parent / self.files, dict[str, Node](), _MOST_SEED
+        try:
+            for path in list_files(folder):
+                found[str(path)] = data = read_file(folder, path, min(_MOST_FILE, left))
+                left -= len(data)
+        except UnreadableFile as error:
+            raise WorldFileError(f"{self.path}: seed files {self.files!r}: {error}") from error
+        return found
+
+
+def load_world(path: Path) -> World:
+    """The world of one file. Raises WorldFileError that names the file and what of it is wrong."""
+    try:
+        facts = tomllib.loads(read_text(path, _MOST_TOML))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise WorldFileError(f"{path}: not TOML: {' '.join(str(error).split())[:200]}") from error
+    try:
+        world = World.model_validate({**facts, "path": path})
+    except ValidationError as error:
+        raise WorldFileError(_explain_first(path, error)) from None
+    if "path" in facts:
+        raise WorldFileError(f"{path}: path: no such key; remove it")
+    if problem := next(_find_problems(world), None):
+        raise WorldFileError(f"{path}: {problem}")
+    return world
+
+
+def _explain_first(path: Path, error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{path}: {where}: no such key; docs/worlds.md lists all"
+    return f"{path}: {where}: {first['msg']}"
+
+
+def _find_problems(world: World) -> Iterator[str]:
+    if not (world.files or world.generator):
+        yield "expected `files`, a `[generator]` or both"
+    for part in ("tasks", "faults"):
+        names = [one.name for one in getattr(world, part)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            yield f"{part}: two are called {twice!r}"
+    ids = [one.id for one in world.servers]
+    if twice := next((one for one in ids if ids.count(one) > 1), None):
+        yield f"servers: {twice!r} stands there twice"
+    for task in world.tasks:
+        for problem in _find_task_problems(world, task):
+            yield f"task {task.name!r}: {problem}"
+    for fault in world.faults:
+        if unknown := sorted(set(fault.tasks) - {one.name for one in world.tasks}):
+            yield f"fault {fault.name!r}: no task is called {unknown[0]!r}"
+
+
+def _find_task_problems(world: World, task: TaskTemplate) -> Iterator[str]:
+    tools = {call.tool for call in task.calls}
+    having = [one.id for one in world.servers if tools <= set(one.tools)]
+    if not having:
+        yield f"no server of the world has all of {', '.join(sorted(tools))}"
+    if unknown := sorted(set(task.servers) - set(having)):
+        yield f"{unknown[0]!r} is no server of the world with all of its tools"
+    for name, draw in task.draw.items():
+        if problem := draw.find_problem():
+            yield f"draw {name!r}: {problem}"
+    if not (task.changes or task.answer):
+        yield "expected `changes`, `answer` or both, else nothing is checked"
+    known = {*task.draw, ROOT}
+    written = [task.requests, task.changes, task.answer]
+    written += [[call.arguments for call in task.calls], [one.text for one in task.draw.values()]]
+    for text in _list_texts(written):
+        for name in _PLACEHOLDER.findall(text):
+            if name not in known:
+                yield f"{{{name}}} stands for nothing; it draws {', '.join(sorted(known))}"
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _list_texts(key)
+            yield from _list_texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _list_texts(one)

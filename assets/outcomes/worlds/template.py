@@ -1,0 +1,156 @@
+"""Templates: what the placeholders of a task stand for, drawn by a seed, and filled in.
+
+`{name}` is a draw. Of a fact it is the key, `{name.value}` its value, `{name.value.member}` a part
+of that, `{name.lines.0}` the first line of a text and `{name.size}` its bytes; of a key that is a
+path, `{name.name}`, `{name.stem}`, `{name.suffix}`, `{name.parent}`, and `{name.1}` its first part.
+A template that is one placeholder keeps the value's type.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path, PurePosixPath
+from random import Random
+from typing import Any
+
+from assets.outcomes.worlds.errors import WorldFileError
+from assets.outcomes.worlds.spec import Draw
+
+_PLACEHOLDER = re.compile(r"\{(\w+(?:\.[^{}.\s]+)*)\}")
+
+
+@dataclass(frozen=True)
+class DrawnFact:
+    """A fact of the first state that a task is about."""
+
+    key: str
+    value: Any
+
+
+class NothingToDraw(ValueError):
+    """No fact, word or part is there that a draw could take."""
+
+
+def draw_values(
+    draws: Mapping[str, Draw], facts: Mapping[str, Any], rng: Random, root: str
+) -> dict[str, Any]:
+    """A value for each placeholder. Raises NothingToDraw that names the draw, and WorldFileError
+    for an unknown word list."""
+    values: dict[str, Any] = {"root": root}
+    taken: set[str] = set()
+    for name, draw in draws.items():
+        try:
+            values[name] = _draw_value(draw, facts, rng, taken, values)
+        except NothingToDraw as error:
+            raise NothingToDraw(f"draw {name!r}: {error}") from None
+    return values
+
+
+def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
+    """The template with its placeholders replaced, keys too. Raises NothingToDraw where a value has
+    no such part."""
+    if isinstance(template, Mapping):
+        return {
+            fill_template(key, values): fill_template(one, values) for key, one in template.items()
+        }
+    if isinstance(template, list | tuple):
+        return [fill_template(one, values) for one in template]
+    if not isinstance(template, str):
+        return template
+    if whole := _PLACEHOLDER.fullmatch(template):
+        found = _find_value(whole[1], values)
+        return found.key if isinstance(found, DrawnFact) else found
+    return _PLACEHOLDER.sub(lambda found: _show_value(_find_value(found[1], values)), template)
+
+
+@cache
+def load_words() -> Mapping[str, tuple[str, ...]]:
+    """The word lists that draws and generators share."""
+    text = Path(__file__).with_name("words.json").read_text(encoding="utf-8")
+    return {name: tuple(words) for name, words in json.loads(text).items()}
+
+
+def draw_words(name: str, rng: Random) -> str:
+    """One of a word list; `sentence`: composed of several. Raises WorldFileError."""
+    words = load_words()
+    if name == "sentence":
+        parts = ("people", "verbs", "topics", "things", "times")
+        who, did, about, what, when = (rng.choice(words[part]) for part in parts)
+        return f"{who} {did} the {about} {what} {when}"
+    if name not in words:
+        raise WorldFileError(f"words {name!r}: known: sentence, {', '.join(sorted(words))}")
+    return rng.choice(words[name])
+
+
+def _draw_value(
+    draw: Draw, facts: Mapping[str, Any], rng: Random, taken: set[str], values: Mapping[str, Any]
+) -> Any:
+    if draw.key is not None:
+        wanted, pattern = fill_template(draw.where, values), fill_template(draw.key, values)
+        fits = [
+            key
+            for key, value in facts.items()
+            if key not in taken and fnmatchcase(key, pattern) and _has_members(value, wanted)
+        ]
+        if not fits:
+            raise NothingToDraw(f"no fact matches {pattern!r}")
+        key = rng.choice(fits)
+        taken.add(key)
+        return DrawnFact(key, facts[key])
+    if draw.one_of is not None:
+        return rng.choice(draw.one_of)
+    if draw.between is not None:
+        return rng.randint(*draw.between)
+    if draw.words is not None:
+        return draw_words(draw.words, rng)
+    return fill_template(draw.text, values)
+
+
+def _has_members(value: Any, wanted: Mapping[str, Any]) -> bool:
+    if not wanted:
+        return True
+    return isinstance(value, Mapping) and all(value.get(k) == one for k, one in wanted.items())
+
+
+def _find_value(name: str, values: Mapping[str, Any]) -> Any:
+    first, *parts = name.split(".")
+    found = values[first]
+    for place, part in enumerate(parts):
+        if isinstance(found, DrawnFact) and part == "value":
+            found = found.value
+        elif isinstance(found, DrawnFact) and part == "lines" and isinstance(found.value, str):
+            found = found.value.splitlines()
+        elif isinstance(found, DrawnFact) and part == "size" and isinstance(found.value, str):
+            found = len(found.value.encode())
+        elif place == 0 and not isinstance(found, Mapping | list):
+            found = _find_path_part(found.key if isinstance(found, DrawnFact) else str(found), part)
+        else:
+            found = _find_member(found, part, name)
+    return found
+
+
+def _find_path_part(key: str, part: str) -> str:
+    path = PurePosixPath(key)
+    if part.isdigit() and 0 < int(part) <= len(path.parts):
+        return path.parts[int(part) - 1]
+    if part in ("name", "stem", "suffix", "parent"):
+        return str(getattr(path, part))
+    raise NothingToDraw(f"{key!r} has no part {part!r}")
+
+
+def _find_member(found: Any, part: str, name: str) -> Any:
+    try:
+        return found[int(part)] if isinstance(found, list) else found[part]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise NothingToDraw(f"{{{name}}}: there is no {part!r}") from None
+
+
+def _show_value(value: Any) -> str:
+    if isinstance(value, DrawnFact):
+        return value.key
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,234 @@
+"""Open worlds: the same first state every time, whatever was done to it, and nothing outside."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from assets.outcomes.worlds import opened as opened_module
+from assets.outcomes.worlds.catalogue import list_worlds
+from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
+from assets.outcomes.worlds.kinds.kind import FolderState
+from assets.outcomes.worlds.opened import find_missing, open_world
+from assets.outcomes.worlds.spec import load_world
+from assets.outcomes.worlds.tree import digest_tree, read_tree
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe
+from tests.outcomes.worlds.files import SMALL, write_world
+
+SHIPPED = [one.world for one in list_worlds() if one.world]
+HERE = [one for one in SHIPPED if not find_missing(one)]
+
+
+@pytest.fixture
+def small(tmp_path):
+    return load_world(write_world(tmp_path / "files"))
+
+
+def damage(folder: Path) -> None:
+    """What a careless server may do to a folder."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            path.write_bytes(b"changed")
+    (folder / "new").mkdir()
+    (folder / "new" / "file").write_text("new")
+
+
+@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+def test_a_reset_is_equal_to_the_byte_and_a_seed_decides_it(tmp_path, world):
+    states = {}
+    for place, seed in (("a", 1), ("b", 1), ("c", 2)):
+        with open_world(world, seed, tmp_path / place) as opened:
+            states[place] = (digest_tree(read_tree(opened.folder)), opened.digest_state())
+            damage(opened.folder)
+            opened.reset()
+            again = (digest_tree(read_tree(opened.folder)), opened.digest_state())
+            assert again == states[place]
+    assert states["a"] == states["b"]
+    assert states["a"][1] != states["c"][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+def test_a_thousand_resets_are_equal(tmp_path, world):
+    with open_world(world, 1, tmp_path) as opened:
+        first = digest_tree(read_tree(opened.folder))
+        for _ in range(1000):
+            damage(opened.folder)
+            opened.reset()
+            assert digest_tree(read_tree(opened.folder)) == first
+
+
+@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+def test_tasks_vary_by_seed_and_begin_unsolved(tmp_path, world):
+    with open_world(world, 1, tmp_path) as opened:
+        first, again, other = opened.tasks(1, 3), opened.tasks(1, 3), opened.tasks(2, 3)
+        assert [one.id for one in first] == [one.id for one in again]
+        assert len({one.id for one in (*first, *other)}) > len(first) * 1.3
+        assert len({one.name for one in first}) == len(world.tasks)
+        for task in first:
+            assert task.servers
+            assert not task.check(opened), task
+            assert "{" not in task.request.replace("{}", "")
+
+
+@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+def test_every_fault_can_be_put_in_and_has_tasks_that_it_makes_fail(tmp_path, world):
+    assert world.faults
+    with open_world(world, 1, tmp_path) as opened:
+        whole = opened.digest_state()
+    for fault in world.faults:
+        with open_world(world, 1, tmp_path, fault=fault.name) as opened:
+            made = opened.tasks(1)
+            assert {one.name for one in made} == set(fault.tasks)
+            locked = not opened.grant.folders[0].writable
+            if fault.action not in ("read_only", "lock"):
+                assert opened.digest_state() != whole
+            else:
+                assert locked == (fault.action == "read_only")
+
+
+def test_nothing_outside_the_place_is_touched(tmp_path, small):
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "file").write_text("host")
+    place = tmp_path / "place"
+
+    def digest_host() -> str:
+        tree = read_tree(tmp_path)
+        return digest_tree({k: v for k, v in tree.items() if not k.startswith("place")})
+
+    before = digest_host()
+    with open_world(small, 1, place) as opened:
+        (opened.folder / "escape").symlink_to(tmp_path / "host")
+        (opened.folder / "a.txt").unlink()
+        (opened.folder / "a.txt").symlink_to(tmp_path / "host" / "file")
+        assert opened.digest_state()
+        opened.reset()
+        damage(opened.folder)
+    with open_world(small, 2, place, fault="gone") as opened:
+        opened.reset()
+    assert digest_host() == before
+
+
+def test_a_check_wants_the_change_that_was_asked_for_and_no_other(tmp_path, small):
+    with open_world(small, 1, tmp_path / "place") as opened:
+        write, read = opened.tasks(1)
+        word = write.calls[0].arguments["content"]
+        target = opened.folder / "sub" / f"{word}.txt"
+        target.write_text(word)
+        assert write.check(opened)
+        (opened.folder / "a.txt").write_text("first, and more\n")
+        assert not write.check(opened)
+        opened.reset()
+        target.write_text(f"{word}x")
+        assert not write.check(opened)
+        opened.reset()
+        text = (
+            opened.folder / read.calls[0].arguments["path"].removeprefix(f"{DATA}/")
+        ).read_text()
+        assert read.check(opened, ["it says:", text])
+        assert not read.check(opened, ["nothing"])
+        target.write_text("a side effect")
+        assert not read.check(opened, [text])
+
+
+def test_a_recipe_is_bound_to_the_world(tmp_path, small):
+    made_up = ("arg:0", "env:WHERE", "env:KEY")
+    recipe = Recipe(
+        server_id="npm:files",
+        ecosystem="npm",
+        name="files",
+        args=("placeholder",),
+        env=(("KEY", "k"),),
+        placeholders=made_up,
+    )
+    with open_world(small, 1, tmp_path / "place") as opened:
+        bound = opened.bind_recipe(recipe)
+        assert bound.args == (DATA,)
+        assert dict(bound.env) == {"KEY": "k", "WHERE": f"{DATA}/a.txt"}
+        assert bound.placeholders == ("env:KEY",)
+        (mount,) = opened.grant.folders
+        assert (mount.host, mount.inside, mount.writable) == (opened.folder, DATA, True)
+        with pytest.raises(WorldFileError, match="does not suit 'npm:other'; it suits npm:files"):
+            opened.bind_recipe(recipe.model_copy(update={"server_id": "npm:other"}))
+
+
+def test_a_reset_that_fails_is_one_error_and_the_world_is_unusable(tmp_path, small, monkeypatch):
+    with (
+        open_world(small, 1, tmp_path / "one") as broken,
+        open_world(small, 1, tmp_path / "two") as whole,
+    ):
+        first = whole.digest_state()
+
+        def fail(_: FolderState) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FolderState, "reset", fail)
+            with pytest.raises(
+                WorldFailed, match=r"'small' in .*one/state cannot be reset: OSError"
+            ):
+                broken.reset()
+        for use in (broken.reset, broken.digest_state):
+            with pytest.raises(WorldFailed, match="No space left"):
+                use()
+        whole.reset()
+        assert whole.digest_state() == first
+    with open_world(small, 1, tmp_path / "one") as again:
+        assert again.digest_state() == first
+
+
+def _die_in_reset(path: Path, place: Path) -> None:
+    def write_half(folder: Path, tree: dict) -> None:
+        (folder / "a.txt").write_text("fir")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    opened = open_world(load_world(path), 1, place)
+    import assets.outcomes.worlds.kinds.kind as kind
+
+    kind.write_tree = write_half
+    opened.reset()
+
+
+def test_a_world_whose_reset_was_killed_is_whole_when_it_is_opened_next(tmp_path):
+    path, place = write_world(tmp_path), tmp_path / "place"
+    with open_world(load_world(path), 1, place) as opened:
+        first = opened.digest_state()
+    process = multiprocessing.get_context("fork").Process(target=_die_in_reset, args=(path, place))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert (place / "state" / "a.txt").read_text() == "fir"
+    with open_world(load_world(path), 1, place) as opened:
+        assert opened.digest_state() == first
+
+
+def test_a_place_is_held_by_one_and_must_be_a_folder(tmp_path, small):
+    place = tmp_path / "place"
+    with open_world(small, 1, place), pytest.raises(WorldFailed, match=r"open in .*place already"):
+        open_world(small, 1, place)
+    with open_world(small, 1, place) as again:
+        assert again.digest_state()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorldFailed, match=r"no place at .*file"):
+        open_world(small, 1, tmp_path / "file")
+    assert place.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_world_that_this_host_cannot_have_says_what_to_install(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(
+        opened_module, "find_missing", lambda _: "needs `x`, which is not on PATH; install it"
+    )
+    with pytest.raises(WorldFailed, match="'small': needs `x`"):
+        open_world(small, 1, tmp_path / "place")
+
+
+def test_a_task_that_cannot_be_drawn_is_told(tmp_path):
+    path = write_world(tmp_path, SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
+    with (
+        open_world(load_world(path), 1, tmp_path / "place") as opened,
+        pytest.raises(WorldFileError, match=r"task 'read': draw 'file': no fact matches '\*\.pdf'"),
+    ):
+        opened.tasks(1)

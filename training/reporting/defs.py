@@ -29,7 +29,9 @@ REPORT_AUDIT = AssetAudit("report", rules=["written"])
 
 
 @dg.asset(
-    **describe_asset(REPORT_AUDIT, "training/reporting", kinds={"markdown", "matplotlib"}),
+    **describe_asset(
+        REPORT_AUDIT, "training/reporting", "training/figures.py", kinds={"markdown", "matplotlib"}
+    ),
     deps=["router_index", "drift"],
     group_name="serving",
     description="What was measured, on how much, beside which baseline; with plots.",

@@ -9,9 +9,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 _K1, _B = 1.2, 0.75
-# A text is usual up to three times the mass of nine of ten texts of its pool. In 16 sets' pools at
-# most 1.7% of the descriptions hold more; one that repeats forty requests holds eight times that.
-_USUAL, _MANY, _DILUTION = 90, 3, 4  # percentile, times, power
+# Usual is up to three times the mass of nine of ten texts, and of nine of ten other servers. In 17
+# sets at most 2% of a pool's texts hold more; one that repeats forty requests holds eight times it.
+_USUAL, _MANY, _DILUTION = 0.9, 3, 4  # share of the servers, times, power
+# And in any case up to so many words that nobody else says: where most tools say next to nothing,
+# and where fewer than eight others are there to say what is usual.
+_FLOOR, _FEW, _FLOOR_OF_FEW = 12, 8, 100
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # A CJK or Thai character stands for itself: those scripts put no space between words.
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u9fff]+|[^\W_]")
@@ -145,15 +148,28 @@ class BM25:
         each = np.repeat(self._rarity, np.diff(self.starts))
         return np.bincount(self.documents, each, self.size).astype(np.float32)
 
-    @cached_property
-    def credit(self) -> np.ndarray:
+    def measure_credit(self, owners: np.ndarray) -> np.ndarray:
         """What a match in each document is worth, float32 [size]: 1 for texts of usual mass, the
         fourth power of what is usual by what is said for others. BM25 forgives length, so that a
-        text which repeats what everybody asks would be found by all of it."""
-        held = self._masses[self._masses > 0]
-        usual = _MANY * float(np.percentile(held, _USUAL)) if len(held) else 1.0
-        share = usual / np.maximum(self._masses, np.float32(usual))
-        return (share**_DILUTION).astype(np.float32)
+        text which repeats what everybody asks would be found by all of it.
+
+        owners: the server of each document. Usual is what nine of ten texts hold, and no more than
+        nine of ten other servers do in the median: however many texts a server lists, it does not
+        set its own scale.
+        """
+        held = np.flatnonzero(self._masses > 0)
+        servers, at = np.unique(owners[held], return_inverse=True)
+        order = np.argsort(at, kind="stable")
+        ends = np.cumsum(np.bincount(at, minlength=len(servers)))[:-1]
+        votes = [np.median(of) for of in np.split(self._masses[held][order], ends) if len(of)]
+        few = len(servers) <= _FEW
+        floor = (_FLOOR_OF_FEW if few else _FLOOR) * self.sum_rarity([""])
+        texts = np.quantile(self._masses[held], _USUAL) if len(held) else 0.0
+        found = np.minimum(_quantile_of_others(np.array(votes)), texts)
+        usual = np.maximum(_MANY * found, floor)
+        credit = np.ones(self.size, np.float32)
+        credit[held] = np.minimum(usual[at] / self._masses[held], 1.0) ** _DILUTION
+        return credit
 
     def _find_postings(self, place: int, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the postings of the term at `place` would name each of the documents, and whether
@@ -179,3 +195,17 @@ class BM25:
 def _measure_rarity(df: np.ndarray, size: int) -> np.ndarray:
     """IDF of terms that stand in so many of `size` documents."""
     return np.log1p((size - df + np.float32(0.5)) / (df + np.float32(0.5)))
+
+
+def _quantile_of_others(votes: np.ndarray) -> np.ndarray:
+    """The _USUAL quantile of all votes but its own for each, float [votes]; 0 for a single one."""
+    if len(votes) < 2:
+        return np.zeros(len(votes))
+    order = np.argsort(votes, kind="stable")
+    rank = np.empty(len(votes), np.int64)
+    rank[order] = np.arange(len(votes))
+    last = len(votes) - 2
+    low = int(_USUAL * last)
+    part, high = _USUAL * last - low, min(low + 1, last)
+    below, above = (votes[order[place + (place >= rank)]] for place in (low, high))
+    return below + (above - below) * part

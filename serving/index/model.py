@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from assets.vectors.lexical import BM25
-from assets.vectors.texts import FULL, SERVER_VIEWS
+from assets.vectors.texts import FULL, SERVER_FIELD, SERVER_VIEWS
 from serving.index.coarse_search import SMALL, Moments, Sketch
 from serving.index.errors import IndexBroken
 
@@ -140,11 +140,21 @@ class Index:
         known = [0.5 if tool.reliability is None else tool.reliability for tool in self.tools]
         return np.clip(np.array(known, np.float32), 0, 1) - np.float32(0.5)
 
+    @cached_property
+    def credit(self) -> dict[str, np.ndarray]:
+        """What a match in each tool's text is worth, float32 [tools], by field."""
+        owners = self.server_of
+        return {
+            name: words.measure_credit(owners)
+            for name, words in self.fields.items()
+            if name != SERVER_FIELD
+        }
+
     def warm(self) -> None:
         """Works out what every question needs, before the first one waits for it. Raises
         IndexBroken for a reranker that cannot be read."""
         _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
-        _ = [words.credit for words in self.fields.values()]
+        _ = self.credit
 
     @cached_property
     def places(self) -> dict[str, int]:

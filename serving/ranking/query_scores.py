@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from assets.vectors.lexical import BM25, stem_words
+from assets.vectors.lexical import stem_words
 from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
 from serving.index.model import BLOCK, Index
 from serving.ranking.query import Ask
@@ -102,26 +102,27 @@ class Signals:
         parts = []
         if described.any():
             terms = {*_split_terms(self.tool_text), *_split_terms(self.server_text)}
-            parts.append(self._share_words(self.index.fields[JOINT], sorted(terms)))
+            parts.append(self._share_words(JOINT, sorted(terms)))
         if not described.all():
-            plain = self.index.fields[ALL]
-            parts.append(self._share_words(plain, plain.cut_query(self.tool_text), self.lexical))
+            terms = self.index.fields[ALL].cut_query(self.tool_text)
+            parts.append(self._share_words(ALL, terms, self.lexical))
         if len(parts) == 1:
             return parts[0]
         (joint, joint_held), (alone, alone_held) = parts
         return np.where(described, joint, alone), np.where(described, joint_held, alone_held)
 
     def _share_words(
-        self, field: BM25, terms: list[str], known: np.ndarray | None = None
+        self, name: str, terms: list[str], known: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        scores = (field.sum_scores(terms) if known is None else known) * field.credit
+        field = self.index.fields[name]
+        scores = (field.sum_scores(terms) if known is None else known) * self.index.credit[name]
         most = max(field.bound_score(terms), TINY)
         return scores / max(float(scores.max(initial=0.0)), TINY), scores / np.float32(most)
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""
-        field = self.index.fields[name]
-        return field.sum_scores(_split_terms(self.tool_text)) * field.credit
+        scores = self.index.fields[name].sum_scores(_split_terms(self.tool_text))
+        return scores * self.index.credit[name]
 
     def match_names(self, places: np.ndarray) -> np.ndarray:
         """How alike the question and the names of the tools at `places` are in words, 0..1."""

@@ -57,17 +57,43 @@ def test_likeness_is_a_share_and_no_score_exceeds_its_bound(texts: list[str], qu
 
 def test_a_text_that_says_everything_is_credited_little_for_each() -> None:
     usual = [f"do{at} something{at} with{at} thing{at}" for at in range(99)]
-    index = BM25.build([*usual, " ".join(usual)])
-    assert index.credit[:99].tolist() == [1.0] * 99
-    assert index.credit[99] < 0.01
-    scores = index.score("something7 thing7") * index.credit
+    index, owners = BM25.build([*usual, " ".join(usual)]), np.arange(100)
+    credit = index.measure_credit(owners)
+    assert credit[:99].tolist() == [1.0] * 99
+    assert credit[99] < 0.01
+    scores = index.score("something7 thing7") * credit
     assert scores.argmax() == 7
     twice = BM25.build([*usual, " ".join([usual[0]] * 50)])
-    assert twice.credit[99] == 1.0  # saying the same again is no more matter
+    assert twice.measure_credit(owners)[99] == 1.0  # saying the same again is no more matter
 
 
-@given(st.lists(st.text(max_size=40), max_size=8))
-def test_credit_is_a_share(texts: list[str]) -> None:
-    credit = BM25.build(texts).credit
+def test_a_server_has_one_vote_on_what_is_usual_and_none_for_itself() -> None:
+    usual = [f"do{at} something{at} with{at} thing{at}" for at in range(30)]
+    long = [" ".join(f"w{at}x{n}" for n in range(90)) for at in range(60)]
+    index = BM25.build([*usual, *long])
+    one, many = np.r_[np.arange(30), np.full(60, 30)], np.arange(90)
+    assert (index.measure_credit(one)[30:] < 0.01).all()
+    assert (index.measure_credit(many) == 1.0).all()
+    assert (index.measure_credit(one)[:30] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("servers", "words", "whole"),
+    [(3, 90, True), (3, 300, False), (20, 90, False), (20, 11, True)],
+)
+def test_what_is_usual_has_a_floor_which_is_higher_among_few_servers(
+    servers: int, words: int, whole: bool
+) -> None:
+    texts = [f"do{at}" for at in range(servers - 1)]
+    index = BM25.build([*texts, " ".join(f"w{at}" for at in range(words))])
+    credit = index.measure_credit(np.arange(servers))
+    assert (credit[:-1] == 1.0).all()
+    assert (credit[-1] == 1.0) == whole
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.integers(0, 3)), max_size=8))
+def test_credit_is_a_share(told: list[tuple[str, int]]) -> None:
+    texts, owners = [text for text, _ in told], [owner for _, owner in told]
+    credit = BM25.build(texts).measure_credit(np.array(owners, np.int32))
     assert credit.shape == (len(texts),)
     assert ((credit > 0) & (credit <= 1)).all()

@@ -160,6 +160,21 @@ def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) ->
         assert found[0] == wanted
 
 
+def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
+    asked = [f"please look after the goods of place{at} for my sister{at}" for at in range(30)]
+    rows = [
+        snapshot(f"npm:s{at}", f"tool_{at}", f"Look after goods of place{at} by date")
+        for at in range(30)
+    ]
+    planted = [
+        snapshot("npm:attacker", f"best_{at}", "\n".join(asked[at:] + asked[:at]))
+        for at in range(10)
+    ]
+    attacked = make([*rows, *planted])
+    found = [attacked.find(Ask(text, k=1)).hits[0].tool_id for text in asked]
+    assert found == [f"npm:s{at}::tool_{at}" for at in range(30)]
+
+
 @pytest.mark.parametrize("floor", [0.5, 0.9])
 def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(
     make: Make, tmp_path: Path, floor: float

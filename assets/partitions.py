@@ -9,10 +9,10 @@ import dagster as dg
 from assets.marketplaces.installed import list_installed
 from warehouse.ledger.ledger import Ledger
 
-# The assets of one nightly run in the order of the data; `judgements` is the last that costs.
+# The assets of one nightly run in the order of the data; `executions` is the last that costs.
 NIGHTLY = (
     *("listings", "deployments", "snapshots", "findings", "clear_contracts"),
-    *("contract_vectors", "pairs", "judgements"),
+    *("contract_vectors", "pairs", "judgements", "executions"),
 )
 
 marketplaces = dg.StaticPartitionsDefinition(list(list_installed()))

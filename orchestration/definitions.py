@@ -10,6 +10,7 @@ import assets.contracts.defs
 import assets.contracts.listed.defs
 import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
+import assets.outcomes.defs
 import assets.servers.defs
 import assets.synthesis.defs
 import assets.synthesis.summaries.defs
@@ -35,6 +36,7 @@ PACKAGES = (
     assets.vectors.defs,
     assets.synthesis.summaries.defs,
     assets.synthesis.defs,
+    assets.outcomes.defs,
     training.defs,
     training.evaluation.defs,
     training.evaluation.ablations.defs,
@@ -89,7 +91,7 @@ def define_jobs() -> list[Any]:
             "nightly",
             selection=list(NIGHTLY),
             partitions_def=marketplaces,
-            description="One marketplace, from its listings to judged pairs.",
+            description="One marketplace, from its listings to executed calls of judged pairs.",
         ),
         dg.define_asset_job(
             "fan_in", selection=list(FAN_IN), description="What joins all marketplaces."

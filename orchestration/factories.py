@@ -17,6 +17,7 @@ from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
     from assets.marketplaces.policy import CrawlPolicy
+    from assets.outcomes.plan import Executor
     from assets.servers.deploy.policy import Launcher
     from assets.synthesis.writing.endpoints import Writer
     from assets.vectors.embed import Embedder
@@ -112,6 +113,22 @@ def make_launcher(settings: Settings) -> "Launcher":
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
+
+
+def make_executor(settings: Settings) -> "Executor":
+    """How accepted calls are executed. A world file that cannot be used costs the others nothing:
+    `toolmill worlds list` tells of it. Raises WorldFileError for a folder that is not there."""
+    from assets.outcomes.plan import Executor
+    from assets.outcomes.worlds.catalogue import list_worlds
+    from orchestration.settings.deploy_policy import make_deploy_policy
+
+    known = list_worlds(settings.worlds.paths)
+    return Executor(
+        make_deploy_policy(settings),
+        settings.executions,
+        tuple(one.world for one in known if one.world and not one.problem),
+        settings.sandbox.concurrency,
+    )
 
 
 def make_embedder(settings: Settings) -> "Embedder":

@@ -8,6 +8,7 @@ import dagster as dg
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
+    make_executor,
     make_launcher,
     make_trainer,
     make_writer,
@@ -29,6 +30,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "launcher": _make_resource(make_launcher),
         "embedder": _make_resource(make_embedder),
         "writer": _make_resource(make_writer),
+        "executor": _make_resource(make_executor),
         "trainer": _make_resource(make_trainer),
         "scripts": _make_resource(lambda settings: Scripts(settings.training.place)),
     }

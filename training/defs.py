@@ -48,7 +48,7 @@ DRIFT_AUDIT = audit_table(DRIFT, rules=["share_in_range"])
 
 @dg.asset(
     **describe_asset(TRAINING_SET_AUDIT, "training/sets"),
-    deps=["judgements", "pairs", "clear_contracts", "confusables"],
+    deps=["judgements", "pairs", "clear_contracts", "confusables", "executions"],
     group_name="training",
     pool="lance",
     description="Accepted pairs of current contracts in their splits, with hard negatives.",

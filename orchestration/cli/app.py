@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from orchestration.cli.data import (
     contract,
     crawl,
+    execute,
     export,
     judge,
     login,
@@ -99,6 +100,7 @@ app = typer.Typer(
 
 for _part in (
     *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
+    *(execute,),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

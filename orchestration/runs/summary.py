@@ -10,6 +10,8 @@ from assets.contracts.listed.table import LISTED, UNVERIFIED
 from assets.contracts.quarantine.held_tools import list_held_tools
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
+from assets.outcomes.outcome import REFUSED, USEFUL
+from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
@@ -69,6 +71,10 @@ def _describe_made(warehouse: Warehouse) -> str:
     shared = catalogue.filter(pl.col("marketplaces").list.len() > 1)
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
+    made = tables.read(EXECUTIONS).unique("execution_id").to_dicts()
+    ran = [row for row in made if row["outcome"] not in (None, REFUSED)]
+    useful = sum(row["outcome"] == USEFUL for row in ran)
+    proved = sum(one.proof == PROVED for one in group_by_pair(made).values())
     launched = deployed.filter(pl.col("status") == "ok")
     held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
     listed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)
@@ -87,6 +93,8 @@ def _describe_made(warehouse: Warehouse) -> str:
             f"  listed       {len(listed):>6}   tools that marketplaces show and nobody launched",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_name_providers(pairs)}, judged by {_name_providers(accepted)})",
+            f"  executed     {len(ran):>6}   calls of them, {useful} answered usefully;"
+            f" {proved} pairs proved by their effect",
         ]
     )
 

@@ -21,6 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from demo.ports import PORTS
 from orchestration.settings.embedder import EmbedderSettings
@@ -100,6 +101,7 @@ class Settings(BaseSettings):
     embedder: EmbedderSettings = EmbedderSettings()
     roles: Roles = Roles()
     synthesis: SynthesisPolicy = SynthesisPolicy()
+    executions: ExecutionPolicy = ExecutionPolicy()
     training: Training = Training()
     serve: Serve = Serve()
     worlds: Worlds = Worlds()

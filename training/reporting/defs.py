@@ -50,7 +50,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "release": read_current_release(home),
         "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
     }
-    facts |= gather_report_facts(warehouse, facts["caller"])
+    facts |= gather_report_facts(warehouse, facts["caller"], facts["retriever"])
     name = digest(json.loads(json.dumps(facts)))
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))

@@ -6,20 +6,26 @@ from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations
+from training.reporting.executions import summarise_executions
 from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 
 Json = dict[str, Any]
 
 
-def gather_report_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
+def gather_report_facts(
+    warehouse: Warehouse, caller: Json | None = None, retriever: Json | None = None
+) -> Json:
     """Facts of `write_report`, beside those of the run's own models. caller: the summary of
-    the caller beside the baseline."""
+    the caller beside the baseline; retriever: of the retriever beside the untrained one."""
     home = warehouse.home
     return {
         "caller_champion": compare_with_champion(warehouse, caller["candidate"])
         if caller
         else None,
+        "executions": summarise_executions(
+            warehouse, str(retriever["candidate"]) if retriever else None
+        ),
         "ablations": render_ablations(warehouse),
         "contamination": load_evaluations(home, CONTAMINATION),
         "outside": load_evaluations(home, OUTSIDE),

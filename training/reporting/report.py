@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.reporting.executions import render_executions_part
 from training.reporting.extra_sections import (
     render_ablation_part,
     render_agent_part,
@@ -41,8 +42,8 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
 
     facts: manifest; retriever, caller: summaries beside the untrained models; caller_champion: one
     beside the champion; retriever_card, caller_card: of the trained models; champions, release,
-    drift; ablations: Markdown; contamination, outside, agent: entries of `saved.py`. What is None
-    or absent was not done, and the report says so.
+    drift; executions: of `executions.py`; ablations: Markdown; contamination, outside, agent:
+    entries of `saved.py`. What is None or absent was not done, and the report says so.
     """
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +82,7 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
         render_champion_part(
             facts.get("champions") or (), facts.get("release"), facts.get("drift")
         ),
+        render_executions_part(facts.get("executions")),
         render_ablation_part(facts.get("ablations")),
         render_outside_part(facts.get("outside") or ()),
         render_contamination_part(facts.get("contamination") or ()),

@@ -10,6 +10,7 @@ import polars as pl
 
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
 from assets.contracts.quarantine.firewall import key_contract
+from assets.outcomes.table import may_keep, read_tried
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.embed import Embedder
@@ -70,7 +71,9 @@ def make_set(
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     tools = make_cached_embed(lambda texts: embed_texts(texts, embedder, store))
     asked = make_cached_embed(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
-    chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    accepted = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    tried = read_tried(tables)
+    chosen = [row for row in accepted if may_keep(tried.get(row["pair_id"]), policy.executed)]
     clear, kept_out = read_contracts(warehouse)
     contracts: dict[tuple[str, str], Row] = {}
     for row in clear:  # of a server that two marketplaces list, the first counts
@@ -88,6 +91,8 @@ def make_set(
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
         first_seen=_find_first_seen_dates(tables, [*clear, *kept_out], policy),
     )
+    if lost := len(accepted) - len(chosen):
+        made.dropped[f"not {policy.executed} when executed"] = lost
     frame = TRAINING_SET.frame(made.rows)
     flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
     return BuiltSet(

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -21,6 +21,10 @@ class SplitSettings:
     unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
         0.1
     )
+    executed: Annotated[
+        Literal["any", "valid", "proved"],
+        Field(description="pairs by their executed calls: valid drops invalid responses"),
+    ] = "any"
     seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
 
 

@@ -21,11 +21,20 @@ _ARGUMENTS = re.compile(
     re.IGNORECASE,
 )
 _SECRET = re.compile(
-    r"\b401\b|unauthori[sz]ed|invalid (?:api|access|auth\w*|bearer)[ _-]?(?:key|token)"
-    r"|(?:api|access|auth\w*)[ _-]?(?:key|token) (?:is )?"
-    r"(?:required|missing|invalid|not set|expired)"
-    r"|missing (?:api|access)[ _-]?(?:key|token)|authentication (?:failed|required)"
-    r"|not authenticated|bad credentials",
+    r"\b401\b|\b403 forbidden|\b(?:status|code|error|http)\W{0,3}(?:\w+\W{1,3}){0,2}403\b"
+    r"|unauthori[sz]ed|unauthenticated|not authenticated|not_authed|\bNOAUTH\b"
+    r"|invalid[ _](?:auth\w*|grant|login|client|(?:api|access|bearer|bot)[ _-]?(?:key|token)s?)\b"
+    r"|authenti\w+ (?:\w+ )?(?:failed|required|error)|bad credentials|(?:login|log ?in) failed"
+    r"|(?:logged|log|sign) ?in\b.{0,20}(?:first|required|to)|access denied for user|publickey"
+    r"|(?:api|access|auth\w*|security|bearer|bot|jwt|oauth|session|refresh|personal)[ _-]?"
+    r"(?:key|token|grant)?s?\b.{0,40}"
+    r"(?:is required|missing|invalid|not set|expired|revoked|not provided|incorrect)"
+    r"|(?:missing|no|not provide|without|incorrect|need|set)\b.{0,12}\b"
+    r"(?:api|access|auth\w*|bearer)[ _-]?(?:key|token)"
+    r"|(?:locate|determine|find|load|no|missing|invalid|wrong|expired) (?:\w+ )?credentials?\b"
+    r"|personal access token|(?:secret |)access key\b|wrong password"
+    r"|\b[A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)*(?:KEY|TOKEN|SECRET|PASSWORD)\b.{0,40}"
+    r"(?:required|missing|not set|must|undefined)",
     re.IGNORECASE,
 )
 _NETWORK = re.compile(
@@ -39,6 +48,8 @@ _UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", r
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
 _PROGRAM = re.compile(
     r"executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
+    r"|no such file or directory: '(?:/\S+/)?(?:docker|git|java|uv|npx|chrom\w+|ffmpeg|kubectl"
+    r"|psql|libreoffice|soffice|pandoc|convert|tesseract)'"
     r"|(?:chrom\w+|browser|docker|ffmpeg|libreoffice|java|git)\b.{0,60}"
     r"(?:is not (?:found|installed)|not found at|not installed)",
     re.IGNORECASE,
@@ -49,8 +60,10 @@ _UPSTREAM = re.compile(
     r"|\b(?:429|50[0234])\b.{0,20}(?:too many|bad gateway|unavailable|time-?out|server error)"
     r"|rate[ _-]?limit|too many requests|bad gateway|service (?:is )?(?:temporarily )?unavailable"
     r"|gateway time-?out|internal server error|quota (?:was |has been )?exceeded"
-    r"|exceeded .{0,30}quota|socket hang up|ECONNRESET|ETIMEDOUT|read timed out"
-    r"|connection (?:reset|timed out)|overloaded",
+    r"|exceeded .{0,30}quota|rate exceeded|throttl|socket hang up|ECONNRESET|ETIMEDOUT"
+    r"|(?:read|request|operation|connection) (?:\w+ )?(?:timed out|timeout)|idle timeout"
+    r"|connection reset|closed connection|overloaded|currently unavailable"
+    r"|upstream (?:\w+ )?(?:error|failed|did not|timed)|(?:backend|gateway) (?:\w+ )?failed",
     re.IGNORECASE,
 )
 # What only a program that went wrong says, whatever values it names beside it.
@@ -65,7 +78,9 @@ _REJECTS = re.compile(
     r"not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
     r"|not (?:a )?valid|outside|not allowed|not permitted|denied|unsupported|not supported"
     r"|unrecogni[sz]ed|must be|expected|out of range|too (?:long|large|short|many)|already exists"
-    r"|(?:could|can) ?not (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
+    r"|(?:could|can)(?: ?no|')t (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
+    r"|no \w+ (?:was |were )?found|is required|did not match|there is no|nothing matches|not in\b"
+    r"|should be|(?:is|was) not one of"
     r"|ENOENT|EEXIST|EISDIR|ENOTDIR",
     re.IGNORECASE,
 )
@@ -109,11 +124,12 @@ def find_fault(
         return Fault("invalid_arguments")
     if found := _ARGUMENTS.search(head):
         return Fault("invalid_arguments", _quote_line(head, found))
+    if found := _SECRET.search(head):  # before limits: "permission denied (publickey)"
+        return Fault("needs_secret", _quote_line(head, found))
     if local and (limit := find_words(head, _LIMITS)):
         return Fault(limit.kind, limit.detail.removeprefix("said "))
     for kind, words in (
         *((("needs_software", _PROGRAM),) if local else ()),
-        ("needs_secret", _SECRET),
         ("upstream_error", _UPSTREAM),
         ("tool_error", _BUG),
     ):
@@ -154,7 +170,7 @@ def _iter_words(arguments: Any) -> Iterator[str]:
         item, left = stack.pop(), left - 1
         if isinstance(item, dict):
             for name, value in item.items():
-                yield from (part for part in re.split(r"[^a-zA-Z]+", name) if len(part) > _LEAST)
+                yield from (part for part in re.split(r"[^a-zA-Z]+", name) if len(part) >= _LEAST)
                 stack.append(value)
         elif isinstance(item, list | tuple):
             stack += item

@@ -31,7 +31,9 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for. split_of: the side of a server, a frozen function of its id."""
+    """What is asked for. split_of: the side of a server, a frozen function of its id. proved: the
+    pairs to keep, that execution proved; None for all. invalid: pairs whose executed call failed,
+    which are left out."""
 
     as_of: float
     split_of: Callable[[str], str]
@@ -39,6 +41,8 @@ class Choice:
     split: str = ALL
     tasks: Collection[str] = TASKS
     commercial_only: bool = False
+    proved: Collection[str] | None = None
+    invalid: Collection[str] = frozenset()
 
 
 @dataclass
@@ -142,6 +146,10 @@ def _choose_side(row: Record, choice: Choice) -> tuple[str, str | None]:
         return split, "another task"
     if choice.split not in (ALL, split):
         return split, "the other side of the split"
+    if choice.proved is not None and row["pair_id"] not in choice.proved:
+        return split, "not proved by execution"
+    if row["pair_id"] in choice.invalid:
+        return split, "its executed call had no valid response"
     if choice.commercial_only and not permits_commercial_use(row["license"]):
         return split, "no licence that is known to permit commercial use"
     if any(choice.split_of(call.server_id) != split for call in read_goldens(row)):

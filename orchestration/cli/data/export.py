@@ -24,9 +24,16 @@ def export(
     commercial_only: Annotated[
         bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
     ] = False,
+    proved: Annotated[
+        bool, typer.Option("--proved", help="only pairs that their executed call proves")
+    ] = False,
+    valid: Annotated[
+        bool, typer.Option("--valid", help="none whose executed call had an invalid response")
+    ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
     from assets.contracts.quarantine.firewall import open_firewall
+    from assets.outcomes.table import PROVED, read_tried
     from assets.synthesis.common.tables import TASKS
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
@@ -47,6 +54,16 @@ def export(
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
     clear = ask_firewall(open_firewall(warehouse))
-    choice = Choice(at, split_of, clear, split, wanted, commercial_only)
+    tried = read_tried(warehouse.tables, as_of=at) if proved or valid else {}
+    choice = Choice(
+        at,
+        split_of,
+        clear,
+        split,
+        wanted,
+        commercial_only,
+        {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
+        {name for name, one in tried.items() if valid and one.invalid},
+    )
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})

@@ -73,6 +73,16 @@ def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path)
     assert [row["pair_id"] for row in lines(tmp_path / "out")] == [kept["pair_id"]]
 
 
+def test_pairs_can_be_kept_by_what_their_executed_calls_say(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    first, second = (row["pair_id"] for row in published(warehouse)[:2])
+    proved = made(warehouse, tmp_path / "proved", proved={first})
+    assert (proved.pairs, proved.left_out["not proved by execution"]) == (1, 23)
+    valid = made(warehouse, tmp_path / "valid", invalid={first, second})
+    assert (valid.pairs, valid.left_out["its executed call had no valid response"]) == (22, 2)
+
+
 def test_tools_hold_the_right_one_in_an_order_of_the_row(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:

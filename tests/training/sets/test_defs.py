@@ -8,6 +8,7 @@ import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.outcomes.table import EXECUTIONS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
@@ -15,6 +16,7 @@ from training.defs import training_set
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
 from training.sets.audit.manifest import load_manifest
+from training.sets.policy import SetPolicy
 from training.sets.pool import load_pool, select_split_pool
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
 from training.sets.training_set import TRAINING_SET
@@ -35,14 +37,18 @@ def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
     tables.promote(tables.stage(spec, spec.frame(kept), "registry"), "test", [])
 
 
-def run_asset(warehouse: Warehouse, snapshots: list[Row], pairs: list[Row]) -> dict[str, Any]:
+def run_asset(
+    warehouse: Warehouse, snapshots: list[Row], pairs: list[Row], trainer: Trainer | None = None
+) -> dict[str, Any]:
     """Runs the asset; returns its figures, or {"refused": why}."""
     put(warehouse, CLEAR, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
-    given = {"warehouse": warehouse, "embedder": Embedder(), "trainer": Trainer()}
+    given = {"warehouse": warehouse, "embedder": Embedder()}
+    given |= {"trainer": trainer or Trainer()}
     held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
-    result = dg.materialize([training_set], resources=held, raise_on_error=False)
+    assets: list[Any] = [training_set]
+    result = dg.materialize(assets, resources=held, raise_on_error=False)
     if not result.success:
         [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
         return {"refused": check.description}
@@ -64,6 +70,22 @@ def only(keep: Any) -> tuple[list[Row], list[Row]]:
     """The snapshots with the pairs of which `keep` is true."""
     snapshots, pairs = make_rows()
     return snapshots, [row for row in pairs if keep(row)]
+
+
+def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse: Warehouse) -> None:
+    snapshots, pairs = make_rows()
+    names = [row["pair_id"] for row in pairs if row["pair_id"]]
+    tried = [
+        {"execution_id": f"e1:{n}", "pair_ids": json.dumps([name]), "outcome": "tool_error",
+         "blame": "caller", "proof": "refuted"}
+        for n, name in enumerate(names[:2])
+    ]  # fmt: skip
+    put(warehouse, EXECUTIONS, [*tried])
+    every = run_asset(warehouse, snapshots, pairs)
+    valid = run_asset(warehouse, snapshots, pairs, Trainer(split=SetPolicy(executed="valid")))
+    assert every["dagster/row_count"] == 60
+    assert valid["dagster/row_count"] == 58
+    assert valid["dropped"]["not valid when executed"] == 2
 
 
 def on_test_side(row: Row) -> bool:

@@ -1,0 +1,128 @@
+"""One call of one tool in one world, ad hoc: what `toolmill execute` prints."""
+
+import json
+import os
+from typing import Any
+
+from assets.contracts.quarantine.clear import read_contracts
+from assets.contracts.repair.problems import find_problems
+from assets.contracts.tool_id import BadToolId, ToolId
+from assets.outcomes.environment import PLAIN, choose_world, open_server
+from assets.outcomes.execution import Execution, ToolCall, execute_call
+from assets.outcomes.plan import Executor
+from assets.outcomes.select import Launchable, list_launchable
+from assets.outcomes.worlds.spec import World
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import read_contract
+from warehouse.errors import UnusableInput
+from warehouse.storage.digest import canonical_json
+from warehouse.store import Warehouse
+
+
+class CannotExecute(UnusableInput):
+    """A call that cannot be made as it was asked for: what of it, and what to do."""
+
+
+def find_call(
+    warehouse: Warehouse, tool_id: str, arguments: str, executor: Executor
+) -> tuple[ToolCall, Launchable]:
+    """The call as it is sent, and how its server is launched. Raises CannotExecute."""
+    try:
+        named = ToolId.parse(tool_id)
+    except BadToolId as error:
+        raise CannotExecute(str(error)) from None
+    given = parse_arguments(arguments)
+    clear, held = read_contracts(warehouse)
+    row = next((one for one in clear if (one["server_id"], one["tool"]) == named), None)
+    if row is None:
+        if any((one["server_id"], one["tool"]) == named for one in held):
+            raise CannotExecute(
+                f"{tool_id} is held: `toolmill quarantine list` says why, and releases it"
+            )
+        raise CannotExecute(
+            f"{tool_id}: no run has listed such a tool; `toolmill search` prints ids as they are"
+        )
+    servers = list_launchable(
+        warehouse.tables.read(DEPLOYMENTS).to_dicts(),
+        [key for key, one in executor.policy.grants.items() if one.network == "full"],
+        network=executor.policy.sandbox.network == "full",
+    )
+    if named.server_id not in servers:
+        raise CannotExecute(f"{named.server_id} did not start in its last run: see `deployments`")
+    call = ToolCall(named.server_id, named.tool, read_contract(row), row["contract_digest"], given)
+    if problems := [
+        one for one in find_problems(call.contract, given) if one["kind"] != "bad_schema"
+    ]:
+        first = problems[0]
+        raise CannotExecute(
+            f"--arguments {first['path']}: found {first['found']}; expected {first['expected']}"
+        )
+    return call, servers[named.server_id]
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call. Raises CannotExecute for what is no JSON object."""
+    try:
+        found = json.loads(text)
+        canonical_json(found)
+    except (ValueError, RecursionError) as error:
+        raise CannotExecute(
+            f"--arguments is no JSON: {' '.join(str(error).split())[:200]}"
+        ) from None
+    if not isinstance(found, dict):
+        raise CannotExecute(f"--arguments is {type(found).__name__}, expected an object")
+    return found
+
+
+def pick_world(call: ToolCall, executor: Executor, name: str | None) -> World:
+    """The world of a name, or the one that suits the server. Raises CannotExecute."""
+    if name is None:
+        return choose_world(call.server_id, executor.worlds, [call.tool])
+    known = {one.name: one for one in (PLAIN, *executor.worlds)}
+    if name not in known:
+        raise CannotExecute(f"--world {name!r}: expected one of {', '.join(sorted(known))}")
+    return known[name]
+
+
+async def execute_tool(
+    call: ToolCall, server: Launchable, world: World, executor: Executor
+) -> dict[str, Any]:
+    """Makes the call and tells what came of it. Raises WorldFailed."""
+    settings = executor.settings
+    async with open_server(
+        server.server_id,
+        server.recipe,
+        world,
+        settings.seed,
+        executor.policy,
+        f"ad-hoc-{os.getpid()}",
+    ) as place:
+        done = await execute_call(
+            place.caller,
+            call,
+            place.world,
+            timeout_s=settings.timeout_s,
+            owner=place.owner,
+            offline=not server.moving,
+            local=server.recipe.get("ecosystem") != "remote",
+            repeat=call.only_reads,
+        )
+    return describe_execution(call, world, done)
+
+
+def describe_execution(call: ToolCall, world: World, done: Execution) -> dict[str, Any]:
+    """An execution as JSON: its outcome, whose fault it is and why, and what it did."""
+    told = ("outcome", "blame", "evidence", "status", "error_kind", "hint", "changed", "differs")
+    return {
+        "tool_id": str(ToolId(call.server_id, call.tool)),
+        "world": world.name,
+        **{name: getattr(done, name) for name in told},
+        "breaks_hint": call.only_reads and done.changes_state,
+        "text": done.text,
+        "structured": done.structured,
+        "withheld": done.withheld,
+        "findings": done.findings,
+        "size": done.size,
+        "seconds": done.seconds,
+        "call_key": call.make_key(done.before),
+    }

@@ -1,0 +1,122 @@
+"""Where a server's calls run: a world that suits it or a plain folder, in its first state."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.worlds.opened import OpenWorld, find_missing, open_world
+from assets.outcomes.worlds.spec import Fit, Generator, World
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.result import CallLimits
+from assets.servers.deploy.grants import ServerGrant
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import dump_recipe, load_recipe, needs_scripts
+from warehouse.storage.digest import digest
+
+# For servers that no world file names: an office's files, where recipes make up a folder's path.
+PLAIN = World(
+    name="plain-folder",
+    kind="folder",
+    about="A folder of reports, notes and letters, for servers that no other world suits.",
+    generator=Generator(name="office", size=12),
+    servers=(Fit(id="npm:any", tools=("any",)),),
+)
+_LIMITS = CallLimits(sessions=1, launch_s=60.0, text_kb=128, media_mb=1, total_mb=2)
+
+
+@dataclass
+class ServerInWorld:
+    """A server that can be called in an open world. restart: it keeps state of its own, so that a
+    reset needs a fresh one. first: digest of the world's first state. read: an earlier call that
+    read, with the digest of its answer."""
+
+    caller: Caller = field(repr=False)
+    world: OpenWorld = field(repr=False)
+    restart: bool
+    first: str
+    read: tuple[ToolCall, str] | None = None
+    _fresh: int = 0
+
+    @property
+    def owner(self) -> str:
+        """In whose name it is called: another one for each fresh server."""
+        return f"execution-{self._fresh}"
+
+    async def put_back(self, *, fresh: bool) -> None:
+        """The world in its first state. fresh: with a server that was not there before. Raises
+        WorldFailed."""
+        if fresh or self.restart:
+            await self.end_server()
+        await asyncio.to_thread(self.world.reset)
+
+    async def end_server(self) -> None:
+        """The next call finds a fresh server."""
+        await self.caller.end_servers(self.owner)
+        self._fresh += 1
+
+    async def read_state(self) -> Mapping[str, Any]:
+        """The world's facts. Raises WorldFailed."""
+        return await asyncio.to_thread(self.world.read_facts)
+
+
+def choose_world(server_id: str, worlds: Sequence[World], tools: Iterable[str] = ()) -> World:
+    """The world that suits a server and most of these tools of it, the first of those alike; PLAIN
+    where none does, or none can be had on this host."""
+    wanted = set(tools)
+    fits = [
+        (-len(wanted & set(fit.tools)), place, world)
+        for place, world in enumerate(worlds)
+        for fit in world.servers
+        if fit.id == server_id and find_missing(world) is None
+    ]
+    return min(fits, default=(0, 0, PLAIN))[2]
+
+
+def digest_world(world: World, seed: int) -> str:
+    """Digest of all that decides a world's first state and how servers are pointed into it."""
+    files = {
+        name: node.hex() for name, node in world.read_files().items() if isinstance(node, bytes)
+    }
+    return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), files, seed])
+
+
+@asynccontextmanager
+async def open_server(
+    server_id: str,
+    recipe: Mapping[str, Any],
+    world: World,
+    seed: int,
+    policy: DeployPolicy,
+    place: str,
+) -> AsyncIterator[ServerInWorld]:
+    """A server that is called in a world of its own, which is gone afterwards. It keeps its user's
+    network and secrets, and gets none of the user's folders. place: names the world's folder; what
+    a killed run left there is gone too. Raises WorldFailed, RecipeError."""
+    folder = policy.home / "cache" / "worlds" / place
+    opened = await asyncio.to_thread(open_world, world, seed, folder)
+    try:
+        facts = bind_facts(recipe, opened)
+        own = policy.grants.get(server_id) or ServerGrant()
+        granted = replace(policy, grants={server_id: replace(opened.grant, network=own.network)})
+        fit = next((one for one in world.servers if one.id == server_id), None)
+        caller = Caller({server_id: facts}, granted, _LIMITS)
+        try:
+            first = digest(await asyncio.to_thread(opened.read_facts))
+            yield ServerInWorld(caller, opened, fit is not None and fit.restart, first)
+        finally:
+            await caller.close()
+    finally:
+        opened.close()
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def bind_facts(recipe: Mapping[str, Any], opened: OpenWorld) -> dict[str, Any]:
+    """The facts of a recipe as its server is launched in a world. Raises RecipeError."""
+    loaded = load_recipe(recipe)
+    if any(fit.id == loaded.server_id for fit in opened.world.servers):
+        loaded = opened.bind_recipe(loaded)
+    return dump_recipe(loaded, scripts=needs_scripts(recipe))

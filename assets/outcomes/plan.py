@@ -1,0 +1,130 @@
+"""A marketplace's run of executions: what is due, carried out, and the rows that come of it."""
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from assets.contracts.quarantine.clear import read_contracts
+from assets.outcomes.environment import choose_world, digest_world
+from assets.outcomes.execution import EXECUTION_VERSION
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.rows import make_execution_row, mark_canned, mark_stale
+from assets.outcomes.run import Job, Run
+from assets.outcomes.select import list_launchable, select_calls
+from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.worlds.spec import World
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
+from assets.vectors.confusables.table import CONFUSABLES
+from warehouse.json_types import Record
+from warehouse.progress import Progress, Silent
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import Plan, plan_keys
+from warehouse.store import Warehouse
+
+# What went wrong in passing: asked again in the next run.
+_PASSING = {"fetch_failed", "busy", "closed", "internal", "timeout_start", "remote_down"}
+
+
+@dataclass(frozen=True)
+class Executor:
+    """How calls are executed: how servers run, what is executed of a marketplace, in which worlds,
+    and how many servers at once."""
+
+    policy: DeployPolicy
+    settings: ExecutionPolicy
+    worlds: tuple[World, ...] = ()
+    concurrency: int = 3
+
+
+@dataclass(frozen=True)
+class Executed:
+    """The rows of EXECUTIONS after a run. left: how many calls the limits left for the next one."""
+
+    rows: list[Record]
+    due: Plan
+    left: int
+
+
+def execute_pairs(
+    warehouse: Warehouse, name: str, executor: Executor, progress: Progress | None = None
+) -> Executed:
+    """Executes accepted calls of one marketplace's servers. Raises the ledger's own errors; what
+    was done until then is in the ledger and not done again."""
+    previous = {
+        row["execution_id"]: row for row in warehouse.tables.read(EXECUTIONS, name).to_dicts()
+    }
+    jobs = _plan_jobs(warehouse, name, executor) if executor.settings.enabled else []
+    plans = {job.id: _digest_plan(job, executor) for job in jobs}
+    again = {key for key, row in previous.items() if row["error_kind"] in _PASSING}
+    made = {key: row["plan_digest"] for key, row in previous.items()}
+    due = plan_keys(made, plans, retry=again)
+    run = Run(
+        executor.policy,
+        executor.settings,
+        warehouse.ledger,
+        name,
+        warehouse.ledger.open_run(name),
+        executor.concurrency,
+        progress or Silent(),
+    )
+    wanted = set(due.due)
+    asked = [replace(job, again=job.id in again) for job in jobs if job.id in wanted]
+    asyncio.run(run.carry_out(asked))
+    now = time.time()
+    rows = []
+    stale: set[tuple[str, str | None]] = set()
+    for job in jobs:
+        if (done := run.done.get(job.id)) is not None:
+            about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": now}
+            rows.append(make_execution_row(job, done, executor.settings.seed) | about)
+            stale.add((job.server.server_id, done.stale))
+        elif job.id in due.unchanged:
+            rows.append({**previous[job.id], "pair_ids": json.dumps(sorted(job.wanted.pairs))})
+    return Executed(mark_stale(mark_canned(rows), stale), due, len(run.left))
+
+
+def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]:
+    tables = warehouse.tables
+    pairs = select_trainable(
+        tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
+    )
+    clear, _ = read_contracts(warehouse, name)
+    networked = [key for key, one in executor.policy.grants.items() if one.network == "full"]
+    servers = list_launchable(
+        tables.read(DEPLOYMENTS, name).to_dicts(),
+        networked,
+        network=executor.policy.sandbox.network == "full",
+    )
+    twins = tables.read(CONFUSABLES).to_dicts()
+    wanted = select_calls(pairs, clear, servers, executor.settings, twins)
+    tools: dict[str, set[str]] = defaultdict(set)
+    for one in wanted:
+        tools[one.call.server_id].add(one.call.tool)
+    worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
+    jobs = []
+    for one in wanted:
+        world = worlds[one.call.server_id]
+        key = one.identify(world.name, executor.settings.seed)
+        jobs.append(Job(key, one, servers[one.call.server_id], world))
+    return jobs
+
+
+def _digest_plan(job: Job, executor: Executor) -> str:
+    """Digest of everything that decides a row."""
+    call, settings = job.wanted.call, executor.settings
+    return digest(
+        [
+            EXECUTION_VERSION,
+            call.contract_digest,
+            job.server.recipe_digest,
+            job.server.moving,
+            digest_conditions(call.server_id, executor.policy),
+            digest_world(job.world, settings.seed),
+            settings.prove,
+            job.wanted.requests[:1],
+        ]
+    )

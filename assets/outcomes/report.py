@@ -1,0 +1,74 @@
+"""Report: what a run's executions come to, for the asset's page."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.outcome import OUTCOMES, REFUSED, USEFUL
+from assets.outcomes.table import PROOFS
+from assets.servers.probe.failure_kinds import BLAMES
+from warehouse.json_types import Row
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
+from warehouse.statistics import wilson_interval
+
+_SHOWN = 24
+
+
+def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
+    """Figures and tables of rows of EXECUTIONS."""
+    ran = [row for row in rows if row["outcome"] not in (None, REFUSED)]
+    useful = [row for row in ran if row["outcome"] == USEFUL]
+    low, high = wilson_interval(len(useful), len(ran))
+    pairs = {pair for row in rows for pair in json.loads(row["pair_ids"])}
+    return {
+        "executed": len(ran),
+        "servers": len({row["server_id"] for row in ran}),
+        "pairs": len(pairs),
+        "useful_of_executed": f"{len(useful)} of {len(ran)} [{low:.2f}, {high:.2f}]",
+        "against_the_tool": sum(row["blame"] == "tool" for row in rows),
+        "breaks_read_only_hint": sum(bool(row["breaks_hint"]) for row in rows),
+        "differs_when_repeated": sum(bool(row["differs"]) for row in rows),
+        **{one: sum(row["proof"] == one for row in rows) for one in PROOFS},
+        "outcomes": tabulate_outcomes(rows),
+        "not_useful": _tabulate_failures(rows),
+        "twins": _tabulate_twins(rows),
+    }
+
+
+def tabulate_outcomes(rows: Sequence[Row]) -> Markdown:
+    """Outcomes by whom they are laid to, as a table."""
+    found = Counter((row["outcome"] or "not made", row["blame"] or "") for row in rows)
+    blames = [one for one in ("", *BLAMES) if any(blame == one for _, blame in found)]
+    lines = [
+        [kind, *(str(found[kind, blame] or "") for blame in blames)]
+        for kind in (*OUTCOMES, "not made")
+        if any(found[kind, blame] for blame in blames)
+    ]
+    return make_markdown_table(["outcome", *(one or "nobody" for one in blames)], lines)
+
+
+def _tabulate_failures(rows: Sequence[Row]) -> Markdown:
+    failed = [row for row in rows if row["outcome"] != USEFUL]
+    lines = [
+        [
+            str(ToolId(row["server_id"], row["tool"])),
+            str(row["outcome"]),
+            str(row["blame"] or ""),
+            str(row["evidence"] or row["hint"] or "")[:160],
+        ]
+        for row in failed[:_SHOWN]
+    ]
+    return make_markdown_table(["tool", "outcome", "blame", "evidence"], lines)
+
+
+def _tabulate_twins(rows: Sequence[Row]) -> Markdown:
+    """The look-alikes that were asked what was written for another tool, and how that went."""
+    tried = Counter(
+        (str(row["twin_of"]), str(ToolId(row["server_id"], row["tool"])), str(row["outcome"]))
+        for row in rows
+        if row["twin_of"]
+    )
+    lines = [[*named, str(n)] for named, n in sorted(tried.items())[:_SHOWN]]
+    return make_markdown_table(["written for", "asked of", "outcome", "calls"], lines)

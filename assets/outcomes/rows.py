@@ -1,0 +1,87 @@
+"""The rows of executions: of one call each, and what only several calls of a tool show."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
+from assets.outcomes.run import Done, Job
+from assets.outcomes.table import EXECUTIONS
+from warehouse.item_failure import INTERNAL
+from warehouse.json_types import Record
+from warehouse.sanitize.redact import redact
+
+
+def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
+    """The row of EXECUTIONS of one job, without its marketplace, plan and time."""
+    call, wanted = job.wanted.call, job.wanted
+    row: dict[str, Any] = {
+        **dict.fromkeys(EXECUTIONS.columns),
+        "execution_id": job.id,
+        "server_id": call.server_id,
+        "tool": call.tool,
+        "contract_digest": call.contract_digest,
+        "recipe_digest": job.server.recipe_digest,
+        "arguments": wanted.arguments,
+        "pair_ids": json.dumps(sorted(wanted.pairs)),
+        "twin_of": wanted.twin_of,
+        "world": job.world.name,
+        "seed": seed,
+        "only_reads": call.only_reads,
+        "status": "failed",
+    }
+    if (found := done.execution) is None:
+        return row | {
+            "error_kind": INTERNAL,
+            "hint": redact(done.problem or ""),
+            "changed": "[]",
+            "withheld": "[]",
+            "findings": "[]",
+        }
+    kept = ("status", "outcome", "blame", "evidence", "error_kind", "hint", "answer", "size")
+    return row | {
+        **{name: getattr(found, name) for name in (*kept, "differs", "seconds")},
+        "call_key": call.make_key(found.before),
+        "changed": redact(json.dumps(found.changed)),
+        "breaks_hint": call.only_reads and found.changes_state,
+        "withheld": json.dumps(found.withheld),
+        "findings": json.dumps(found.findings),
+        "proof": done.proof.verdict if done.proof else None,
+        "proof_why": redact(done.proof.why) if done.proof else None,
+        "result_blob": done.blob,
+    }
+
+
+def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """The rows, those of a tool that answers the same whatever it is asked marked as canned; rows
+    that were so and are no longer are useful again."""
+    listed = [
+        {**row, "outcome": USEFUL, "blame": None, "evidence": ""}
+        if row["outcome"] == CANNED
+        else {**row}
+        for row in rows
+    ]
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for row in listed:
+        if row["outcome"] == USEFUL and row["changed"] == "[]":
+            groups[row["server_id"], row["tool"], row["contract_digest"]].append(row)
+    for own in groups.values():
+        canned = find_canned((row["arguments"], row["answer"], row["size"]) for row in own)
+        told = f"{len(own)} calls with other arguments were answered alike"
+        for row in own:
+            if row["answer"] in canned:
+                row |= {"outcome": CANNED, "blame": "tool", "evidence": told}
+    return listed
+
+
+def mark_stale(rows: Iterable[Record], stale: Collection[tuple[str, str | None]]) -> list[Record]:
+    """The rows, useful answers of the tools named (server, tool) marked as stale."""
+    told = "after a change, a running server answered as before it and a fresh one did not"
+    marked = {"outcome": STALE, "blame": "tool", "evidence": told}
+    return [
+        {**row, **marked}
+        if row["outcome"] == USEFUL and (row["server_id"], row["tool"]) in stale
+        else row
+        for row in rows
+    ]

@@ -1,0 +1,241 @@
+"""Carrying out: due calls made server by server in their worlds, each effect once."""
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from assets.outcomes.environment import ServerInWorld, digest_world, open_server
+from assets.outcomes.execution import EXECUTION_VERSION, Execution, ToolCall, execute_call
+from assets.outcomes.outcome import USEFUL, is_stale
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.proof import Effect, Facts, Proof, prove_call
+from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.spec import World
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.synthesis.common.purpose import read_purpose
+from warehouse.item_failure import describe_failure
+from warehouse.ledger.attempts import Outcome as Receipt
+from warehouse.ledger.ledger import Ledger
+from warehouse.progress import Progress
+from warehouse.storage.digest import digest, sha256
+
+_READS = ("read", "search", "compute")  # families of verbs whose tools keep nothing in memory
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call that is due. id: of its row. again: the last run's result was one in passing."""
+
+    id: str
+    wanted: WantedCall
+    server: Launchable
+    world: World
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job came to: what is kept of the call and where, or why nobody could make it. stale: a
+    tool of the same server that, after this call, still answered by the state before it."""
+
+    execution: Execution | None = None
+    proof: Proof | None = None
+    blob: str | None = None
+    stale: str | None = None
+    problem: str | None = None
+
+
+@dataclass
+class Run:
+    """One run of a marketplace. jobs that the limits left for the next one are in `left`."""
+
+    policy: DeployPolicy
+    settings: ExecutionPolicy
+    ledger: Ledger
+    marketplace: str
+    run_date: str
+    concurrency: int
+    progress: Progress
+    done: dict[str, Done] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    begun: int = 0
+    until: float = 0.0
+
+    async def carry_out(self, jobs: Sequence[Job]) -> None:
+        """Makes the calls, of several servers at once. What goes wrong with one is in `done`;
+        raises what concerns the run: the ledger's errors, a full disk."""
+        self.until = time.monotonic() + self.settings.seconds
+        by_server: dict[tuple[str, str], list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_server[job.server.server_id, job.world.name].append(job)
+        places = asyncio.Semaphore(max(1, self.concurrency))
+
+        async def run_one(own: list[Job]) -> None:
+            async with places:
+                await self._run_server(own)
+            self.progress.update("executions", len(self.done), len(jobs), left=len(self.left))
+
+        await asyncio.gather(*(run_one(sorted(own, key=_rank_job)) for own in by_server.values()))
+
+    async def _run_server(self, jobs: list[Job]) -> None:
+        """The calls of one server, those that the ledger has not."""
+        due = [job for job in jobs if not self._read_known(job)]
+        if not due or self._is_over(due):
+            return
+        server, world = due[0].server, due[0].world
+        facts = (server.server_id, server.recipe, world, self.settings.seed, self.policy)
+        named = f"{self.marketplace}-{digest([server.server_id, world.name])[:16]}"
+        try:
+            async with open_server(*facts, named) as place:
+                for job in due:
+                    if not self._is_over([job]):
+                        await self._run_job(job, place)
+        except Exception as error:
+            self._note_problem(error, due)
+
+    def _is_over(self, jobs: Sequence[Job]) -> bool:
+        """Whether the run's limits leave these for the next one."""
+        over = self.begun >= self.settings.calls or time.monotonic() > self.until
+        if over:
+            self.left += [job.id for job in jobs]
+        return over
+
+    def _note_problem(self, error: Exception, jobs: Sequence[Job]) -> None:
+        """Raises what concerns the run: a full disk, the ledger's own errors."""
+        told = str(error) if isinstance(error, WorldFailed) else describe_failure(error)
+        for job in jobs:
+            if job.id not in self.left:
+                self.done.setdefault(job.id, Done(problem=told))
+
+    def _read_known(self, job: Job) -> bool:
+        """Whether the ledger has the result already, whoever bought it: no server is started."""
+        data = self.ledger.seen(self._key(job))
+        if data is not None:
+            self.done[job.id] = _read_receipt(data)
+        return data is not None
+
+    async def _run_job(self, job: Job, place: ServerInWorld) -> None:
+        self.begun += 1
+        try:
+            data = await self.ledger.once_async(
+                "execute",
+                self._key(job),
+                lambda: self._make(job, place),
+                partition=self.marketplace,
+            )
+            self.done[job.id] = _read_receipt(data)
+        except Exception as error:
+            self._note_problem(error, [job])
+
+    async def _make(self, job: Job, place: ServerInWorld) -> Receipt:
+        if digest(await place.read_state()) != place.first:
+            await place.put_back(fresh=True)  # something still wrote after its call was answered
+        before = await place.read_state()
+        done = await self._execute(job, place, repeat=True)
+        after = await place.read_state() if done.changes_state else before
+        stale = await self._find_stale(place) if done.changes_state else None
+        if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
+            place.read = place.read or (job.wanted.call, done.answer)
+        await self._settle(job, done, place)
+        proof = None
+        if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
+            proof = await self._prove(job, Effect(done, before, after), place)
+        kept = {
+            "execution": json.loads(done.to_json()),
+            "proof": proof and vars(proof),
+            "stale": stale,
+        }
+        return Receipt(json.dumps(kept, sort_keys=True).encode())
+
+    async def _execute(self, job: Job, place: ServerInWorld, *, repeat: bool) -> Execution:
+        moving, local = job.server.moving, job.server.recipe.get("ecosystem") != "remote"
+        return await execute_call(
+            place.caller,
+            job.wanted.call,
+            place.world,
+            timeout_s=self.settings.timeout_s,
+            owner=place.owner,
+            offline=not moving,
+            local=local,
+            repeat=repeat,
+        )
+
+    async def _find_stale(self, place: ServerInWorld) -> str | None:
+        """The tool whose answer the running server gives by a state that is gone: an earlier read
+        is asked once more now that the world changed, and of a fresh server where it was answered
+        as before. Once for each server: a fresh one costs a launch."""
+        read, place.read = place.read, None
+        if read is None:
+            return None
+        call, before = read
+        warm = await self._ask(call, place)
+        if warm != before:
+            return None
+        await place.end_server()
+        return call.tool if is_stale(before, warm, await self._ask(call, place)) else None
+
+    async def _ask(self, call: ToolCall, place: ServerInWorld) -> str:
+        given = {"timeout_s": self.settings.timeout_s, "owner": place.owner}
+        return (await execute_call(place.caller, call, place.world, **given)).answer
+
+    async def _settle(self, job: Job, done: Execution, place: ServerInWorld) -> None:
+        """The world as it was, and no memory of the call where the server may have kept one."""
+        if done.changes_state:
+            await place.put_back(fresh=False)
+        elif done.status == "ok" and _may_remember(job.wanted.call):
+            await place.put_back(fresh=True)
+
+    async def _prove(self, job: Job, effect: Effect, place: ServerInWorld) -> Proof | None:
+        """The best proof by the requests of its pairs; all of them ask for this one call."""
+
+        async def run_perturbed(arguments: Facts) -> tuple[Execution, Facts]:
+            other = replace(job.wanted.call, arguments=arguments)
+            made = replace(job, wanted=replace(job.wanted, call=other))
+            done = await self._execute(made, place, repeat=False)
+            after = await place.read_state()
+            await self._settle(made, done, place)
+            return done, after
+
+        if not job.wanted.requests:
+            return None
+        request = job.wanted.requests[0]
+        return await prove_call(job.wanted.call, request, effect, run_perturbed)
+
+    def _key(self, job: Job) -> str:
+        """Names the effect by all that can change it; on a moving world by the run's date too."""
+        call, server = job.wanted.call, job.server
+        return digest(
+            {
+                "effect": "execute",
+                "version": EXECUTION_VERSION,
+                "server": server.server_id,
+                "recipe": server.recipe_digest,
+                "conditions": digest_conditions(server.server_id, self.policy),
+                "contract": call.contract_digest,
+                "arguments": dict(call.arguments),
+                "world": digest_world(job.world, self.settings.seed),
+                "request": job.wanted.requests[:1] if self.settings.prove else [],
+                "run_date": self.run_date if server.moving or job.again else None,
+            }
+        )
+
+
+def _may_remember(call: ToolCall) -> bool:
+    """Whether a server may hold in memory what a call of a tool did."""
+    return not call.only_reads and read_purpose(call.contract).family not in _READS
+
+
+def _rank_job(job: Job) -> tuple[bool, str, str]:
+    """Tools that only read come first: what others leave in a server's memory changes nothing."""
+    call = job.wanted.call
+    return not call.only_reads, call.tool, job.id
+
+
+def _read_receipt(data: bytes) -> Done:
+    held = json.loads(data)
+    proof = Proof(**held["proof"]) if held["proof"] else None
+    return Done(Execution(**held["execution"]), proof, sha256(data), held["stale"])

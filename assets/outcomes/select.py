@@ -1,0 +1,149 @@
+"""Which calls are executed: those of accepted pairs that stand alone, a few of each tool."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.repair.problems import find_problems
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.policy import ExecutionPolicy
+from assets.synthesis.common.purpose import read_purpose
+from assets.synthesis.common.tables import dump_text, read_contract, read_goldens
+from assets.vectors.confusables.table import TWINS
+from warehouse.item_failure import try_item
+from warehouse.json_types import Record, Row
+from warehouse.storage.digest import digest
+
+_CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, whatever a hint says
+
+
+@dataclass(frozen=True)
+class Launchable:
+    """A server that ran. recipe: `dump_recipe` of the launch that counted; moving: it is not in a
+    world of ours alone (elsewhere, or with the network), so that only reading tools are called."""
+
+    server_id: str
+    recipe: Mapping[str, Any] = field(repr=False)
+    recipe_digest: str
+    moving: bool = False
+
+
+@dataclass
+class WantedCall:
+    """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs.
+    twin_of: the tool for which it was written, where this one looks like it."""
+
+    call: ToolCall
+    pairs: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    twin_of: str | None = None
+
+    @property
+    def arguments(self) -> str:
+        return dump_text(dict(self.call.arguments))
+
+    def identify(self, world: str, seed: int) -> str:
+        """The id of its row: `e1:` and 40 hex digits."""
+        call = self.call
+        named = [call.server_id, call.tool, call.contract_digest, self.arguments, world, seed]
+        return "e1:" + digest(named)[:40]
+
+
+def list_launchable(
+    deployments: Iterable[Row], networked: Iterable[str] = (), *, network: bool = False
+) -> dict[str, Launchable]:
+    """Server id -> how it ran. networked: servers that are granted the network; network: all."""
+    granted = set(networked)
+    return {
+        row["server_id"]: Launchable(
+            row["server_id"],
+            json.loads(row["recipe"]),
+            row["recipe_digest"],
+            moving=network or row["ecosystem"] == "remote" or row["server_id"] in granted,
+        )
+        for row in deployments
+        if row["status"] == "ok" and row["recipe"] and row["recipe_digest"]
+    }
+
+
+def select_calls(
+    pairs: Iterable[Row],
+    clear: Iterable[Record],
+    servers: Mapping[str, Launchable],
+    policy: ExecutionPolicy,
+    twins: Iterable[Row] = (),
+) -> list[WantedCall]:
+    """The calls to execute, by server and tool, those of tools that only read first.
+
+    pairs: accepted ones. twins: rows of CONFUSABLES; a look-alike here gets the calls of its twin
+    that fit its own contract. A call that takes a value out of another call's result stands not
+    alone and is left out. The choice is of the calls alone: the same tables, the same calls.
+    """
+    contracts = {(row["server_id"], row["tool"]): row for row in clear}
+    wanted: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
+    looks_like = _map_twins(twins)
+    for pair in pairs:
+        for golden in read_goldens(pair):
+            if golden.borrowed:
+                continue
+            own = (golden.server_id, golden.tool)
+            for tool in (own, *looks_like.get(own, ())):
+                row = contracts.get(tool)
+                if row is None or tool[0] not in servers:
+                    continue
+                if tool == own and row["contract_digest"] != golden.contract_digest:
+                    continue
+                call = _make_call(tool, row, golden.arguments)
+                if call is not None and _may_run(call, servers[tool[0]], policy):
+                    named = None if tool == own else str(ToolId(*own))
+                    _note_call(wanted[tool], call, pair, named)
+    return [one for tool in sorted(wanted) for one in _choose(wanted[tool].values(), policy)]
+
+
+def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] == TWINS:
+            one, other = (
+                (row["server_id"], row["tool"]),
+                (row["other_server_id"], row["other_tool"]),
+            )
+            found[one].append(other)
+            found[other].append(one)
+    return found
+
+
+def _make_call(tool: tuple[str, str], row: Record, arguments: Mapping[str, Any]) -> ToolCall | None:
+    contract = try_item(lambda: read_contract(row), lambda _: {})
+    if not contract or any(
+        one["kind"] != "bad_schema" for one in find_problems(contract, arguments)
+    ):
+        return None
+    return ToolCall(*tool, contract, row["contract_digest"], arguments)
+
+
+def _may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool:
+    if not server.moving and (policy.writes or call.only_reads):
+        return True
+    return call.only_reads and read_purpose(call.contract).family not in _CHANGES
+
+
+def _note_call(held: dict[str, WantedCall], call: ToolCall, pair: Row, twin_of: str | None) -> None:
+    key = dump_text(dict(call.arguments))
+    one = held.setdefault(key, WantedCall(call, twin_of=twin_of))
+    if twin_of is None:
+        one.twin_of = None
+        one.pairs.append(pair["pair_id"])
+        one.requests.append(str(pair["instruction"]))
+
+
+def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:
+    """A few calls of one tool, as many again that its twins have; in an order of their own, which
+    no new pair moves but by its place."""
+    ranked = sorted(calls, key=lambda one: digest([one.arguments]))
+    own = [one for one in ranked if one.twin_of is None][: policy.per_tool]
+    others = [one for one in ranked if one.twin_of is not None][: policy.per_tool]
+    return [*own, *others]

@@ -1,0 +1,108 @@
+"""The table of executions: one row for each call that really ran, with its outcome."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from assets.outcomes.outcome import USEFUL
+from warehouse.json_types import Row
+from warehouse.storage.tables import Tables, TableSpec
+
+EXECUTIONS = TableSpec(
+    name="executions",
+    key=("execution_id",),
+    columns={
+        "execution_id": pl.String,  # of server, tool, contract, arguments and world
+        "call_key": pl.String,  # of contract, canonical arguments and state of the world
+        "marketplace": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,
+        "contract_digest": pl.String,
+        "recipe_digest": pl.String,  # of the launch
+        "arguments": pl.String,  # canonical JSON
+        "pair_ids": pl.String,  # JSON list: accepted pairs of which this is a call
+        "twin_of": pl.String,  # tool id of the look-alike for which the call was written; null: own
+        "world": pl.String,
+        "seed": pl.Int64,
+        "plan_digest": pl.String,  # of everything that decides the row
+        "only_reads": pl.Boolean,  # as the contract says
+        "status": pl.String,  # of the call: ok, tool_error, invalid_arguments, failed
+        "outcome": pl.String,  # of OUTCOMES; null where nobody foresaw what happened
+        "blame": pl.String,  # of BLAMES; null: nothing went wrong
+        "evidence": pl.String,  # what outcome and blame rest on
+        "error_kind": pl.String,
+        "hint": pl.String,
+        "answer": pl.String,  # digest of what it answered
+        "size": pl.Int64,  # characters of the answer
+        "changed": pl.String,  # JSON list of the world's facts that differ after it
+        "breaks_hint": pl.Boolean,  # it changed the state although it says that it only reads
+        "differs": pl.Boolean,  # the same call made again was answered otherwise; null: not tried
+        "withheld": pl.String,  # JSON list of the rules that keep its answer from being read
+        "findings": pl.String,  # JSON list of "severity rule"
+        "proof": pl.String,  # proved, refuted, unproved; null: not tried
+        "proof_why": pl.String,
+        "result_blob": pl.String,  # what is kept of the answer
+        "seconds": pl.Float64,
+        "executed_at": pl.Float64,  # epoch seconds
+    },
+    volatile=("seconds", "executed_at", "result_blob"),
+)
+PROVED, REFUTED, UNPROVED = "proved", "refuted", "unproved"
+PROOFS = (PROVED, REFUTED, UNPROVED)
+# Which pairs a training set takes: all; all but those whose executed call had an invalid response;
+# only those that their executed call proves.
+ANY, VALID = "any", "valid"
+RULES = (ANY, VALID, PROVED)
+# Of whom a bad response is the pair's or the tool's: others' faults say nothing about a pair.
+_COUNTED = ("caller", "tool", "server")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What executions say of one pair: all of its calls that ran. useful: each answered something;
+    invalid: one really failed, and neither policy, credentials nor a service behind it is why."""
+
+    useful: bool
+    invalid: bool
+    proof: str | None
+
+
+def is_invalid(row: Mapping[str, Any]) -> bool:
+    """Whether a call's real response is none that a model should learn to ask for (MCP-Flow's
+    filter of invalid responses)."""
+    return row["outcome"] not in (USEFUL, None) and row["blame"] in _COUNTED
+
+
+def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, Tried]:
+    """Pair -> what the executions of its calls say of it, now or as of a time (epoch seconds)."""
+    return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).unique("execution_id").to_dicts())
+
+
+def may_keep(tried: Tried | None, rule: str) -> bool:
+    """Whether a pair is kept under one of RULES."""
+    if rule == PROVED:
+        return tried is not None and tried.proof == PROVED
+    return rule == ANY or tried is None or not tried.invalid
+
+
+def group_by_pair(rows: Iterable[Row]) -> dict[str, Tried]:
+    """Pair -> what executions of its own calls say of it."""
+
+    held: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["twin_of"] is None:
+            for pair in json.loads(row["pair_ids"]):
+                held.setdefault(pair, []).append(row)
+    return {pair: _summarise_pair(own) for pair, own in held.items()}
+
+
+def _summarise_pair(rows: list[Row]) -> Tried:
+    proofs = {row["proof"] for row in rows}
+    proof = next((one for one in (REFUTED, UNPROVED, PROVED) if one in proofs), None)
+    if proof == PROVED and None in proofs:
+        proof = UNPROVED  # a call of it was not tried
+    useful = all(row["outcome"] == USEFUL for row in rows)
+    return Tried(useful, any(map(is_invalid, rows)), proof)

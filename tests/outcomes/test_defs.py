@@ -1,0 +1,176 @@
+"""The asset `executions` over tables as a run leaves them, with a server in the real sandbox."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.contracts.canonical import contract_digest
+from assets.contracts.quarantine.clear import CLEAR
+from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
+from assets.outcomes.plan import Executor
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.table import EXECUTIONS, group_by_pair
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
+from tests.outcomes.running import READS, TOOLS
+from tests.serving.calling import PATIENT, Bench
+from tests.support.untrusted_server import POLICY
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+MARKET = "registry"
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NOTE = {"name": "write_note", "description": "Writes a note.", "inputSchema": SCHEMA}
+LOOK = {"name": "find_note", "inputSchema": SCHEMA, "annotations": READS}
+SOURCE = """
+def do(m, _):
+    name = m["params"]["arguments"]["name"]
+    if m["params"]["name"] == "find_note":
+        say(m, f"{name} not found", isError=True)
+    else:
+        open(os.path.join(DATA, name + ".txt"), "w").write(name)
+        say(m, "written")
+calls(do, TOOLS)
+"""
+
+
+class Market:
+    """A marketplace of one server whose pairs were judged."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.warehouse = Warehouse(home=bench.folder / "home", state=bench.folder / "state")
+        self.recipe = bench.recipe(TOOLS.format(tools=[NOTE, LOOK]) + SOURCE)
+        policy = DeployPolicy(bench.folder, POLICY, PATIENT)
+        self.executor = Executor(policy, ExecutionPolicy())
+        self.publish(DEPLOYMENTS, [make_deployment(self.recipe)])
+        self.publish(CLEAR, [make_clear(one) for one in (NOTE, LOOK)])
+
+    def publish(self, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
+        tables = self.warehouse.tables
+        tables.promote(tables.stage(spec, spec.frame(rows), MARKET), "test", [])
+
+    def accept(self, *pairs: dict[str, Any]) -> None:
+        self.publish(PAIRS, list(pairs))
+        named = [{"pair_id": one["pair_id"], "verdict": "accept"} for one in pairs]
+        self.publish(JUDGEMENTS, named)
+
+    def run(self, **settings: Any) -> dict[str, Any]:
+        chosen = replace(self.executor, settings=replace(self.executor.settings, **settings))
+        given = {"warehouse": self.warehouse, "executor": chosen}
+        held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+        assets: list[Any] = [executions]
+        result = dg.materialize(assets, resources=held, partition_key=MARKET, raise_on_error=False)
+        events = result.get_asset_materialization_events()
+        if not events:
+            return {}
+        return {k: v.value for k, v in events[0].materialization.metadata.items()}
+
+    def read_rows(self) -> dict[str, dict[str, Any]]:
+        rows = self.warehouse.tables.read(EXECUTIONS, MARKET).to_dicts()
+        return {row["tool"]: row for row in rows}
+
+    @property
+    def version(self) -> str:
+        head = self.warehouse.tables.head(EXECUTIONS.name, MARKET)
+        assert head
+        return head.digest
+
+
+def make_deployment(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "server_id": recipe.server_id,
+        "ecosystem": recipe.ecosystem,
+        "status": "ok",
+        "recipe": json.dumps(dump_recipe(recipe)),
+        "recipe_digest": recipe.digest,
+    }
+
+
+def make_clear(contract: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "server_id": "npm:x",
+        "tool": contract["name"],
+        "contract_digest": contract_digest(contract),
+        "contract": json.dumps(contract),
+    }
+
+
+def make_pair(contract: dict[str, Any], name: str) -> dict[str, Any]:
+    own = Golden("npm:x", contract["name"], contract_digest(contract), {"name": name})
+    return {
+        **make_single_row(own, f"Write a note called {name}", []),
+        "pair_id": f"p1:{contract['name']}-{name}",
+    }
+
+
+@pytest.fixture
+def market(tmp_path, monkeypatch) -> Market:
+    return Market(Bench(tmp_path, monkeypatch))
+
+
+def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
+    market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
+    told = market.run()
+    rows = market.read_rows()
+    note, look = rows["write_note"], rows["find_note"]
+    assert (note["outcome"], note["proof"], note["world"]) == ("useful", "proved", "plain-folder")
+    assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "caller", "refuted")
+    assert (told["executed"], told["proved"], told["new"]) == (2, 1, 2)
+    tried = group_by_pair(rows.values())
+    assert (tried["p1:write_note-budget"].useful, tried["p1:find_note-budget"].invalid) == (
+        True,
+        True,
+    )
+    version, counted = market.version, market.warehouse.ledger.counts()
+    again = market.run()
+    assert (again["version_moved"], again["unchanged"]) == (False, 2)
+    assert (market.version, market.warehouse.ledger.counts()) == (version, counted)
+
+
+def test_a_pair_that_is_no_longer_accepted_takes_its_row_along(market):
+    market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
+    market.run()
+    market.accept(make_pair(NOTE, "budget"))
+    told = market.run()
+    assert (told["gone"], told["unchanged"]) == (1, 1)
+    assert list(market.read_rows()) == ["write_note"]
+
+
+def test_nothing_runs_where_the_settings_say_so(market):
+    market.accept(make_pair(NOTE, "budget"))
+    assert market.run(enabled=False)["executed"] == 0
+    assert market.warehouse.ledger.counts() == {}
+
+
+def test_only_tools_that_read_are_called_where_the_settings_say_so(market):
+    market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
+    market.run(writes=False)
+    assert list(market.read_rows()) == ["find_note"]
+
+
+def row(n: int, **facts: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(EXECUTIONS.columns)
+    named = {"execution_id": f"e1:{n}", "server_id": f"npm:{n}", "changed": "[]"}
+    return {**empty, **named, "outcome": "useful", **facts}
+
+
+def test_the_audit_stops_a_run_in_which_servers_did_not_start_or_nothing_was_useful():
+    down = [row(n, outcome="refused", blame="us", error_kind="fetch_failed") for n in range(5)]
+    assert check_launches([row(9), row(10)]).passed
+    assert not check_launches([*down, row(9)]).passed
+    secret = [row(n, outcome="refused", blame="credentials") for n in range(9)]
+    assert check_launches([*secret, row(9)]).passed  # nobody gave them their keys
+    failed = [row(n, outcome="tool_error", blame="tool") for n in range(60)]
+    assert not check_useful_share(failed).passed
+    assert check_useful_share([*failed, row(61), row(62)]).passed
+    assert check_useful_share(failed[:5]).passed
+
+
+def test_the_audit_finds_a_secret_in_what_a_server_said():
+    assert check_secrets([row(1, evidence="no such file")]).passed
+    assert not check_secrets([row(1), row(2, hint="sent with ghp_" + "a1B2c3D4e5F6" * 3)]).passed

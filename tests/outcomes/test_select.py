@@ -1,0 +1,120 @@
+"""Which calls are executed: of whom, how many, and never more than the server's place allows."""
+
+import json
+from typing import Any
+
+from assets.contracts.canonical import contract_digest
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.select import Launchable, list_launchable, select_calls
+from assets.synthesis.common.tables import Golden, make_single_row
+from assets.vectors.confusables.table import TWINS
+
+Row = dict[str, Any]
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+LOOK = {"name": "look", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
+DROP = {"name": "drop", "inputSchema": SCHEMA}
+
+
+def clear_row(contract: Row, server: str = "npm:a") -> Row:
+    return {
+        "server_id": server,
+        "tool": contract["name"],
+        "contract_digest": contract_digest(contract),
+        "contract": json.dumps(contract),
+    }
+
+
+def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
+    own = Golden(server, contract["name"], contract_digest(contract), {"q": q}, **call)
+    return {**make_single_row(own, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
+
+
+def servers(*names: str, moving: bool = False) -> dict[str, Launchable]:
+    return {name: Launchable(name, {}, "r" * 64, moving) for name in names}
+
+
+def chosen(pairs: list[Row], clear: list[Row], running=None, **facts: Any) -> list[str]:
+    policy = ExecutionPolicy(per_tool=facts.pop("per_tool", 20), **facts.pop("policy", {}))
+    found = select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
+    return [f"{one.call.tool} {one.call.arguments['q']}" for one in found]
+
+
+def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
+    pairs = [pair(LOOK, q) for q in "abcdef"]
+    clear = [clear_row(LOOK)]
+    two = chosen(pairs, clear, per_tool=2)
+    assert len(two) == 2
+    assert chosen(pairs[::-1], clear, per_tool=2) == two
+
+
+def test_pairs_of_one_call_are_one_execution():
+    twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
+    [found] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
+    assert found.pairs == ["p1:npm:aa", "p1:other"]
+
+
+def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_out():
+    older = {**LOOK, "description": "older"}
+    assert chosen([pair(older, "a")], [clear_row(LOOK)]) == []
+    assert chosen([pair(LOOK, "a")], [clear_row(LOOK)], servers("npm:b")) == []
+    assert chosen([pair(LOOK, "a")], []) == []  # held, or gone
+
+
+def test_a_value_that_comes_out_of_another_call_is_not_made_up():
+    assert chosen([pair(LOOK, "a", borrowed=("q",))], [clear_row(LOOK)]) == []
+
+
+def test_where_no_world_is_ours_only_tools_that_read_are_called():
+    clear = [clear_row(LOOK), clear_row(DROP)]
+    pairs = [pair(LOOK, "a"), pair(DROP, "b")]
+    assert chosen(pairs, clear) == ["drop b", "look a"]
+    assert chosen(pairs, clear, servers("npm:a", moving=True)) == ["look a"]
+    assert chosen(pairs, clear, policy={"writes": False}) == ["look a"]
+
+
+def test_a_hint_beside_a_destructive_sign_is_none():
+    annotations = {"readOnlyHint": True, "destructiveHint": True}
+    worse = {**LOOK, "annotations": annotations}
+    named = {**LOOK, "name": "delete_file", "description": "Delete a file from the disk."}
+    for contract in (worse, named):
+        pairs, clear = [pair(contract, "a")], [clear_row(contract)]
+        assert chosen(pairs, clear, servers("npm:a", moving=True)) == []
+
+
+def test_a_look_alike_gets_the_calls_that_fit_it():
+    twin = {**LOOK, "name": "peek"}
+    other = {**LOOK, "name": "stare", "inputSchema": {"type": "object", "required": ["z"]}}
+    running = servers("npm:a", "npm:b")
+    clear = [clear_row(LOOK), clear_row(twin, "npm:b"), clear_row(other, "npm:b")]
+    rows = [
+        {"server_id": "npm:a", "tool": "look", "other_server_id": "npm:b", "other_tool": name,
+         "kind": TWINS}
+        for name in ("peek", "stare")
+    ]  # fmt: skip
+    found = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
+    told = [(one.call.server_id, one.call.tool, one.twin_of, one.pairs) for one in found]
+    assert told == [
+        ("npm:a", "look", None, ["p1:npm:aa"]),
+        ("npm:b", "peek", "npm:a::look", []),
+    ]
+
+
+def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
+    def row(server: str, **facts: Any) -> Row:
+        about = {"server_id": server, "ecosystem": "npm", "recipe": "{}", "recipe_digest": "r" * 64}
+        return {**about, "status": "ok", **facts}
+
+    rows = [
+        row("npm:a"),
+        row("npm:b"),
+        row("remote:https://c.example/mcp", ecosystem="remote"),
+        row("npm:failed", status="failed"),
+        row("npm:unpinned", recipe_digest=None),
+    ]
+    found = list_launchable(rows, ["npm:b"])
+    assert {name: one.moving for name, one in found.items()} == {
+        "npm:a": False,
+        "npm:b": True,
+        "remote:https://c.example/mcp": True,
+    }
+    assert all(one.moving for one in list_launchable(rows, network=True).values())

@@ -43,6 +43,7 @@ from orchestration.cli.models import (
     champion,
     evaluate,
     index,
+    log,
     mcp_zero,
     release,
     serve,
@@ -104,8 +105,8 @@ for _part in (
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)
-_NAMED = {"ledger": ledger, "release": release, "champion": champion, "mcp-zero": mcp_zero}
-_NAMED |= {"worlds": worlds}
+_NAMED = {"ledger": ledger, "log": log, "release": release, "champion": champion}
+_NAMED |= {"mcp-zero": mcp_zero, "worlds": worlds}
 for _name, _part in _NAMED.items():
     app.add_typer(_part.app, name=_name)
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.dataclasses import dataclass
 
 from assets.servers.calls.result import WarmSettings
-from serving.meta.access.policy import AddressSettings, MetaSettings
+from serving.meta.access.policy import AddressSettings, LogSettings, MetaSettings
 
 _FORBID = ConfigDict(extra="forbid")
 
@@ -31,6 +31,11 @@ class Warm(WarmSettings):
     """Servers that are kept running between calls."""
 
 
+@dataclass(frozen=True, config=_FORBID)
+class Log(LogSettings):
+    """What the log of calls keeps, and how long."""
+
+
 class Serve(BaseModel):
     """The meta-server: where it listens, who may ask, and what it runs."""
 
@@ -39,6 +44,7 @@ class Serve(BaseModel):
     http: Http = Http()
     calls: Calls = Calls()
     warm: Warm = Warm()
+    log: Log = Log()
     unverified: bool = Field(
         default=False,
         description="find tools that marketplaces list and nobody launched, marked; never called",

@@ -77,6 +77,10 @@ class Router:
             out.append(self._make_answer(ask, hits, suitable, notes, ms))
         return out
 
+    def embed_words(self, words: str) -> np.ndarray:
+        """The vector of a query's words, as `find` compares it with tools."""
+        return embed_queries(self.encoder, [words])[0]
+
     def _make_answer(
         self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float
     ) -> Answer:

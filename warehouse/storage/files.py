@@ -4,8 +4,8 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
@@ -53,13 +53,11 @@ def _open_for_writing(path: Path, mode: int) -> BinaryIO:
 def append_line(path: Path, line: str) -> None:
     """Appends one line, whole or not at all, on a line of its own whatever was torn before it.
 
-    Processes that append at once wait for each other. Raises OSError (disk full) with the file as
-    it was.
+    Processes that append at once wait for each other, and for `rewrite_lines`. Raises OSError (disk
+    full) with the file as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = _open_locked(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         try:
@@ -69,6 +67,43 @@ def append_line(path: Path, line: str) -> None:
             os.ftruncate(handle, size)
             raise
     finally:
+        os.close(handle)
+
+
+def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
+    """Takes the lines out of a file that `keep` is not true of, whole or not at all; a file without
+    any is removed. Returns how many went. Nothing that is appended meanwhile is lost. Raises
+    OSError with the file as it was."""
+    handle = _open_locked(path)
+    try:
+        lines = [one for one in path.read_bytes().split(b"\n") if one]
+        kept = [one for one in lines if keep(one.decode("utf-8", "replace"))]
+        gone = len(lines) - len(kept)
+        if not kept:
+            path.unlink()
+        elif gone:
+            mode = os.fstat(handle).st_mode & 0o777
+            write_atomically(path, b"".join(one + b"\n" for one in kept), mode)
+    finally:
+        os.close(handle)
+    return gone
+
+
+def _open_locked(path: Path) -> int:
+    """The file that a path names, made where there is none, locked until it is closed: another one
+    may have taken its name while the lock was waited for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            mine = os.fstat(handle)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(mine, os.stat(path)):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)
 
 

@@ -1,29 +1,36 @@
-"""Outcomes: the result of each call that was asked for here, one JSON line each.
+"""Outcomes: the result of each call that was asked for here, one JSON line each; and searches.
 
     <place>/outcomes/<UTC date>.jsonl
 
-A line never holds the value of an argument, a result, a query or a token: whoever reads the file
-learns which tool was called under which token's name and how it ended. A query is there as the
-digest of its words, so that calls of one query can be set side by side; who guesses the words can
-test the guess.
+A line never holds the value of an argument, a result or a token: whoever reads the file learns
+which tool was called under which token's name and how it ended. A query is there as the digest of
+its words, so that calls of one query can be set side by side; who guesses the words can test the
+guess. A search leaves a line of its own, with the query's words or vector and the tools it showed,
+under the names of tokens that opted in (`Token.remember`), and none under others.
 """
 
+import base64
 import json
 import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from warehouse.sanitize.redact import redact
 from warehouse.storage.files import append_line
+
+if TYPE_CHECKING:
+    import numpy as np
 
 STATUSES = (
     *("ok", "tool_error", "invalid_arguments", "failed"),  # of a call: see `CallResult`
     *("declined", "cancelled", "refused"),  # asked, not run
     "reported",  # what somebody says of a call or tool
+    "searched",  # what was asked for, and which tools were shown
 )
 REPORTS = ("worked", "wrong_tool", "failed")
 _TEXTS = {  # the longest text of each field that holds one
@@ -38,8 +45,14 @@ _TEXTS = {  # the longest text of each field that holds one
     "call_id": 64,
     "reported": 20,
     "note": 500,
+    "search_id": 64,
+    "client": 100,  # as it names itself
+    "words": 4000,  # of the query
+    "vector": 40_000,  # of the query: float16, base64
+    "embedder": 200,  # that made the vector
 }
-_NUMBERS = ("seconds", "repaired")
+_NUMBERS = ("seconds", "repaired", "rank")  # rank: of the tool in the search that found it, from 1
+_LISTS = {"shown": 100}  # tool ids by rank, and how many at most
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
 
 
@@ -48,17 +61,36 @@ class BadOutcome(ValueError):
 
 
 class Outcomes:
-    """The outcomes under one place. Several processes may write at once: a line is one write."""
+    """The outcomes under one place. Several processes may write at once: a line is one write.
 
-    def __init__(self, place: Path) -> None:
-        self.folder = place / "outcomes"
+    days: how many days back lines are kept, today's among them; 0 keeps them until they are
+    deleted. What is older goes with the first line of each day that this process writes.
+    """
+
+    def __init__(self, place: Path, days: int = 0) -> None:
+        self.folder, self.days = place / "outcomes", days
+        self._pruned: date | None = None
 
     def record(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends one line and returns it. Raises BadOutcome for a field that is not known."""
         line = {"at": round(time.time(), 3), "id": uuid.uuid4().hex, **_bound_facts(facts)}
         day = datetime.fromtimestamp(line["at"], UTC).date()
         append_line(self.folder / f"{day}.jsonl", json.dumps(line, ensure_ascii=True))
+        if self.days and self._pruned != day:
+            self._pruned = day
+            self.delete_before(day - timedelta(days=self.days - 1))
         return line
+
+    def delete_before(self, first: date) -> int:
+        """Deletes the days before one; returns how many."""
+        old = [path for path in self.list_files() if path.stem < first.isoformat()]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
+
+    def list_files(self) -> list[Path]:
+        """The files of the days, oldest first."""
+        return [path for path in sorted(self.folder.glob("*.jsonl")) if _DAY.fullmatch(path.name)]
 
     def read(self, since: float = 0.0) -> Iterator[dict[str, Any]]:
         """The lines written at or after `since` (epoch seconds), oldest day first.
@@ -66,11 +98,11 @@ class Outcomes:
         A line that a kill cut short is passed over.
         """
         first = datetime.fromtimestamp(max(0.0, since), UTC).date().isoformat()
-        for path in sorted(self.folder.glob("*.jsonl")):
-            if not _DAY.fullmatch(path.name) or path.stem < first:
+        for path in self.list_files():
+            if path.stem < first:
                 continue
-            for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                line = _parse_line(text)
+            for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                line = parse_line(text)
                 if line is not None and line["at"] >= since:
                     yield line
 
@@ -81,15 +113,28 @@ def query_digest(query: str) -> str:
     return "q1:" + sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def clean_words(query: str) -> str:
+    """A query as it may be kept: without secrets, and of a length that a line takes."""
+    return redact(query[: _TEXTS["words"]])
+
+
+def pack_vector(vector: "np.ndarray") -> str:
+    """A vector as it is kept: float16 in base64."""
+    return base64.b64encode(vector.astype("<f2").tobytes()).decode()
+
+
 def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for field, value in facts.items():
-        if field not in _TEXTS and field not in _NUMBERS:
-            raise BadOutcome(f"outcome field {field!r}: expected one of {[*_TEXTS, *_NUMBERS]}")
+        if field not in _TEXTS and field not in _NUMBERS and field not in _LISTS:
+            known = [*_TEXTS, *_NUMBERS, *_LISTS]
+            raise BadOutcome(f"outcome field {field!r}: expected one of {known}")
         if value is None:
             continue
         if field in _TEXTS:
             kept[field] = str(value)[: _TEXTS[field]]
+        elif field in _LISTS:
+            kept[field] = [str(one)[: _TEXTS["tool_id"]] for one in value][: _LISTS[field]]
         else:
             kept[field] = round(float(value), 3) if field == "seconds" else int(value)
     if kept.get("status") not in STATUSES:
@@ -99,10 +144,11 @@ def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _parse_line(text: str) -> dict[str, Any] | None:
+def parse_line(text: str) -> dict[str, Any] | None:
+    """A line as it was recorded; None for what is none, as one that a kill cut short."""
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     whole = isinstance(line, dict) and isinstance(line.get("at"), int | float)
     return line if whole else None

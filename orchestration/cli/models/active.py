@@ -65,7 +65,7 @@ def agent(
     index = router.current().index.version
     limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
     options = {"example": example, "strategy": strategy}
-    outcomes = Outcomes(where) if run else None
+    outcomes = Outcomes(where, settings.serve.log.days) if run else None
     made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
     report = {"task": task, **who, "index": index, **describe_run(made)}

@@ -13,7 +13,7 @@ from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
-    from orchestration.settings.serve import Http
+    from orchestration.settings.serve import Serve
     from serving.meta.access.policy import HttpSettings
     from serving.router import ServedRouter
 
@@ -46,9 +46,11 @@ def serve(
     ] = None,
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
+    from dataclasses import replace
+
     from assets.servers.calls.log import Outcomes
     from assets.vectors.encoders.hub import allow_embedder
-    from serving.meta.access.policy import MetaPolicy
+    from serving.meta.access.policy import LOCAL, MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
     from serving.meta.tools.listing import find_unused_pins
@@ -62,12 +64,14 @@ def serve(
     log = logging.StreamHandler()
     log.setFormatter(EscapedLines("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[log])
-    policy = derive_policy(MetaPolicy, asked, **_drop_unset(consent=consent))
-    listening = _make_http(settings.serve.http, tokens, host=host, port=port) if http else None
+    kept = settings.serve.log
+    local = replace(LOCAL, remember=kept.remember)
+    policy = derive_policy(MetaPolicy, asked, local=local, **_drop_unset(consent=consent))
+    listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
     allow_embedder(settings.embedder.model)
     where = place or settings.home_path()
     logging.info("home: %s", where)
-    router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where)
+    router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where, kept.days)
     index = router.current().index  # a place without one is told now, not to the first client
     for pattern in find_unused_pins(index, policy.pinned):
         logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
@@ -106,14 +110,16 @@ def _open_place(trusted: list[Path]) -> Any:
     return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
 
 
-def _make_http(chosen: "Http", tokens: Path | None, **address: Any) -> "HttpSettings":
+def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSettings":
     from serving.meta.access.policy import HttpSettings
     from serving.meta.access.tokens import read_tokens, token_of
 
+    chosen = serve.http
     file = tokens or chosen.tokens
     known = read_tokens(file) if file else ()
     if chosen.token:
-        known = (*known, token_of(chosen.token.get_secret_value()))
+        secret = chosen.token.get_secret_value()
+        known = (*known, token_of(secret, remember=serve.log.remember))
     return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from warehouse.errors import UnusableInput
 
 Consent = Literal["ask", "never", "always"]
+Remember = Literal["digest", "text", "vector"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[\w.@+-]{1,60}")
 
@@ -24,7 +25,8 @@ class Token:
 
     `allow` are globs over tool ids (`<server_id>::<tool>`): None allows all, () nothing. `calls`:
     whether tools may be called at all; `concurrent`: how many at a time, those that wait for
-    consent included. `consent` overrides the policy's. A limit of None is none.
+    consent included. `consent` overrides the policy's. A limit of None is none. `remember`: what
+    the log keeps of its queries: a digest, or, with what each search showed, text or vector.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Token:
     requests_per_minute: int | None = 600
     concurrent: int | None = 16
     consent: Consent | None = None
+    remember: Remember = "digest"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -52,6 +55,11 @@ class Token:
         if self.consent is not None and self.consent not in get_args(Consent):
             raise TokenError(
                 f"token {self.name!r}: consent is {self.consent!r}, expected {_CONSENTS}"
+            )
+        if self.remember not in get_args(Remember):
+            expected = " or ".join(map(repr, get_args(Remember)))
+            raise TokenError(
+                f"token {self.name!r}: remember is {self.remember!r}, expected {expected}"
             )
 
 
@@ -78,6 +86,16 @@ class MetaSettings:
     pinned: Annotated[
         tuple[str, ...], Field(description="tools listed beside ours: ids, or globs over ids")
     ] = ()
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What a user can set of the log of calls. remember: as in Token, of who needs no token and of
+    the one of `serve.http.token`; entries of a tokens file say it themselves. days: how long lines
+    are kept, 0 until they are deleted."""
+
+    remember: Remember = "digest"
+    days: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True)

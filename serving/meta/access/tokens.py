@@ -8,6 +8,7 @@
     requests_per_minute = 600
     concurrent = 16
     consent = "ask"
+    remember = "digest"               # or "text" or "vector": what the log keeps of queries
 
 A file holds digests, never secrets, and no message here repeats what was sent.
 """
@@ -32,6 +33,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "requests_per_minute": int,
     "concurrent": int,
     "consent": str,
+    "remember": str,
 }
 _SHAPE = 'expected TOML with [[tokens]], or JSON like {"tokens": [{"name": …, "sha256": …}]}'
 

@@ -16,6 +16,7 @@ from serving.meta.tools.consent import Client, Pending
 from serving.meta.tools.describe_tool import NotHere, describe_tool
 from serving.meta.tools.find_tools import find_tools
 from serving.meta.tools.listing import Listed, describe_seen, list_tools
+from serving.meta.tools.remembering import describe_kept, read_client
 from serving.meta.tools.report_outcome import report_outcome
 from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, REPORT
 from warehouse.sanitize.quote import escape_name
@@ -68,7 +69,8 @@ class RequestHandlers:
         except (IndexMissing, IndexBroken):
             pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
-        return ListToolsResult.model_validate({"tools": list_tools(listed, calls)})
+        tools = list_tools(listed, calls, describe_kept(token))
+        return ListToolsResult.model_validate({"tools": tools})
 
     async def _describe_index(self, token: Token) -> Listed:
         router = await self._desk.router()
@@ -97,7 +99,7 @@ class RequestHandlers:
     async def _answer_call(self, ctx: Any, params: Any, token: Token) -> Reply:
         given: Mapping[str, Any] = params.arguments or {}
         if params.name == FIND:
-            return await find_tools(self._desk, token, given)
+            return await find_tools(self._desk, token, given, read_client(ctx))
         if params.name == DESCRIBE:
             return await describe_tool(self._desk, token, given)
         if params.name == REPORT:

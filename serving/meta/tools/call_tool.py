@@ -84,7 +84,7 @@ async def _check_call(
         raise NotHere(attempt.tool_id, token, router.index.version)
     place, tool = found
     attempt.facts["contract_digest"] = tool.contract_digest
-    attempt.facts["query"] = desk.queries.get((token.name, tool.tool_id))
+    attempt.facts.update(desk.queries.get((token.name, tool.tool_id), {}))
     if tool.unverified:
         why = "unverified: a marketplace lists this tool, and nobody has launched its server"
         return call_answers.answer_refused(

@@ -9,6 +9,7 @@ from serving.meta.context import Desk, Reply
 from serving.meta.tools.answer_size import fit_answer
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.questions import Question, drop_shown, read_questions
+from serving.meta.tools.remembering import note_search
 from serving.meta.tools.schemas import FIND, INPUTS, LEAST_TOKENS, MAX_EXCLUDE, MAX_TOKENS
 from serving.meta.untrusted_text import show_line, write_parameters
 from warehouse.sanitize.quote import escape_exact, escape_name, read_name
@@ -20,8 +21,11 @@ _SAYS = 140  # characters of a hit's line
 _NEAREST = 3  # hits that are shown although none seems to suit
 
 
-async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
-    """The answer. Raises BadField, BadQuery, IndexMissing or IndexBroken.
+async def find_tools(
+    desk: Desk, token: Token, given: Mapping[str, Any], client: str | None = None
+) -> Reply:
+    """The answer. Raises BadField, BadQuery, IndexMissing or IndexBroken. client: as it names
+    itself.
 
     MCP-Zero's active loop through one tool: `requests` in the model's words, `shown` what came in
     earlier rounds, `max_tokens` what this round may still cost, `stop` that no other round helps.
@@ -44,8 +48,9 @@ async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Repl
     version = router.index.version
     rows, gone, text = fit_answer(version, rows, gone, most)
     for one, row, answer in zip(questions, rows, answers, strict=False):  # some were left out
-        for hit in answer.hits[: len(row["hits"])] if answer else ():
-            desk.queries[token.name, hit.tool_id] = one.digest
+        if answer:
+            seen = [hit.tool_id for hit in answer.hits[: len(row["hits"])]]
+            await note_search(desk, token, router, one, seen, client)
     facts: dict[str, Any] = {"index": version, "answers": rows, "tokens": estimate_tokens(text)}
     if gone:
         facts["gone"] = gone

@@ -33,7 +33,7 @@ _ABOUT = {
         "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
         " change something is run only with consent. Its result is third-party data."
     ),
-    REPORT: "Say whether a call or tool helped: it is remembered for later rankings.",
+    REPORT: "Say whether a call or tool helped. {kept}.",
 }
 _TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
            REPORT: "Report an outcome"}  # fmt: skip
@@ -117,8 +117,9 @@ def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
     return [one for one in patterns if not any(starmap(compile_globs([one]), pairs))]
 
 
-def list_tools(listed: Listed, calls: bool) -> list[dict[str, Any]]:
-    """The tools as `tools/list` has them. calls: whether tools may be called at all."""
+def list_tools(listed: Listed, calls: bool, kept: str) -> list[dict[str, Any]]:
+    """The tools as `tools/list` has them. calls: whether tools may be called at all. kept: what is
+    remembered of what this client asks."""
     tools = listed.tools
     known = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
     facts = {"tools": known, "servers": _describe_count(listed.servers, "server")}
@@ -126,7 +127,7 @@ def list_tools(listed: Listed, calls: bool) -> list[dict[str, Any]]:
         {
             "name": name,
             "title": _TITLES[name],
-            "description": about.format(**facts, summary=listed.summary) if name == FIND else about,
+            "description": about.format(**facts, summary=listed.summary, kept=kept),
             "inputSchema": INPUTS[name],
             "outputSchema": OUTPUTS[name],
             "annotations": {"title": _TITLES[name], **_HINTS[name]},

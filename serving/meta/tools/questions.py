@@ -37,11 +37,15 @@ class Question:
         return "; ".join(f"{name}: {show_line(text, 120)}" for name, text in named.items() if text)
 
     @property
+    def words(self) -> str:
+        """What is asked for, in the words of the question."""
+        ask = self.ask
+        return (ask.query or f"{ask.server or ''}\n{ask.tool or ''}") if ask else ""
+
+    @property
     def digest(self) -> str:
         """What tells its outcomes apart from those of other questions."""
-        ask = self.ask
-        words = (ask.query or f"{ask.server or ''}\n{ask.tool or ''}") if ask else ""
-        return query_digest(words)
+        return query_digest(self.words)
 
 
 def read_questions(fields: Fields, token: Token) -> list[Question]:

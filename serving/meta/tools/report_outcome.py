@@ -8,6 +8,7 @@ from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import MAX_ID, BadField, Fields
 from serving.meta.tools.describe_tool import NotHere
+from serving.meta.tools.remembering import describe_kept
 from serving.meta.tools.schemas import INPUTS, MAX_NOTE, REPORT
 from serving.meta.untrusted_text import show_line
 from warehouse.sanitize.quote import read_name
@@ -15,7 +16,8 @@ from warehouse.sanitize.quote import read_name
 if TYPE_CHECKING:
     from serving.router import Router
 
-_KEPT = ("index", "tool_id", "contract_digest", "query", "call_id")
+_OF_SEARCH = ("query", "search_id", "rank", "client")
+_KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
 
 
 async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
@@ -35,9 +37,10 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **kept})
     version = router.index.version
+    told = describe_kept(token)
     return Reply(
-        {"index": version, "recorded": True},
-        f"recorded in index {shorten_version(version)}: {outcome}",
+        {"index": version, "recorded": True, "kept": told},
+        f"recorded in index {shorten_version(version)}: {outcome}; {told}",
     )
 
 
@@ -60,5 +63,5 @@ async def _of_tool(desk: Desk, token: Token, router: "Router", tool_id: str) -> 
         "index": router.index.version,
         "tool_id": tool.tool_id,
         "contract_digest": tool.contract_digest,
-        "query": desk.queries.get((token.name, tool.tool_id)),
+        **desk.queries.get((token.name, tool.tool_id), {}),
     }

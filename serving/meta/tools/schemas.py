@@ -158,5 +158,8 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         },
         reason={"type": "string"},
     ),
-    REPORT: _make_output(recorded={"type": "boolean"}),
+    REPORT: _make_output(
+        recorded={"type": "boolean"},
+        kept={"type": "string", "description": "what is kept of it"},
+    ),
 }

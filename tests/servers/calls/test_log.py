@@ -1,15 +1,23 @@
 """What is written of each call, and what never is."""
 
+import base64
 import json
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.calls.log import BadOutcome, Outcomes, query_digest
+from assets.servers.calls.log import (
+    BadOutcome,
+    Outcomes,
+    clean_words,
+    pack_vector,
+    query_digest,
+)
 
 
 def test_a_line_says_which_tool_and_how_it_ended(tmp_path: Path) -> None:
@@ -76,3 +84,31 @@ def test_writers_beside_each_other_lose_nothing(tmp_path: Path) -> None:
 def test_a_query_has_one_digest_whatever_its_case_and_spacing(query: str) -> None:
     assert query_digest(query) == query_digest(f"  {query}\n\t")
     assert query_digest(query).startswith("q1:")
+
+
+def test_a_search_keeps_what_it_showed_by_rank_and_within_bounds(tmp_path: Path) -> None:
+    outcomes = Outcomes(tmp_path)
+    line = outcomes.record({"status": "searched", "words": "w" * 9000, "shown": ["a::b"] * 200})
+    assert (len(line["words"]), line["shown"]) == (4000, ["a::b"] * 100)
+    assert list(outcomes.read()) == [line]
+
+
+def test_words_lose_their_secrets_and_a_vector_keeps_its_values() -> None:
+    assert "ghp_" not in clean_words("list issues with ghp_" + "a1B2" * 9)
+    packed = pack_vector(np.array([0.5, -1.0], np.float32))
+    assert np.frombuffer(base64.b64decode(packed), "<f2").tolist() == [0.5, -1.0]
+
+
+def test_what_is_older_than_its_days_goes_with_the_first_line_of_a_day(tmp_path: Path) -> None:
+    today = datetime.now(UTC).date()
+    kept = Outcomes(tmp_path, days=3)
+    kept.folder.mkdir()
+    for back in (0, 1, 2, 3, 40):
+        (kept.folder / f"{today - timedelta(days=back)}.jsonl").write_text('{"at": 1}\n')
+    (kept.folder / "notes.jsonl").write_text("mine")
+    Outcomes(tmp_path).record({"status": "ok"})
+    assert len(kept.list_files()) == 5  # 0 days: until they are deleted
+    kept.record({"status": "ok"})
+    days = [path.stem for path in kept.list_files()]
+    assert days == [str(today - timedelta(days=back)) for back in (2, 1, 0)]
+    assert (kept.folder / "notes.jsonl").exists()

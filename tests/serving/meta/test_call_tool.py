@@ -330,7 +330,9 @@ async def test_a_report_is_kept_with_what_it_is_about(meta: MetaServer) -> None:
         )
         told = {"tool_id": "npm:odd::fortune", "outcome": "wrong_tool", "note": "not\nmine"}
         await client.call_tool("report_outcome", told)
-    assert ok.structured_content == {"index": call["index"], "recorded": True}
+    kept = "Kept under the name 'local': outcome, tool, note; of queries only a digest"
+    assert ok.structured_content == {"index": call["index"], "recorded": True, "kept": kept}
+    assert said(ok).endswith(kept)
     first, second = meta.recorded[1:]
     assert (first["reported"], first["tool_id"]) == ("worked", "npm:files::read_file")
     assert (second["reported"], second["note"]) == ("wrong_tool", "not mine")

@@ -1,0 +1,133 @@
+"""What the log keeps of searches: nothing of their words without opt-in, and what is said of it."""
+
+import base64
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.servers.calls.log import query_digest
+from serving.meta import MetaPolicy, Token
+from serving.meta.access.policy import LOCAL
+from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish, said
+
+QUERY = "tell the hour in a city"
+CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
+
+
+def open_meta(place: Path, remember: str) -> MetaServer:
+    publish(place)
+    local = replace(LOCAL, remember=remember)  # type: ignore[arg-type]
+    return MetaServer(place, MetaPolicy(poll_s=0.05, grace_s=0.1, local=local))
+
+
+async def search_and_call(client: Any) -> tuple[str, str]:
+    """What report_outcome answered, and how it is described."""
+    found = await client.call_tool("find_tools", {"query": QUERY, "k": 3})
+    assert not found.is_error
+    call = await client.call_tool("call_tool", CALL)
+    given = {"call_id": call.structured_content["call_id"], "outcome": "worked"}
+    reported = await client.call_tool("report_outcome", given)
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    return said(reported), str(tools["report_outcome"].description)
+
+
+def read_text(meta: MetaServer) -> str:
+    return "".join(path.read_text() for path in meta.outcomes.list_files())
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
+    tmp_path: Path, mode: str
+) -> None:
+    meta = open_meta(tmp_path, "digest")
+    async with meta.client(mode) as client:
+        told = await search_and_call(client)
+    called, reported = meta.recorded
+    assert (called["query"], reported["query"]) == (query_digest(QUERY),) * 2
+    assert {*called, *reported} & {
+        "words",
+        "vector",
+        "shown",
+        "rank",
+        "client",
+        "search_id",
+    } == set()
+    assert "hour" not in read_text(meta)
+    assert all("of queries only a digest" in text for text in told)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
+    tmp_path: Path, mode: str
+) -> None:
+    meta = open_meta(tmp_path, "text")
+    async with meta.client(mode) as client:
+        told = await search_and_call(client)
+    searched, called, reported = meta.recorded
+    assert (searched["status"], searched["words"], searched["token"]) == (
+        "searched",
+        QUERY,
+        "local",
+    )
+    assert searched["shown"][called["rank"] - 1] == CALL["tool_id"]
+    assert len(searched["shown"]) == 3
+    assert searched["client"]
+    for line in (called, reported):
+        assert (line["search_id"], line["client"]) == (searched["search_id"], searched["client"])
+    assert "Oslo" not in read_text(meta)
+    assert all("the words of every query and what it showed" in text for text in told)
+
+
+async def test_a_vector_is_kept_in_place_of_words(tmp_path: Path) -> None:
+    meta = open_meta(tmp_path, "vector")
+    async with meta.client() as client:
+        await search_and_call(client)
+    searched = meta.recorded[0]
+    assert "words" not in searched
+    assert "hour" not in read_text(meta)
+    vector = np.frombuffer(base64.b64decode(searched["vector"]), "<f2").astype(np.float32)
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=0.01)
+    assert searched["embedder"]
+
+
+async def test_a_key_in_a_query_is_in_no_line(tmp_path: Path) -> None:
+    meta = open_meta(tmp_path, "text")
+    key = "ghp_" + "a1B2" * 9
+    async with meta.client() as client:
+        await client.call_tool("find_tools", {"query": f"list issues with {key}"})
+        await client.call_tool("find_tools", {"server": "a clock", "tool": f"hour {key}"})
+    first, second = meta.recorded
+    assert "list issues with" in first["words"]
+    assert second["words"].startswith("a clock\nhour")
+    assert key not in read_text(meta)
+
+
+async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
+    publish(tmp_path)
+    meta = MetaServer(tmp_path)
+    secrets = {"ann": "a" * 40, "bo": "b" * 40}
+    tokens = tuple(
+        Token(name, sha256(secret.encode()).hexdigest(), remember=remember)
+        for (name, secret), remember in zip(secrets.items(), ("text", "digest"), strict=True)
+    )
+    async with over_http(meta, tokens=tokens) as url:
+        for secret in secrets.values():
+            async with http_client(url, secret) as client:
+                await client.call_tool("find_tools", {"query": QUERY})
+    assert [(line["token"], line["words"]) for line in meta.recorded] == [("ann", QUERY)]
+
+
+async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path: Path) -> None:
+    meta = open_meta(tmp_path, "text")
+    async with meta.client() as client:
+        requests = [{"query": QUERY}, {"query": "read one text file"}]
+        await client.call_tool("find_tools", {"requests": requests, "k": 2})
+        await client.call_tool("find_tools", {"query": "x" * 9000})
+    lines = meta.recorded
+    assert [line["words"] for line in lines[:2]] == [QUERY, "read one text file"]
+    assert len({line["search_id"] for line in lines}) == 3
+    assert len(lines[2]["words"]) <= 4000

@@ -361,6 +361,22 @@ def test_an_environment_in_the_folder_is_really_used(
     assert tool["name"] == str(folder / ".venv")
 
 
+def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
+) -> None:
+    """`cpython-3.12` -> `cpython-3.12.9`, as uv installs them."""
+    folder = write_server(tmp_path / "own")
+    python = find_toolchain().python
+    (tmp_path / "cpython-3").symlink_to(python.parent.parent)
+    environment(folder)
+    link = folder / ".venv" / "bin" / "python"
+    link.unlink()
+    link.symlink_to(tmp_path / "cpython-3" / "bin" / python.name)
+    listing = list_server(folder)
+    row = deploy(listing, trust(policy, listing))
+    assert row["status"] == "ok", row["hint"]
+
+
 def test_a_local_image_where_no_engine_is_is_one_row(
     deploy: Deploy, policy: DeployPolicy, folder: Path
 ) -> None:

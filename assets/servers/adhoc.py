@@ -28,7 +28,7 @@ from warehouse.network.egress import is_loopback
 
 _FIELDS = (  # of a probe's result, as it is
     *("error_kind", "hint", "server_info", "protocol", "capabilities", "tools", "prompts"),
-    *("resources", "seconds", "initialize_s", "peak_mb", "pages", "stderr_tail"),
+    *("resources", "seconds", "initialize_s", "peak_mb", "pages", "stderr_tail", "refused"),
 )
 
 

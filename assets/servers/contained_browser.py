@@ -8,18 +8,16 @@ sandbox: a flaw of the browser would be a flaw of this machine.
 import os
 import select
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import anyio
-from anyio.abc import SocketStream
-
+from assets.servers.egress import tool_relay
+from assets.servers.egress.gateway import GATEWAY, Gateway, build_relayed, open_gateway
+from assets.servers.egress.hosts import make_dialler
+from assets.servers.egress.proxy_request import Host
 from assets.servers.exec_launch import write_launch
-from assets.servers.packages import tool_relay
-from assets.servers.packages.gateway import Gateway, Host, open_gateway
-from assets.servers.packages.run_tool import GATEWAY
 from assets.servers.sandbox.bubblewrap import Bubblewrap
 from assets.servers.sandbox.environment import choose_user
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
@@ -78,6 +76,7 @@ class ContainedBrowser:
 class _Started:
     """A process that somebody else started, as a watchdog takes it; leaving it ends it."""
 
+    volume = None
     overran = False  # the browser's group is known to the program that became it
 
     def __init__(self, pid: int) -> None:
@@ -125,26 +124,10 @@ def open_browser_sandbox(
             shown.append(real.parent)
             chromium = str(real)
         mounts = [Mount(socket, GATEWAY), *(Mount.same(path) for path in (*binds, *shown))]
-        relay = Path(tool_relay.__file__).read_text()
-        argv = (str(python), "-I", "-c", relay, chromium)
+        argv = build_relayed(python, [chromium])
         launch = Launch(argv, mounts=tuple(mounts), uid=user)
         contained = ContainedBrowser(write_launch(launch, policy, Path(made)), gateway, policy)
         try:
             yield contained
         finally:
             contained.end()
-
-
-def make_dialler(connector: Connector) -> Callable[[str, int], Awaitable[SocketStream]]:
-    """Connects to the judged addresses of a host, without a second look-up."""
-
-    async def dial(host: str, port: int) -> SocketStream:
-        last: OSError | None = None
-        for address in await connector.find_addresses(host, port):
-            try:
-                return await anyio.connect_tcp(address, port)
-            except OSError as error:
-                last = error
-        raise last or OSError(f"{host}: no address")
-
-    return dial

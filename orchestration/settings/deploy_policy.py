@@ -14,6 +14,8 @@ from orchestration.settings.model import Settings, config_path
 from orchestration.settings.sandbox import Server
 from warehouse.storage.files import hold_lock, write_atomically
 
+VOLUMES = "volumes"  # below the state folder: the homes of servers that are granted one
+
 
 def make_deploy_policy(settings: Settings) -> DeployPolicy:
     """How one server is run: in a run to list its tools, and when one of them is called."""
@@ -29,6 +31,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         accounts=Accounts(state, secrets),
         grants={name: make_grant(one) for name, one in settings.servers.items()},
         own=(home, state, config_path().resolve()),
+        volumes=state / VOLUMES,
         confirmed={name: one.confirmed for name, one in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
@@ -38,7 +41,13 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
 
 def make_grant(server: Server) -> ServerGrant:
     """What the user grants one server beyond its sandbox."""
-    return ServerGrant(server.network, mount_folders(server.folders), personal=True)
+    return ServerGrant(
+        server.network,
+        mount_folders(server.folders),
+        server.hosts,
+        server.volume,
+        personal=True,
+    )
 
 
 def _make_remote(settings: Settings) -> RemotePolicy | None:

@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.deploy.grants import mount_folders
+from assets.servers.egress.hosts import parse_host
 from assets.servers.sandbox.spec import SandboxSettings
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
@@ -16,7 +17,7 @@ _LEAST = {
     "processes": 4,
     "open_files": 16,
     "wall_s": 0.1,
-    **dict.fromkeys(("file_mb", "tmp_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
+    **dict.fromkeys(("file_mb", "tmp_mb", "volume_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
 }
 
 
@@ -57,6 +58,10 @@ class Server(ServerSecrets):
     folders: tuple[str, ...] = Field(
         default=(), description="of this host that it may read, or write with :rw behind the path"
     )
+    hosts: tuple[str, ...] = Field(
+        default=(), description="NAME or NAME:PORT, the only ones it reaches; 443 unless said"
+    )
+    volume: bool = Field(default=False, description="its home outlives its sessions")
     confirmed: tuple[str, ...] = Field(
         default=(), description="digests of recipes whose arguments and variables you confirmed"
     )
@@ -70,6 +75,15 @@ class Server(ServerSecrets):
         """What the disk holds is looked at when the server is launched."""
         mount_folders(folders)
         return folders
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_named_hosts(cls, hosts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for host in hosts:
+            parse_host(host)
+        if hosts and info.data.get("network") == "full":
+            raise ValueError('`network = "full"` reaches every host: leave one of the two out')
+        return hosts
 
     @field_validator("env", "headers")
     @classmethod

@@ -106,7 +106,23 @@ class Bench:
         recipe: Mapping[str, Any] | None = None,
         **sandbox: Any,
     ) -> AsyncIterator[LaunchedServer]:
-        made = self.recipe(source, **(recipe or {}))
+        async with self._call(self.recipe(source, **(recipe or {})), policy, limits, sandbox) as it:
+            yield it
+
+    @asynccontextmanager
+    async def launch_again(self, policy: DeployPolicy) -> AsyncIterator[LaunchedServer]:
+        """The server `npm:x` in another caller, as another process would have it."""
+        async with self._call(NPM, policy, LIMITS, {}) as running:
+            yield running
+
+    @asynccontextmanager
+    async def _call(
+        self,
+        made: Recipe,
+        policy: DeployPolicy | None,
+        limits: CallLimits,
+        sandbox: Mapping[str, Any],
+    ) -> AsyncIterator[LaunchedServer]:
         policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
         policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
         caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)

@@ -26,6 +26,7 @@ from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Prob
 from assets.servers.calls.session import Session
 from assets.servers.calls.stdio_connection import make_local_dial
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.reach import format_advice
 from assets.servers.remote.client import Transport
 from assets.servers.remote.log_filter import silence_logs
 from warehouse.sanitize.escape import drop_surrogates
@@ -125,6 +126,7 @@ class Caller:
         owner: str,
     ) -> CallResult:
         scrub, made_up, offline, digest = Scrubber({}), (), False, ""
+        refused: list[str] = []
         try:
             digest = _digest_contract(contract)
             facts = await asyncio.to_thread(self._recipes, server_id)
@@ -133,13 +135,14 @@ class Caller:
             offline = self._is_offline(server)
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
             with silence_logs():  # the SDK logs in the name of who sends
-                raw, scrub = await self._send_call(server, tool, digest, arguments, limit, owner)
+                sent = (server, tool, digest, arguments, limit, owner)
+                raw, scrub = await self._send_call(*sent, refused=refused)
             where = {"offline": offline, "local": server.recipe.ecosystem != "remote"}
             judge = partial(find_fault, arguments=arguments, **where)
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, judge)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub)
-        result = _note_made_up(result, made_up)
+        result = _note_made_up(_explain_network(result, server_id, refused), made_up)
         of = (server_id, tool, digest)
         return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=offline)
 
@@ -151,10 +154,12 @@ class Caller:
         arguments: Mapping[str, Any],
         limit: float,
         owner: str,
+        *,
+        refused: list[str],
     ) -> tuple[Any, Scrubber]:
         """(the raw result or the protocol's error, what takes secrets out of it). A server that
         died while nobody asked it is started once more; a call that may have reached one is not
-        repeated. Raises CallFailed."""
+        repeated. refused: takes the hosts that it asked for meanwhile. Raises CallFailed."""
         from mcp.shared.exceptions import MCPError
 
         def make(on_end: Callable[[], None]) -> Session:
@@ -167,10 +172,13 @@ class Caller:
             try:
                 async with self._pool.lease(server.key, make, owner) as (session, warm):
                     await session.check(tool, digest)
+                    before = len(session.list_refused_hosts())
                     try:
                         raw = await session.call(tool, arguments, limit)
                     except MCPError as error:
                         raw = error
+                    finally:
+                        refused.extend(sorted({*session.list_refused_hosts()[before:]}))
                     return raw, Scrubber(dict(session.secrets()))
             except CallFailed as failed:
                 again = warm and not failed.sent and failed.kind not in _FINAL
@@ -239,11 +247,20 @@ def _make_tool_error(content: list[dict[str, Any]], message: str, fault: Fault) 
     line, about = fault.evidence or " ".join(message.split())[:200], find_kind(fault.kind)
     hint = f"{line}: {about.hint}" if line else about.hint
     if fault.kind == "needs_network":
-        hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
+        hint = f"{line}: the server does not reach it"
     return CallResult("tool_error", content, None, fault.kind, hint, about.blame)
 
 
-_NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
+def _explain_network(result: CallResult, server_id: str, refused: list[str]) -> CallResult:
+    """The result with the hosts that the server was refused meanwhile, and with the command that
+    grants it what it failed for."""
+    result = replace(result, refused=tuple(refused))
+    if refused and result.error_kind in ("tool_error", "timeout_call"):
+        result = replace(result, error_kind="needs_network", blame=find_kind("needs_network").blame)
+    if result.error_kind != "needs_network":
+        return result
+    advice = format_advice(server_id, refused, str(result.hint))
+    return replace(result, hint=f"{result.hint}; {advice}")
 
 
 def _make_failed_result(failed: CallFailed, scrub: Scrubber) -> CallResult:

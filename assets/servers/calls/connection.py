@@ -1,7 +1,7 @@
 """A line: a running server, reached, whatever way."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,10 @@ class Line(ABC):
     def secrets(self) -> dict[str, str]:
         """What must be in no answer."""
         return {**self.wanted.given.env, **self.wanted.given.headers}
+
+    def refused_hosts(self) -> Sequence[str]:
+        """The hosts that the server asked for so far and was not granted."""
+        return ()
 
     def refused(self) -> CallFailed | None:
         """Why the last request had no answer of MCP, where the line itself knows."""

@@ -62,7 +62,8 @@ def plan_launch(
     real = list_given_names(given) | list_granted_places(recipe, policy.grant_of(server_id))
     made_up = sorted(set(recipe.placeholders) - real)
     scripts = needs_scripts(facts)
-    shared = server_id in policy.stateless
+    # What a volume keeps is everybody's who may call it, and one session at a time may write it.
+    shared = server_id in policy.stateless or policy.grant_of(server_id).volume
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
     key = digest({**facts_of_key, "owner": None if shared else owner})
     return Wanted(recipe, given, scripts, key, tuple(made_up))

@@ -55,6 +55,7 @@ class CallResult:
     structured content against its schema. findings: signs of injection in any of its texts, and
     keys that were taken out (`inspection.py`); unread: more was answered than is scanned. What has
     a high one, or lies beyond, is in no prompt or row of ours.
+    refused: hosts that the server asked for meanwhile and was not granted.
     """
 
     status: Status
@@ -68,6 +69,7 @@ class CallResult:
     problems: list[Problem] = field(default_factory=list)
     findings: tuple["Finding", ...] = ()
     unread: bool = False
+    refused: tuple[str, ...] = ()
 
     @property
     def alarming(self) -> list[str]:

@@ -302,6 +302,10 @@ class Session:
         """What must be in no answer of this server."""
         return self._line.secrets() if self._line else {}
 
+    def list_refused_hosts(self) -> list[str]:
+        """The hosts that the server asked for so far and was not granted."""
+        return list(self._line.refused_hosts()) if self._line else []
+
 
 def _digest_entry(entry: Mapping[str, Any]) -> str:
     try:

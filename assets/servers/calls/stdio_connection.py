@@ -1,9 +1,9 @@
 """A server in the sandbox of this host, reached by its standard streams."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -15,6 +15,8 @@ from assets.servers.deploy.image import fetch_image
 from assets.servers.deploy.local_launch import open_local_launch
 from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.reach import apply_grant, open_hosts
+from assets.servers.deploy.volume import VolumeBusy, hold_volume_async
 from assets.servers.packages.fetch import ensure_artifact
 from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure, PackageError
@@ -29,6 +31,7 @@ from assets.servers.sandbox.watchdog import Watchdog
 # Apart from other threads: an installation may take minutes, and four of them at once would keep
 # every other call waiting for a thread.
 _INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
+VOLUME_WAIT_S = 10.0  # for a session that is ending
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
@@ -43,37 +46,49 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
     @asynccontextmanager
     async def dial(listener: Listener) -> AsyncIterator[Line]:
         loop = asyncio.get_running_loop()
-        with ExitStack() as held:
+        name = wanted.recipe.server_id
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(
+                    hold_volume_async(policy.volume_of(name), VOLUME_WAIT_S)
+                )
+            except VolumeBusy as error:
+                raise CallFailed("busy", str(error), sent=False) from None
             facts = (wanted, policy, sandbox, held)
             launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
+            refused: Sequence[str] = ()
             # On this thread, which lives as long as the session: bubblewrap ends its child when the
             # thread that started it does, and a worker thread ends when it is idle.
             try:
+                if isinstance(launch, Launch):
+                    granted = (policy.grant_of(name), sandbox, find_toolchain().python)
+                    launch, refused = held.enter_context(open_hosts(launch, *granted))
                 started = start(launch, sandbox)
             except SandboxUnavailable as error:
                 raise _make_no_sandbox_failure(error) from None
             except LaunchRefused as error:
                 raise CallFailed(error.kind, str(error), sent=False) from None
-            async with _hold_running(started, sandbox, listener, wanted) as line:
-                yield line
+            yield await held.enter_async_context(
+                _hold_running(started, sandbox, listener, wanted, refused)
+            )
 
     return dial
 
 
 def _prepare_launch(
-    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy, held: ExitStack
+    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy, held: AsyncExitStack
 ) -> Launch | Command:
     """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
     in a thread of its own."""
     recipe, given = wanted.recipe, wanted.given
-    grant = policy.grant_of(recipe.server_id)
     try:
         if recipe.is_image:
-            return fetch_image(recipe, given, sandbox, grant)()
+            return fetch_image(recipe, given, policy, sandbox)()
         preflight(sandbox)
         toolchain = find_toolchain()
         if recipe.ecosystem == "private":
-            return held.enter_context(open_local_launch(recipe, toolchain, given, grant))
+            launch = held.enter_context(open_local_launch(recipe, toolchain, given))
+            return apply_grant(launch, recipe.server_id, policy)
         artifact = ensure_artifact(
             recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
         )
@@ -82,7 +97,8 @@ def _prepare_launch(
     except SandboxUnavailable as error:
         raise _make_no_sandbox_failure(error) from None
     check_secrets(recipe, given, artifact)
-    return make_launch(recipe, artifact, toolchain, given, grant)
+    launch = make_launch(recipe, artifact, toolchain, given)
+    return apply_grant(launch, recipe.server_id, policy)
 
 
 def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
@@ -91,7 +107,11 @@ def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
 
 @asynccontextmanager
 async def _hold_running(
-    jailed: Jailed, sandbox: SandboxPolicy, listener: Listener, wanted: Wanted
+    jailed: Jailed,
+    sandbox: SandboxPolicy,
+    listener: Listener,
+    wanted: Wanted,
+    refused: Sequence[str],
 ) -> AsyncIterator[Line]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
     relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
@@ -101,7 +121,7 @@ async def _hold_running(
                 relay.start(tasks)
                 try:
                     facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
-                    yield _LocalLine(wanted, sandbox=sandbox, **facts)
+                    yield _LocalLine(wanted, sandbox=sandbox, hosts=refused, **facts)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -116,6 +136,7 @@ class _LocalLine(Line):
     relay: Relay = field(kw_only=True)
     watchdog: Watchdog = field(kw_only=True)
     sandbox: SandboxPolicy = field(kw_only=True)
+    hosts: Sequence[str] = field(kw_only=True, default=())
 
     def __post_init__(self) -> None:
         self.read, self.write = self.relay.read, self.relay.write
@@ -126,6 +147,9 @@ class _LocalLine(Line):
 
     def idle_s(self) -> float:
         return self.watchdog.idle_s
+
+    def refused_hosts(self) -> Sequence[str]:
+        return self.hosts
 
     def busy(self, busy: bool) -> None:
         self.watchdog.every_s = self._every_s if busy else _RESTING_S

@@ -120,6 +120,8 @@ def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | 
         return None
     if grant.network == "full":
         return "the network"
+    if grant.hosts:
+        return "hosts of its own"
     return "your folder" if grant.folders and grant.personal else None
 
 

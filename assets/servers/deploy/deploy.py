@@ -16,6 +16,7 @@ from assets.servers.deploy.package import (
 )
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
+from assets.servers.deploy.volume import VolumeBusy, hold_volume
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.session import ProbePolicy
@@ -40,15 +41,23 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
         return make_failed(Failure("needs_secret", str(error)))
     if refused := find_unconfirmed(recipe, given, policy):
         return make_failed(refused)
-    if recipe.ecosystem == "remote":
-        found = _deploy_remote(recipe, given, policy)
-    elif recipe.is_image:
-        found = run_image(recipe, given, policy)
-    elif recipe.ecosystem == "private":
-        found = run_local(recipe, given, policy, toolchain or find_toolchain())
-    else:
-        found = run_package(recipe, given, policy, toolchain or find_toolchain())
+    try:
+        with hold_volume(policy.volume_of(recipe.server_id)):
+            found = _deploy_given(recipe, given, policy, toolchain)
+    except VolumeBusy as error:
+        return make_failed(Failure("bad_grant", str(error)))
     return _scrub_result(found, given)
+
+
+def _deploy_given(
+    recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain | None
+) -> Deployed:
+    if recipe.ecosystem == "remote":
+        return _deploy_remote(recipe, given, policy)
+    if recipe.is_image:
+        return run_image(recipe, given, policy)
+    run = run_local if recipe.ecosystem == "private" else run_package
+    return run(recipe, given, policy, toolchain or find_toolchain())
 
 
 def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = "") -> str:
@@ -66,7 +75,10 @@ def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = ""
 def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
-        problem = find_grant_problem(policy.grant_of(recipe.server_id), policy.own)
+        grant = policy.grant_of(recipe.server_id)
+        problem = find_grant_problem(grant, policy.own)
+        if recipe.is_image and grant.hosts:
+            problem = "an image is held to no hosts: grant it folders, or the network as a whole"
         return Failure("bad_grant", problem) if problem else _find_folder_refusal(recipe, policy)
     if policy.remote is None:
         why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"

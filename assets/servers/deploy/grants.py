@@ -20,19 +20,23 @@ SERVER_UID = 1_199_999_998
 class ServerGrant:
     """What one server may reach besides its own files.
 
-    network: None for the sandbox's. folders: of this host, shown where `mount_folders` says.
-    personal: the folders are a user's own: nobody changes whose they are, and what a listing chose
-    runs beside them only once that is confirmed. Else they are toolmill's, made for this launch.
+    network: None for the sandbox's. folders: of this host, shown where `mount_folders` says. hosts:
+    as `parse_host` reads them, the only ones that it reaches. volume: its home outlives its
+    sessions. personal: the folders are a user's own: nobody changes whose they are, and what a
+    listing chose runs beside them only once that is confirmed. Else they are toolmill's, made for
+    this launch.
     """
 
     network: Network | None = None
     folders: tuple[Mount, ...] = ()
+    hosts: tuple[str, ...] = ()
+    volume: bool = False
     personal: bool = False
 
     @property
     def reaches_own(self) -> bool:
         """Whether it reaches something that its user keeps."""
-        return self.personal and bool(self.folders)
+        return self.personal and bool(self.folders or self.hosts or self.volume)
 
     @property
     def user(self) -> int | None:
@@ -115,8 +119,9 @@ def assign_folder(folder: Path) -> None:
 
 
 def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
-    """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder."""
-    if DATA not in (mount.inside for mount in grant.folders):
+    """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder, or of one in
+    the server's volume."""
+    if not grant.volume and DATA not in (mount.inside for mount in grant.folders):
         return set()
     words = [(f"arg:{place}", word) for place, word in enumerate(recipe.args)]
     words += [(f"env:{name}", value) for name, value in recipe.env]

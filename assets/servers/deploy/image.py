@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from assets.servers.credentials.secrets import Given
-from assets.servers.deploy.grants import ServerGrant, list_granted_places, prepare_folders
+from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.package import list_given_names, probe_behaviour
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.reach import apply_grant, explain_network
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.probe.failure_kinds import Failure, PackageError
 from assets.servers.probe.probe import ProbeResult, probe
@@ -13,7 +14,7 @@ from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavailable
 from assets.servers.sandbox.docker import Docker, write_env_file
-from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
 
 
 def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
@@ -24,7 +25,7 @@ def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
 
 
 def fetch_image(
-    recipe: Recipe, given: Given, sandbox: SandboxPolicy, grant: ServerGrant
+    recipe: Recipe, given: Given, policy: DeployPolicy, sandbox: SandboxPolicy
 ) -> Callable[[], Command]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
     docker = _open_engine(sandbox)
@@ -42,9 +43,8 @@ def fetch_image(
         write_env_file(env)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    prepare_folders(grant)
-    seen = {"mounts": grant.folders, "uid": grant.user}
-    return lambda: docker.image_command(image, recipe.args, env, sandbox, **seen)
+    seen = apply_grant(Launch(()), recipe.server_id, policy)
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=seen)
 
 
 def _open_engine(sandbox: SandboxPolicy) -> Docker:
@@ -66,12 +66,12 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     """
     sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
-        command = fetch_image(recipe, given, sandbox, grant)
+        command = fetch_image(recipe, given, policy, sandbox)
     except PackageError as error:
         return make_failed(Failure(error.kind, str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
-        return probe(command(), sandbox, limits)
+        return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
 
     result = ask(policy.conversation)
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}

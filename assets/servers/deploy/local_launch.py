@@ -12,7 +12,6 @@ from pathlib import Path
 
 from assets.marketplaces.launch.runners import UV_VALUED, split_options
 from assets.servers.credentials.secrets import Given
-from assets.servers.deploy.grants import ServerGrant, prepare_folders
 from assets.servers.packages.local_folder import FolderTooLarge, make_readable
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.local_recipe import SCRIPTS, check_command
@@ -29,10 +28,7 @@ _ENVIRONMENTS = (".venv", "venv")
 
 @contextmanager
 def open_local_launch(
-    recipe: Recipe,
-    toolchain: Toolchain,
-    given: Given | None = None,
-    grant: ServerGrant = ServerGrant(),
+    recipe: Recipe, toolchain: Toolchain, given: Given | None = None
 ) -> Iterator[Launch]:
     """The launch of a recipe with a directory, which is shown read-only at its own path while this
     is open. Raises PackageError naming what is not there, or never shown to a server."""
@@ -41,16 +37,13 @@ def open_local_launch(
     check_command(folder, words)
     try:
         argv, mounts = _find_program(words, Path(folder), toolchain)
-        prepare_folders(grant)
         with make_readable(Path(folder)) as readable:
-            mounts += [Mount(readable, folder), *grant.folders]
             yield Launch(
                 argv=argv,
                 env={**dict(recipe.env), **(given.env if given else {})},
-                mounts=(*map(Mount.same, toolchain.binds), *mounts),
+                mounts=(*map(Mount.same, toolchain.binds), *mounts, Mount(readable, folder)),
                 cwd=folder,
                 dirs=(DATA,),
-                uid=grant.user,
             )
     except FolderTooLarge as error:
         raise PackageError("oversize", str(error)) from None

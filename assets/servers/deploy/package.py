@@ -7,16 +7,17 @@ from typing import Any
 from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.confirm import find_unconfirmed
-from assets.servers.deploy.grants import ServerGrant, list_granted_places, prepare_folders
+from assets.servers.deploy.grants import ServerGrant, list_granted_places
 from assets.servers.deploy.local_launch import open_local_launch
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.reach import apply_grant, probe_granted
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import Artifact, ensure_artifact
 from assets.servers.packages.licence import read_licence
 from assets.servers.packages.mcpb import SERVER
 from assets.servers.probe.consistency import move_clock, probe_again
 from assets.servers.probe.failure_kinds import Failure, PackageError
-from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.env_usage import find_variables
 from assets.servers.recipes.placeholders import DATA
@@ -42,14 +43,14 @@ def run_package(
     if tried.result.status != "ok":
         tried = package.try_guesses(tried)
     artifact, sandbox = tried.artifact, package.sandbox
-    launch = make_launch(tried.recipe, artifact, toolchain, given, package.grant)
+    launch = package.make_launch(tried.recipe, artifact)
     return Deployed(
         tried.result,
         _list_made_up(recipe, tried, given, package.grant),
         artifact.locked,
         artifact.megabytes,
         artifact.built_with_scripts,
-        probe_launch_behaviour(launch, tried.result, policy, sandbox),
+        probe_launch_behaviour(launch, tried.result, recipe.server_id, policy, toolchain),
         describe_certificate(sandbox, toolchain),
         read_licence(recipe, artifact.tree),
         launched=_describe_launch(recipe, tried),
@@ -60,9 +61,11 @@ def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Too
     """The result of a command in a folder of this host. Nothing is guessed: its owner wrote it."""
     sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
-        with open_local_launch(recipe, toolchain, given, grant) as launch:
-            result = probe(launch, sandbox, policy.conversation)
-            behaviour = probe_launch_behaviour(launch, result, policy, sandbox)
+        with open_local_launch(recipe, toolchain, given) as opened:
+            launch = apply_grant(opened, recipe.server_id, policy)
+            result = probe_granted(launch, recipe.server_id, policy, toolchain.python)
+            more = (recipe.server_id, policy, toolchain)
+            behaviour = probe_launch_behaviour(launch, result, *more)
     except PackageError as error:
         return make_failed(Failure(error.kind, str(error)))
     spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
@@ -73,24 +76,16 @@ def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Too
 
 
 def make_launch(
-    recipe: Recipe,
-    artifact: Artifact,
-    toolchain: Toolchain,
-    given: Given | None = None,
-    grant: ServerGrant | None = None,
+    recipe: Recipe, artifact: Artifact, toolchain: Toolchain, given: Given | None = None
 ) -> Launch:
-    """The command and what it sees in the run phase; granted folders are ready from here on."""
+    """The command and what it sees in the run phase."""
     mounts = [Mount.same(path) for path in toolchain.binds]
     mounts.append(Mount(artifact.tree, SERVER))
-    if grant:
-        prepare_folders(grant)
-        mounts += grant.folders
     return Launch(
         argv=(*artifact.argv, *recipe.args),
         env={**artifact.env, **dict(recipe.env), **(given.env if given else {})},
         mounts=tuple(mounts),
         dirs=(DATA,),
-        uid=grant.user if grant else None,
     )
 
 
@@ -102,12 +97,17 @@ def describe_certificate(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[s
 
 
 def probe_launch_behaviour(
-    launch: Launch, result: ProbeResult, policy: DeployPolicy, sandbox: SandboxPolicy
+    launch: Launch,
+    result: ProbeResult,
+    server_id: str,
+    policy: DeployPolicy,
+    toolchain: Toolchain,
 ) -> list[dict[str, str]] | None:
     """Rows of `asker.Behaviour` of a server that was launched here."""
 
     def ask(limits: ProbePolicy, moved: bool) -> ProbeResult:
-        return probe(move_clock(launch) if moved else launch, sandbox, limits)
+        again = move_clock(launch) if moved else launch
+        return probe_granted(again, server_id, policy, toolchain.python, limits)
 
     return probe_behaviour(result, policy, ask)
 
@@ -165,8 +165,13 @@ class _Package:
         )
 
     def try_launch(self, recipe: Recipe, artifact: Artifact) -> _Tried:
-        launch = make_launch(recipe, artifact, self.toolchain, self.given, self.grant)
-        return _Tried(recipe, artifact, probe(launch, self.sandbox, self.policy.conversation))
+        launch, name = self.make_launch(recipe, artifact), recipe.server_id
+        result = probe_granted(launch, name, self.policy, self.toolchain.python)
+        return _Tried(recipe, artifact, result)
+
+    def make_launch(self, recipe: Recipe, artifact: Artifact) -> Launch:
+        launch = make_launch(recipe, artifact, self.toolchain, self.given)
+        return apply_grant(launch, recipe.server_id, self.policy)
 
     def try_built(self, first: _Tried) -> _Tried:
         """With its own install scripts run, where the policy allows that and it helps."""

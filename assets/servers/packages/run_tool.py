@@ -8,8 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.servers.packages import tool_relay
-from assets.servers.packages.gateway import Gateway, list_registries, open_gateway
+from assets.servers.egress import tool_relay
+from assets.servers.egress.gateway import (
+    GATEWAY,
+    Gateway,
+    build_relayed,
+    list_registries,
+    open_gateway,
+)
 from assets.servers.packages.staging import FETCH_UID, Staging
 from assets.servers.sandbox.process import Jailed, choose_backend, start
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
@@ -17,7 +23,6 @@ from assets.servers.sandbox.toolchain import Toolchain
 from assets.servers.sandbox.watchdog import Breach, Watchdog
 
 FETCH = "/fetch"  # where the writable folder is seen inside
-GATEWAY = str(Path(tool_relay.SOCKET).parent)
 _PROXY = f"socks5h://127.0.0.1:{tool_relay.PORT}"
 _PROXIED = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _PROXY),
@@ -76,8 +81,7 @@ def run_tool(
         if describe_fetch_network(choose_backend(policy).name) == "registries":
             folder = held.enter_context(_open_gateway(toolchain.fetch_env, policy))
             shown.append(Mount(folder, GATEWAY))
-            relay = Path(tool_relay.__file__).read_text()
-            argv = (str(toolchain.python), "-I", "-c", relay, *argv)
+            argv = build_relayed(toolchain.python, argv)
             settings |= _PROXIED
         launch = Launch(argv, settings, tuple(shown), uid=FETCH_UID)
         jailed = held.enter_context(start(launch, replace(policy, network="none")))

@@ -54,6 +54,7 @@ class ProbeResult:
     exit_code: int | None = None
     signal: str | None = None
     initiated: int = 0  # requests and notifications the server started
+    refused: list[str] = field(default_factory=list)  # hosts that it was not granted
     retry_after: float | None = None  # seconds that a remote server asked us to stay away
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
@@ -40,7 +41,8 @@ class Command:
 
     files: descriptors it inherits, ours to close once it runs. root: pid of the tree's root where
     that is no child of the started process. end: ends what outlives the killed process group.
-    has_overrun: whether the kernel ended it for its memory; asked before `end`.
+    has_overrun: whether the kernel ended it for its memory; asked before `end`. volume: of the
+    launch, to be watched.
     """
 
     argv: Sequence[str]
@@ -50,6 +52,7 @@ class Command:
     root: Callable[[], int | None] | None = None
     end: Callable[[], None] | None = None
     has_overrun: Callable[[], bool] | None = None
+    volume: Path | None = None
 
 
 class Backend(Protocol):

@@ -49,8 +49,9 @@ class Bubblewrap:
         argv, files = build_command_line(launch, policy, uid)
         group, env = make_control_group(policy), {"PATH": environment.SEARCH}
         if group is None:
-            return Command(argv, files, env)
-        return Command(group.wrap(argv), files, env, end=group.end, has_overrun=group.has_overrun)
+            return Command(argv, files, env, volume=launch.volume)
+        more = {"end": group.end, "has_overrun": group.has_overrun, "volume": launch.volume}
+        return Command(group.wrap(argv), files, env, **more)
 
 
 def build_command_line(
@@ -106,7 +107,11 @@ def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
     args += ["--perms", "1777", "--size", sizes["/dev/shm"], "--tmpfs", "/dev/shm"]
     args += ["--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", sizes["/tmp"], "--tmpfs", "/tmp"]
-    args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
+    if launch.volume:
+        args += ["--perms", "0755", "--dir", str(Path(HOME).parent)]
+        args += ["--bind", str(launch.volume), HOME]
+    else:
+        args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
     for path in launch.dirs:
         args += ["--perms", "0777", "--dir", path]
     for parent in _list_parents(launch.mounts):

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,8 @@ class Docker:
                 *mounts,
             ]
         words = self.arguments(launch, policy, mounts)
-        return self._build_command(
-            [*words, self.image or EMPTY, *launch.argv], environment.build_environment(launch)
-        )
+        env = environment.build_environment(launch)
+        return self._build_command([*words, self.image or EMPTY, *launch.argv], env, launch.volume)
 
     def image_command(
         self,
@@ -77,10 +77,10 @@ class Docker:
         env: Mapping[str, str],
         policy: SandboxPolicy,
         *,
-        mounts: Sequence[Mount] = (),
-        uid: int | None = None,
+        seen: Launch | None = None,
     ) -> Command:
         """The launch of a server that is an image: its own root and entry point, the same limits.
+        seen: has its mounts, user and volume.
 
         Raises LaunchRefused unless the image is pinned by digest or named by its id."""
         if not PINNED.fullmatch(image):
@@ -88,10 +88,10 @@ class Docker:
                 f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
             )
         environment.check_words(args, env)
-        launch = Launch((), env, cwd="", uid=uid)
-        words = self.arguments(launch, policy, mounts)
+        launch = replace(seen or Launch(()), argv=(), env=env, cwd="")
+        words = self.arguments(launch, policy, launch.mounts)
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
-        return self._build_command([*words, image, *args], given)
+        return self._build_command([*words, image, *args], given, launch.volume)
 
     def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
@@ -128,13 +128,18 @@ class Docker:
         ]
         for name, (soft, hard) in environment.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
-        for path, mode in (("/tmp", "1777"), (HOME, "0777")):
+        private = [("/tmp", "1777"), *([] if launch.volume else [(HOME, "0777")])]
+        for path, mode in private:
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={sizes[path]},mode={mode}"]
+        if launch.volume:
+            mounts = [Mount(launch.volume, HOME, writable=True), *mounts]
         for mount in mounts:
             words += ["--mount", _describe_mount(mount)]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words
 
-    def _build_command(self, words: Sequence[str], env: Mapping[str, str]) -> Command:
+    def _build_command(
+        self, words: Sequence[str], env: Mapping[str, str], volume: Path | None
+    ) -> Command:
         """Values go through a descriptor and show in no process list. The client on the host has an
         environment of ours alone: LD_PRELOAD of a listing would be its own."""
         name = f"toolmill-{uuid.uuid4().hex}"
@@ -144,7 +149,8 @@ class Docker:
         given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         argv = [self.program, words[0], *given, *words[1:]]
         end = partial(self._remove_container, name)
-        return Command(argv, files, _client_settings(), root=_Root(self, name), end=end)
+        facts = {"root": _Root(self, name), "end": end, "volume": volume}
+        return Command(argv, files, _client_settings(), **facts)
 
     def _remove_container(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""

@@ -92,6 +92,7 @@ class Jailed:
         self._root = command.root if command else None
         self._end = command.end if command else None
         self._has_overrun = command.has_overrun if command else None
+        self.volume = command.volume if command else None
         self.overran = False
 
     @property

@@ -30,6 +30,7 @@ class SandboxSettings:
     open_files: int = 1024
     file_mb: int = 256
     tmp_mb: int = 512
+    volume_mb: int = 1024
     cpu_s: int = 120
     wall_s: float = 60.0
     stdout_mb: int = 64
@@ -75,7 +76,8 @@ class Mount:
 @dataclass(frozen=True)
 class Launch:
     """A command and what it sees. `env` is its whole environment besides HOME and friends;
-    `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host)."""
+    `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host);
+    `volume` is a folder of the host that is its HOME, in place of a private one."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Launch:
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
+    volume: Path | None = None
 
 
 def is_private_folder(path: Path) -> bool:

@@ -33,25 +33,26 @@ class Bare:
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
         """Paths that the launch names as seen inside are replaced by the host's own."""
-        home = tempfile.mkdtemp(prefix="toolmill-bare-")
-        mark = uuid.uuid4().hex
+        made = tempfile.mkdtemp(prefix="toolmill-bare-")
+        home, mark = str(launch.volume or made), uuid.uuid4().hex
         places = {mount.inside: str(mount.host) for mount in launch.mounts} | {HOME: home}
-        for folder in (f"{home}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
+        for folder in (f"{made}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
             os.makedirs(folder, exist_ok=True)
         env = {
             key: _replace_paths(value, places)
             for key, value in environment.build_environment(launch).items()
         }
-        env |= {"HOME": home, "TMPDIR": f"{home}/tmp", _MARK: mark}
+        env |= {"HOME": home, "TMPDIR": f"{made}/tmp", _MARK: mark}
         # Not the number of processes: the kernel counts all that this user runs on the host.
         argv = [*environment.build_prlimit(policy, without=("nproc",))]
         argv += [_replace_paths(word, places) for word in launch.argv]
 
         def end() -> None:
             _end_processes(mark)
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(made, ignore_errors=True)
 
-        return Command(argv, env=env, cwd=_replace_paths(launch.cwd, places), end=end)
+        cwd = _replace_paths(launch.cwd, places)
+        return Command(argv, env=env, cwd=cwd, end=end, volume=launch.volume)
 
 
 def _replace_paths(text: str, places: dict[str, str]) -> str:

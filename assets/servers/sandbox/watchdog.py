@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from assets.servers.sandbox.processes import (
@@ -21,6 +22,7 @@ _EVERY_S = 0.05
 _MAX_INODES = 100_000
 _INODE = 1024  # bytes of the kernel's memory that a file takes besides its contents, about
 _OWN_THREADS = 3  # bubblewrap's own processes
+_PRIVATE = ("/tmp", "/dev/shm", HOME)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Running(Protocol):
 
 
 class Watched(Protocol):
-    """A running sandbox: its tree's root, and how it is ended. overran: as of `Jailed`."""
+    """A running sandbox: its tree's root, and how it is ended. overran, volume: as of `Jailed`."""
 
     @property
     def pid(self) -> int: ...
@@ -48,6 +50,9 @@ class Watched(Protocol):
 
     @property
     def overran(self) -> bool: ...
+
+    @property
+    def volume(self) -> Path | None: ...
 
     def kill(self) -> None: ...
 
@@ -68,6 +73,7 @@ class Watchdog:
         self.idle_s = 0.0
         self._samples = 0
         self._disks: list[_Disk] = []
+        self._walk_at = 0.0
         self.breach: Breach | None = None
         self.peak_mb = 0.0
         self.every_s = _EVERY_S
@@ -126,7 +132,8 @@ class Watchdog:
     ) -> Breach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
-        self._disks = _read_private_disks(pids) or self._disks
+        folders = _PRIVATE if self._jailed.volume is None else _PRIVATE[:-1]
+        self._disks = _read_private_disks(pids, folders) or self._disks
         disks = sum(disk.size for disk in self._disks) / _MIB
         resident = sum(stats[pid].resident for pid in pids) / _MIB + disks
         if always or resident > limit * 0.7 or self._samples % 4 == 1:
@@ -142,7 +149,19 @@ class Watchdog:
         for disk in self._disks:
             if disk.inodes > _MAX_INODES:
                 return Breach("disk", f"{disk.inodes} files in {disk.folder}")
-        return None
+        return self._find_volume_breach()
+
+    def _find_volume_breach(self) -> Breach | None:
+        """A volume is a folder of the host's disk, which no mount caps: it is walked now and then,
+        and that takes a twentieth of the time at most."""
+        began = time.monotonic()
+        if self._jailed.volume is None or began < self._walk_at:
+            return None
+        size, files = _measure_folder(self._jailed.volume)
+        self._walk_at = began + max(1.0, 20 * (time.monotonic() - began))
+        if size > self._policy.volume_mb * _MIB:
+            return Breach("disk", f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume")
+        return Breach("disk", f"{files} files in its volume") if files > _MAX_INODES else None
 
 
 @dataclass(frozen=True)
@@ -154,10 +173,27 @@ class _Disk:
     size: int
 
 
-def _read_private_disks(pids: Sequence[int]) -> list[_Disk]:
+def _measure_folder(folder: Path) -> tuple[int, int]:
+    """(bytes, names) below a folder, up to the most names that are allowed."""
+    size = names = 0
+    left = [str(folder)]
+    while left and names <= _MAX_INODES:
+        try:
+            with os.scandir(left.pop()) as found:
+                for one in found:
+                    names += 1
+                    size += one.stat(follow_symlinks=False).st_blocks * 512
+                    if one.is_dir(follow_symlinks=False):
+                        left.append(one.path)
+        except OSError:
+            continue  # gone meanwhile
+    return size, names
+
+
+def _read_private_disks(pids: Sequence[int], folders: Sequence[str]) -> list[_Disk]:
     """The private file systems as the last process of a tree sees them."""
     found = []
-    for folder in ("/tmp", HOME, "/dev/shm"):
+    for folder in folders:
         try:
             seen = f"/proc/{pids[-1]}/root{folder}"
             if os.path.exists(folder) and os.path.samefile(seen, folder):

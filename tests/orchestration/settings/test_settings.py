@@ -280,20 +280,28 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"),
-    [("notes", "expected a full path"), ("/", "is a home folder"), ("~/", "is a home folder")],
+    ("text", "told"),
+    [
+        ('folders = ["notes"]', "expected a full path"),
+        ('folders = ["/"]', "is a home folder"),
+        ('folders = ["~/"]', "is a home folder"),
+        ('hosts = ["https://a.example"]', "its scheme"),
+        ('network = "full"\nhosts = ["a.example"]', "leave one of the two out"),
+    ],
 )
-def test_a_folder_that_is_never_shown_is_refused_with_its_servers_name(
-    elsewhere: Path, folder: str, told: str
+def test_what_is_never_granted_is_refused_with_its_servers_name(
+    elsewhere: Path, text: str, told: str
 ) -> None:
-    (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\nfolders = ["{folder}"]\n')
-    with pytest.raises(SettingsError, match=f"servers.npm:x.folders in toolmill.toml: .*{told}"):
+    (elsewhere / "toolmill.toml").write_text(f'[servers."npm:x"]\n{text}\n')
+    named = text.splitlines()[-1].partition(" ")[0]
+    with pytest.raises(SettingsError, match=f"servers.npm:x.{named} in toolmill.toml: .*{told}"):
         load_settings()
 
 
 def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     (elsewhere / "toolmill.toml").write_text(
         '[servers."npm:x"]\nnetwork = "full"\nfolders = ["/srv/notes", "/srv/work:rw"]\n'
+        '[servers."npm:z"]\nhosts = ["api.example.com"]\nvolume = true\n'
     )
     policy = make_deploy_policy(load_settings())
     grant = policy.grant_of("npm:x")
@@ -304,6 +312,9 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
         "full",
     )
     assert not policy.grant_of("npm:y").folders
+    assert policy.grant_of("npm:z").hosts == ("api.example.com",)
+    assert policy.volume_of("npm:y") is None
+    assert str(policy.volume_of("npm:z")).startswith(f"{elsewhere / 'var' / 'state' / 'volumes'}/")
     assert {elsewhere / "var", elsewhere / "var" / "state", elsewhere / "toolmill.toml"} == {
         *policy.own
     }

@@ -6,7 +6,8 @@ import pytest
 
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from tests.serving.calling import PATIENT, Bench, said
+from tests.marketplaces.site import Answer, site
+from tests.serving.calling import CONTRACT, PATIENT, Bench, said
 from tests.support.untrusted_server import POLICY
 
 WRITE = """
@@ -23,6 +24,7 @@ calls(do)
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr("assets.servers.calls.stdio_connection.VOLUME_WAIT_S", 0.2)
     return Bench(tmp_path, monkeypatch)
 
 
@@ -48,3 +50,62 @@ async def test_a_call_writes_into_a_granted_folder_and_only_where_it_may(bench, 
         refused = await running.call(2)
     assert (refused.status, "Read-only file system" in said(refused)) == ("tool_error", True)
     assert [path.read_text() for path in notes.iterdir()] == ["by the server\n"]
+
+
+COUNT = """
+def do(m, x):
+    with open(os.path.expanduser("~/count.txt"), "a") as file:
+        file.write("x")
+    say(m, os.path.getsize(os.path.expanduser("~/count.txt")))
+calls(do)
+"""
+
+
+async def test_a_volume_outlives_its_session_and_two_owners_share_what_it_keeps(bench):
+    granted = {"npm:x": ServerGrant(volume=True, personal=True)}
+    policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted)
+    async with bench.launch(COUNT, policy=policy) as running:
+        assert said(await running.call()) == "1"
+        more = ("npm:x", "do", CONTRACT, {"x": 1})
+        assert said(await running.caller.call(*more, owner="another")) == "2"
+        async with bench.launch_again(policy) as second:
+            held = await second.call()
+            assert (held.error_kind, "held by a session" in str(held.hint)) == ("busy", True)
+    async with bench.launch_again(policy) as running:
+        assert said(await running.call()) == "3"
+
+
+FETCH = """
+import urllib.request
+def do(m, x):
+    try:
+        say(m, urllib.request.urlopen(URLS[x], timeout=10).read().decode())
+    except Exception as error:
+        say(m, error, isError=True)
+calls(do)
+"""
+
+
+async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_grants_it(bench):
+    with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
+        near, far = (one.url.rpartition(":")[2] for one in (here, other))
+        source = f"URLS = ['http://localhost:{near}', 'http://localhost:{far}']\n" + FETCH
+        granted = {"npm:x": ServerGrant(hosts=(f"localhost:{near}",), personal=True)}
+        policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted)
+        async with bench.launch(source, policy=policy) as running:
+            fine = await running.call(0)
+            refused = [await running.call(1) for _ in range(2)]
+        assert (said(fine), fine.refused) == ("granted", ())
+        for one in refused:
+            assert (one.status, one.error_kind, one.blame) == ("tool_error", "needs_network", "us")
+            assert one.refused == (f"localhost:{far}",)
+            assert f"`toolmill grant npm:x --host localhost:{far}`" in str(one.hint)
+        assert (here.paths, other.paths) == (["/"], [])
+
+
+async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):
+    source = "calls(lambda m, x: say(m, 'getaddrinfo ENOTFOUND api.example.com', isError=True))"
+    async with bench.launch(source) as running:
+        result = await running.call()
+    assert (result.error_kind, result.refused) == ("needs_network", ())
+    assert "`toolmill grant npm:x --host api.example.com`" in str(result.hint)

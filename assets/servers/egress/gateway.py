@@ -1,20 +1,38 @@
-"""A sandbox's only way out: a SOCKS server on a Unix socket that dials the hosts it is given."""
+"""A sandbox's only way out: a proxy on a Unix socket that dials the hosts it is given."""
 
-import ipaddress
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, SocketStream
+from anyio.abc import ByteReceiveStream, SocketStream
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-Host = tuple[str, int]
+from assets.servers.egress import tool_relay
+from assets.servers.egress.proxy_request import (
+    FAILED,
+    REFUSED,
+    Host,
+    Request,
+    is_host_name,
+    read_request,
+)
+from warehouse.network.egress import PrivateAddress, is_address
+
+GATEWAY = str(Path(tool_relay.SOCKET).parent)  # where the socket's folder is seen inside
 Dial = Callable[[str, int], Awaitable[SocketStream]]
 
 # Where uv looks unless told otherwise; npm always says which registry it uses.
@@ -26,12 +44,12 @@ _PORTS = {"https": 443, "http": 80}
 _HANDSHAKE_S = 10.0
 _DIAL_S = 30.0
 _MOST = 128  # connections at once; uv opens 50
-_REFUSED, _FAILED = 2, 5  # SOCKS: not allowed by ruleset, connection refused
-_SIZES = {1: 4, 4: 16}  # bytes of an IPv4 and an IPv6 address
+_MOST_REFUSED = 10_000
 
 
 class Gateway:
-    """Dials its hosts and no other. refused: what was asked for beyond them.
+    """Dials its hosts and no other, for clients that speak SOCKS 5 or HTTP to a proxy. refused:
+    what was asked for beyond them, each time, as `host:port`; and why where it is one of them.
 
     env: of the fetch phase, for the proxy that it names. dial: how a host is connected to, where
     that is not for the operator's resolver to say."""
@@ -49,30 +67,42 @@ class Gateway:
             try:
                 received = BufferedByteReceiveStream(client)
                 with anyio.fail_after(_HANDSHAKE_S):
-                    host, port = await _read_request(received, client)
-                if (host, port) not in self._hosts:
-                    if len(self.refused) < _MOST:
-                        self.refused.append(f"{host}:{port}"[:260])
-                    await client.send(_make_reply(_REFUSED))
+                    request = await read_request(received, client)
+                if (request.host, request.port) not in self._hosts:
+                    self._note_refusal(request)
+                    await client.send(request.make_reply(REFUSED))
                     return
-                await self._join(host, port, received, client)
+                await self._join(request, received, client)
             except Exception:  # from third-party bytes: the tool sees its connection end
                 return
 
     async def _join(
-        self, host: str, port: int, received: ByteReceiveStream, client: SocketStream
+        self, request: Request, received: ByteReceiveStream, client: SocketStream
     ) -> None:
         try:
             with anyio.fail_after(_DIAL_S):
-                remote = await self._dial(host, port)
+                remote = await self._dial(request.host, request.port)
+        except PrivateAddress as error:
+            self._note_refusal(request, f" ({error})")
+            await client.send(request.make_reply(REFUSED))
+            return
         except Exception:  # no name, no route, a proxy that refuses
-            await client.send(_make_reply(_FAILED))
+            await client.send(request.make_reply(FAILED))
             return
         async with remote, anyio.create_task_group() as group:
-            await client.send(_make_reply(0))
+            for stream, data in ((client, request.make_reply(0)), (remote, request.head)):
+                if data:
+                    await stream.send(data)
             group.start_soon(_copy_bytes, remote, client)
             await _copy_bytes(received, remote)
             # One side has ended: the other gets what is still under way.
+
+    def _note_refusal(self, request: Request, why: str = "") -> None:
+        """What is no name of a host may be anything, and people read this."""
+        named = is_address(request.host) or is_host_name(request.host)
+        what = f"{request.host if named else '(no name of a host)'}:{request.port}{why}"
+        if len(self.refused) < _MOST_REFUSED:
+            self.refused.append(what)
 
     async def _dial_named(self, host: str, port: int) -> SocketStream:
         """No address is judged: the operator named the host, and his resolver says where it is."""
@@ -80,6 +110,12 @@ class Gateway:
         if proxy:
             return await _open_tunnel(proxy, host, port)
         return await anyio.connect_tcp(host, port)
+
+
+def build_relayed(python: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """The command with the relay around it, which carries its connections to the socket's folder,
+    mounted at GATEWAY."""
+    return (str(python), "-I", "-c", Path(tool_relay.__file__).read_text(), *argv)
 
 
 @contextmanager
@@ -104,25 +140,6 @@ async def _serve_socket(gateway: Gateway, path: Path) -> AsyncIterator[None]:
         group.start_soon(listener.serve, gateway.serve)
         yield
         group.cancel_scope.cancel()
-
-
-async def _read_request(received: BufferedByteReceiveStream, client: ByteSendStream) -> Host:
-    """What a SOCKS 5 client asks to be connected to. Raises ValueError for anything else."""
-    version, methods = await received.receive_exactly(2)
-    await received.receive_exactly(methods)
-    await client.send(b"\5\0")
-    version, command, _, kind = await received.receive_exactly(4)
-    if (version, command) != (5, 1) or kind not in (1, 3, 4):
-        raise ValueError("no SOCKS 5 request to connect")
-    size = _SIZES.get(kind) or (await received.receive_exactly(1))[0]
-    raw = await received.receive_exactly(size)
-    host = raw.decode("ascii") if kind == 3 else str(ipaddress.ip_address(raw))
-    port = int.from_bytes(await received.receive_exactly(2), "big")
-    return host.lower(), port
-
-
-def _make_reply(code: int) -> bytes:
-    return bytes([5, code, 0, 1]) + bytes(6)
 
 
 async def _copy_bytes(source: ByteReceiveStream, sink: SocketStream) -> None:

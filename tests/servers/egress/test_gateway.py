@@ -6,7 +6,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from assets.servers.packages.gateway import Gateway, list_registries, open_gateway
+from assets.servers.egress.gateway import Gateway, list_registries, open_gateway
+from assets.servers.egress.proxy_request import _parse_http
 from tests.marketplaces.site import Answer, site
 
 
@@ -31,6 +32,16 @@ def _ask(folder, url):
             return code
         way.sendall(b"GET /x HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: way.recv(4096), b"")).rpartition(b"\r\n\r\n")[2]
+
+
+def _send(folder, head):
+    """All that comes back for a head that is sent as to an HTTP proxy, and the connection's end."""
+    way = socket.socket(socket.AF_UNIX)
+    way.settimeout(10)
+    with closing(way):
+        way.connect(str(folder / "socket"))
+        way.sendall(head.encode())
+        return b"".join(iter(lambda: way.recv(4096), b"")).decode()
 
 
 def _open(env):
@@ -61,6 +72,39 @@ def test_what_is_no_request_to_connect_ends_that_connection_alone(sent):
             with suppress(ConnectionResetError):
                 assert way.recv(100) in (b"", b"\5\0")
             assert _ask(folder, index.url) == b"index"
+
+
+def test_an_http_client_is_led_to_the_same_hosts_and_no_other():
+    with site(lambda *_: Answer("index")) as index, site(lambda *_: Answer("secret")) as other:
+        gateway, opened = _open({"UV_DEFAULT_INDEX": index.url})
+        here, far = (one.url.removeprefix("http://") for one in (index, other))
+        with opened as folder:
+            got = _send(folder, f"GET http://{here}/x?y=1 HTTP/1.1\r\nHost: {here}\r\n\r\n")
+            assert got.endswith("\r\n\r\nindex")
+            tunnel = f"CONNECT {here} HTTP/1.1\r\nHost: {here}\r\n\r\nGET /z HTTP/1.0\r\n\r\n"
+            got = _send(folder, tunnel)
+            assert got.startswith("HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.")
+            for head in (f"GET http://{far}/ HTTP/1.1\r\n\r\n", f"CONNECT {far} HTTP/1.1\r\n\r\n"):
+                assert _send(folder, head).startswith("HTTP/1.1 403 Not granted\r\n")
+        assert (index.paths, other.paths) == (["/x?y=1", "/z"], [])
+        assert gateway.refused == [far, far]
+
+
+def test_what_only_the_proxy_is_told_goes_no_further():
+    head = b"GET http://API.Example.com./a HTTP/1.1\r\nHost: api\r\nProxy-Authorization: x\r\n"
+    request = _parse_http(head + b"Connection: keep-alive\r\nAccept: */*\r\n\r\n")
+    assert (request.host, request.port) == ("api.example.com", 80)
+    assert request.head == (
+        b"GET /a HTTP/1.1\r\nHost: api\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    )
+
+
+def test_no_words_of_a_server_stand_where_hosts_are_noted():
+    gateway, opened = _open({})
+    with opened as folder:
+        assert _connect(folder, "`rm -rf ~`", 443)[1] == 2
+        assert _connect(folder, "2130706433", 443)[1] == 2
+    assert set(gateway.refused) == {"(no name of a host):443"}
 
 
 def test_it_goes_through_the_proxy_that_the_operator_named():

@@ -1,0 +1,113 @@
+"""A launch with what its user granted: folders, a volume as its home, hosts behind a gateway."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from assets.servers.deploy.grants import ServerGrant, prepare_folders
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.volume import choose_volume_user, prepare_volume
+from assets.servers.egress import tool_relay
+from assets.servers.egress.gateway import GATEWAY, Gateway, build_relayed, open_gateway
+from assets.servers.egress.hosts import find_wanted_host, make_granted_dial, parse_host
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.sandbox.environment import choose_user
+from assets.servers.sandbox.process import choose_backend
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+
+_PROXY = f"http://127.0.0.1:{tool_relay.PORT}"
+_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_LOCAL = ("localhost", "127.0.0.1", "::1")  # the sandbox's own, unless the user named the host's
+_FIRST_USER, _USERS = 1_200_000_000, 1 << 24
+# What a server that was refused a host may fail with, besides saying so.
+_MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
+
+
+def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
+    """The launch with its folders and its volume, which are ready from here on. While the volume is
+    held."""
+    grant, volume = policy.grant_of(server_id), policy.volume_of(server_id)
+    prepare_folders(grant)
+    user = grant.user
+    if volume:
+        user = user or choose_volume_user(volume)
+        prepare_volume(volume, user, grant.folders)
+    mounts = (*launch.mounts, *grant.folders)
+    return replace(launch, mounts=mounts, uid=user, volume=volume)
+
+
+@contextmanager
+def open_hosts(
+    launch: Launch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
+) -> Iterator[tuple[Launch, Sequence[str]]]:
+    """(the launch with its granted hosts in reach, what it asked for beyond them, which grows).
+    Without isolation there is no gateway: such a server has this host's network."""
+    hosts = frozenset(map(parse_host, grant.hosts))
+    if not hosts or choose_backend(sandbox).name == "none":
+        yield launch, ()
+        return
+    user = launch.uid
+    if user is None and os.geteuid() == 0:
+        user = choose_user(_FIRST_USER, _USERS)
+    gateway = Gateway(hosts, {}, make_granted_dial(hosts))
+    with open_gateway(gateway, user if os.geteuid() == 0 else None) as folder:
+        yield (
+            replace(
+                launch,
+                argv=build_relayed(python, launch.argv),
+                env={**launch.env, **_build_proxy_settings({host for host, _ in hosts})},
+                mounts=(*launch.mounts, Mount(folder, GATEWAY)),
+                uid=user,
+            ),
+            gateway.refused,
+        )
+
+
+def probe_granted(
+    launch: Launch,
+    server_id: str,
+    policy: DeployPolicy,
+    python: Path,
+    conversation: ProbePolicy | None = None,
+) -> ProbeResult:
+    """`probe` of a launch with its granted hosts in reach. What it asked for beyond them is in the
+    result, and in its hint. python: runs the relay inside."""
+    sandbox, grant = policy.sandbox_of(server_id), policy.grant_of(server_id)
+    with open_hosts(launch, grant, sandbox, python) as (reaching, refused):
+        result = probe(reaching, sandbox, conversation or policy.conversation)
+        return explain_network(result, server_id, refused)
+
+
+def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str]) -> ProbeResult:
+    """The result with what was refused, and with the command that grants it where that may be why
+    the server failed."""
+    refused = list(dict.fromkeys(refused))
+    told = replace(result, refused=refused)
+    if result.error_kind is None or not (refused or result.error_kind == "needs_network"):
+        return told
+    kind = "needs_network" if result.error_kind in _MAYBE else result.error_kind
+    advice = format_advice(server_id, refused, f"{result.hint}\n{result.stderr_tail}")
+    return replace(told, error_kind=kind, hint=f"{result.hint}; {advice}")
+
+
+def format_advice(server_id: str, refused: Sequence[str], said: str) -> str:
+    """The command that grants a server the host that it wants: as it was refused, else as its own
+    words name it."""
+    asked = f"it asked for {', '.join(refused[:5])}; " if refused else ""
+    if any(one.endswith(")") for one in refused):
+        return f"{asked}a name that leads to a private address is not granted by itself"
+    wanted = next((one for one in refused if not one.startswith("(")), None)
+    wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(said)
+    if wanted is None:
+        return f"{asked}to grant it the network: `toolmill grant {server_id} --network full`"
+    return f"{asked}to grant it: `toolmill grant {server_id} --host {wanted}`"
+
+
+def _build_proxy_settings(hosts: set[str]) -> dict[str, str]:
+    """What programs find their proxy by. Not SOCKS: httpx ends without a package for it."""
+    local = ",".join(name for name in _LOCAL if name not in hosts)
+    named = {one: _PROXY for name in _NAMES for one in (name, name.lower())}
+    return {**named, "NO_PROXY": local, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}

@@ -1,0 +1,120 @@
+"""What a granted server reaches of the network, in the real sandbox: its hosts and no other."""
+
+from dataclasses import replace
+
+import pytest
+
+from assets.servers.deploy import package
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.grants import ServerGrant
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.deploy.reach import format_advice
+from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
+from tests.marketplaces.site import Answer, site
+from tests.support.untrusted_server import (
+    CONVERSATION,
+    POLICY,
+    PREAMBLE,
+    require_sandbox,
+    tool_names,
+)
+
+NAME = "npm:x"
+RECIPE = Recipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
+# Tools named after what each address answered; a server that is refused the last one dies of it.
+FETCH = """
+import socket, urllib.request
+def get(url):
+    try:
+        return urllib.request.urlopen(url, timeout=10).read().decode()
+    except Exception as error:
+        return f"{type(error).__name__} {getattr(error, 'code', '')}".strip()
+def connect(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 5)
+        return "connected"
+    except OSError as error:
+        return type(error).__name__
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The result of a server with this source and grant."""
+    require_sandbox()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for path in (tree, tmp_path):
+        path.chmod(0o755)
+    argv = (str(find_toolchain().python), "/srv/server/main.py")
+    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
+    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+
+    def launch(source: str, *hosts: str):
+        (tree / "main.py").write_text(PREAMBLE + FETCH + source)
+        grants = {NAME: ServerGrant(hosts=hosts, personal=True)}
+        policy = DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False, grants=grants)
+        return deploy(RECIPE, policy).probe
+
+    return launch
+
+
+def test_a_granted_host_is_reached_and_no_other(run):
+    with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
+        near, far = (one.url.rpartition(":")[2] for one in (here, other))
+        urls = [f"http://localhost:{near}/", f"http://127.0.0.1:{near}/", f"http://localhost:{far}"]
+        source = f"serve([tool(get(one)) for one in {urls}] + [tool(connect({near}))])"
+        result = run(source, f"localhost:{near}")
+        # Of the address the sandbox's own loopback is asked, where nobody listens.
+        wanted = ["granted", "URLError", "HTTPError 403", "ConnectionRefusedError"]
+        assert tool_names(result) == wanted, (result.hint, result.stderr_tail)
+        assert (here.paths, other.paths) == (["/"], [])
+        assert result.refused == [f"localhost:{far}"]
+
+
+def test_a_server_that_dies_for_a_host_says_which_and_how_it_is_granted(run):
+    source = "urllib.request.urlopen('https://api.example.com/v1', timeout=10)"
+    result = run(source, "localhost:9")
+    assert (result.error_kind, result.refused) == ("needs_network", ["api.example.com:443"])
+    assert f"`toolmill grant {NAME} --host api.example.com`" in str(result.hint)
+    result = run("sys.exit('getaddrinfo ENOTFOUND api.example.com')")
+    assert (result.error_kind, result.refused) == ("needs_network", [])
+    assert f"`toolmill grant {NAME} --host api.example.com`" in str(result.hint)
+
+
+def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
+    private = "api.example.com:443 (api.example.com is at 10.0.0.1, which is not a public address)"
+    assert "toolmill grant" not in format_advice(NAME, [private], "")
+    assert format_advice(NAME, ["(no name of a host):443"], "").endswith("--network full`")
+    assert format_advice(NAME, [], "it is down").endswith(f"`toolmill grant {NAME} --network full`")
+    assert format_advice(NAME, ["a.example:80"], "").endswith("--host a.example:80`")
+
+
+def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):
+    wide = DeployPolicy(tmp_path, SandboxPolicy(network="full"))
+    assert wide.sandbox_of(NAME).network == "full"
+    narrow = replace(wide, grants={NAME: ServerGrant(hosts=("api.example.com",))})
+    assert narrow.sandbox_of(NAME).network == "none"
+    digests = {
+        digest_conditions(NAME, replace(wide, grants={NAME: one}))
+        for one in (
+            ServerGrant(),
+            ServerGrant(hosts=("a.example", "b.example")),
+            ServerGrant(hosts=("b.example", "a.example")),
+            ServerGrant(volume=True),
+        )
+    }
+    assert len(digests) == 3
+
+
+def test_an_image_is_held_to_no_hosts_and_says_so(tmp_path):
+    image = RECIPE.model_copy(update={"server_id": "oci:x", "ecosystem": "oci"})
+    policy = DeployPolicy(tmp_path, grants={"oci:x": ServerGrant(hosts=("api.example.com",))})
+    result = deploy(image, policy).probe
+    assert (result.error_kind, "an image is held to no hosts" in str(result.hint)) == (
+        "bad_grant",
+        True,
+    )

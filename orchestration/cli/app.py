@@ -22,6 +22,7 @@ from orchestration.cli.data import (
     crawl,
     execute,
     export,
+    grant,
     judge,
     login,
     match,
@@ -101,7 +102,7 @@ app = typer.Typer(
 
 for _part in (
     *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
-    *(execute,),
+    *(execute, grant),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

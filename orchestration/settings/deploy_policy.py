@@ -22,21 +22,35 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
     limits = settings.sandbox
     sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
     secrets = collect_secrets(settings)
-    home, state = settings.home_path(), settings.state_path()
+    state = settings.state_path()
     return DeployPolicy(
-        home=home,
+        home=settings.home_path(),
         sandbox=sandbox,
         remote=_make_remote(settings),
         secrets=secrets,
         accounts=Accounts(state, secrets),
         grants={name: make_grant(one) for name, one in settings.servers.items()},
-        own=(home, state, config_path().resolve()),
+        own=list_own_paths(settings),
         volumes=state / VOLUMES,
         confirmed={name: one.confirmed for name, one in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
         stateless=frozenset(name for name, one in settings.servers.items() if one.stateless),
     )
+
+
+def list_own_paths(settings: Settings) -> tuple[Path, ...]:
+    """What no grant may show: what is made, the local state, and the file of the settings."""
+    return (settings.home_path(), settings.state_path(), config_path().resolve())
+
+
+def find_volume(settings: Settings, server_id: str) -> Path:
+    """Where a server's home is kept, once it is granted a volume."""
+    volumes = settings.state_path() / VOLUMES
+    grants = {server_id: ServerGrant(volume=True)}
+    volume = DeployPolicy(settings.home_path(), grants=grants, volumes=volumes).volume_of(server_id)
+    assert volume
+    return volume
 
 
 def make_grant(server: Server) -> ServerGrant:

@@ -255,7 +255,7 @@ def _explain_network(result: CallResult, server_id: str, refused: list[str]) -> 
     """The result with the hosts that the server was refused meanwhile, and with the command that
     grants it what it failed for."""
     result = replace(result, refused=tuple(refused))
-    if refused and result.error_kind in ("tool_error", "timeout_call"):
+    if refused and result.error_kind in ("tool_error", "upstream_error", "timeout_call"):
         result = replace(result, error_kind="needs_network", blame=find_kind("needs_network").blame)
     if result.error_kind != "needs_network":
         return result

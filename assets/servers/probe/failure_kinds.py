@@ -51,7 +51,7 @@ KINDS: dict[str, Kind] = {
         "policy",
     ),
     # Due at once: its user makes the folder, or grants another.
-    "bad_grant": Kind("what you granted it cannot be given", 0.0, "us"),
+    "bad_grant": Kind("what you granted it cannot be given", 0.0, "policy"),
     "needs_argument": Kind(
         "the server needs an argument that the listing does not name", 7 * _DAY, "us"
     ),

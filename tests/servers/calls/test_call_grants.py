@@ -97,7 +97,11 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
             refused = [await running.call(1) for _ in range(2)]
         assert (said(fine), fine.refused) == ("granted", ())
         for one in refused:
-            assert (one.status, one.error_kind, one.blame) == ("tool_error", "needs_network", "us")
+            assert (one.status, one.error_kind, one.blame) == (
+                "tool_error",
+                "needs_network",
+                "policy",
+            )
             assert one.refused == (f"localhost:{far}",)
             assert f"`toolmill grant npm:x --host localhost:{far}`" in str(one.hint)
         assert (here.paths, other.paths) == (["/"], [])

@@ -51,7 +51,10 @@ class ServerGrant:
 def parse_folder(text: str) -> tuple[Path, bool]:
     """(the folder, whether it may be written) of `PATH` or `PATH:rw`. Raises ValueError."""
     written = text.endswith(":rw")
-    path = Path(text.removesuffix(":rw").removesuffix(":ro")).expanduser()
+    try:
+        path = Path(text.removesuffix(":rw").removesuffix(":ro")).expanduser()
+    except RuntimeError:
+        raise ValueError(f"folder {text!r}: there is no home folder of that name") from None
     if not path.is_absolute():
         raise ValueError(f"folder {text!r}: expected a full path, or one that begins with ~/")
     return Path(os.path.normpath(path)), written

@@ -1,5 +1,6 @@
 """The command `toolmill grant`: what one server may reach beyond its sandbox."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,7 @@ from orchestration.settings.model import Settings, config_path
 if TYPE_CHECKING:
     from assets.servers.deploy.grants import ServerGrant
     from assets.servers.sandbox.spec import Mount
-    from orchestration.settings.grants_file import GrantChange
-    from orchestration.settings.sandbox import Server
+    from orchestration.settings.grant_change import GrantChange
 
 app = typer.Typer(add_completion=False)
 
@@ -38,7 +38,8 @@ def grant(
 ) -> None:
     """Write into toolmill.toml what a server may reach, and say what that means; without options,
     say what it may reach now. Nightly runs, `probe` and calls obey it."""
-    from orchestration.settings.grants_file import GrantChange, write_block
+    from orchestration.settings.edit import change_server_settings
+    from orchestration.settings.grant_change import GrantChange
 
     if network not in (None, "none", "full"):
         fail(f"--network {network!r:.40}: expected none or full", 2)
@@ -48,8 +49,7 @@ def grant(
     if not revoke:
         _require_listed(server, chosen, unlisted)
     if revoke or not change.is_empty:
-        check = partial(_check_server, server, change, chosen)
-        write_block(config_path(), server, change, check)
+        change_server_settings(server, partial(_decide_block, server, change, chosen))
         chosen = load_settings()
     _print_grant(server, chosen, as_json)
     if revoke or not change.is_empty:
@@ -88,22 +88,30 @@ def _list_servers(chosen: Settings) -> list[str]:
         return []
 
 
-def _check_server(server: str, change: "GrantChange", chosen: Settings, block: "Server") -> None:
-    """Raises GrantRefused for what this kind of server cannot be given, or what the disk does not
-    hold. The file is still as it was."""
-    from assets.servers.deploy.grants import find_grant_problem
-    from orchestration.settings.deploy_policy import list_own_paths, make_grant
-    from orchestration.settings.grants_file import GrantRefused
+def _decide_block(
+    server: str, change: "GrantChange", chosen: Settings, block: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the server's block is to hold. Raises GrantRefused for what this kind of server cannot
+    be given, or what the disk does not hold."""
+    from assets.servers.deploy.grants import ServerGrant, find_grant_problem, mount_folders
+    from orchestration.settings.deploy_policy import list_own_paths
+    from orchestration.settings.grant_change import GrantRefused, change_block
 
+    made = change_block(block, change)
     if change.revoke:
-        return
-    problem = find_grant_problem(make_grant(block), list_own_paths(chosen))
+        return made
+    try:
+        grant = ServerGrant(folders=mount_folders(made["folders"] or ()), personal=True)
+    except ValueError as error:
+        raise GrantRefused(str(error)) from None
+    problem = find_grant_problem(grant, list_own_paths(chosen))
     if server.startswith("remote:"):
         problem = f"{server} runs elsewhere: nothing of this host is granted to it, or held"
-    elif server.startswith("oci:") and block.hosts:
+    elif server.startswith("oci:") and made["hosts"]:
         problem = f"{server}: an image is held to no hosts; --network full gives it all of them"
     if problem:
         raise GrantRefused(problem)
+    return made
 
 
 def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:

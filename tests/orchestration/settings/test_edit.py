@@ -1,12 +1,18 @@
 """Settings of one server written into toolmill.toml, and the rest of it left as its owner wrote."""
 
 import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestration.settings.edit import write_server_settings
+from orchestration.settings.edit import change_server_settings, write_server_settings
 from orchestration.settings.load import SettingsError, load_settings
+from tests.support.paths import ROOT
 
 OWN = """# how I run them
 home = "data"  # on the large disk
@@ -81,3 +87,61 @@ def test_a_value_that_no_server_takes_is_refused(file: Path) -> None:
     with pytest.raises(SettingsError, match="left as it was"):
         write_server_settings("npm:notes", {"network": "some"})
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'servers = { "npm:notes" = { stateless = true }, "npm:y" = { network = "full" } }\n',
+        'servers."npm:notes".stateless = true\nhome = "var"\n',
+        '[servers]\n"npm:y" = { network = "full" }\n[demo]\nday = 2\n',
+        '[servers."npm:y"]\nnetwork = "full"\n[demo]\nday = 2\n[servers."npm:notes"]\n',
+        '[servers."npm:notes".env]\nKEY = "env:MY_KEY"\n',
+        "# nothing but this",
+        "home = 'var'\r\n[demo]\r\nday = 2\r\n",
+    ],
+)
+def test_whatever_form_a_file_has_one_servers_settings_change_alone(file: Path, text: str) -> None:
+    file.write_bytes(text.encode())
+    before = tomllib.loads(text)
+    write_server_settings("npm:notes", {"folders": ["/srv/notes"], "hosts": None})
+    after = tomllib.loads(file.read_bytes().decode())
+    known = before.get("servers", {}).pop("npm:notes", {})
+    assert after["servers"].pop("npm:notes") == {**known, "folders": ["/srv/notes"]}
+    assert after == {**before, "servers": before.get("servers", {})}
+    assert all(line in file.read_text() for line in text.splitlines() if line.startswith("#"))
+
+
+def test_settings_that_are_all_removed_leave_no_table(file: Path) -> None:
+    file.write_text(OWN)
+    write_server_settings("npm:notes", {"network": None, "confirmed": None})
+    assert "npm:notes" not in file.read_text()
+    assert load_settings().sandbox.twice is False
+
+
+def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None:
+    """Killed as its data is written, before it has its name."""
+    file.write_text(OWN)
+    source = (
+        "import os, signal\nos.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from orchestration.settings.edit import write_server_settings\n"
+        "write_server_settings('npm:notes', {'volume': True})\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([sys.executable, "-c", source], timeout=60, check=False, env=env)
+    assert (killed.returncode, file.read_text()) == (-9, OWN)
+    write_server_settings("npm:notes", {"volume": True})  # what held the folder is gone
+    assert load_settings().servers["npm:notes"].volume
+
+
+def test_what_is_decided_is_of_the_settings_as_they_stand(file: Path) -> None:
+    file.write_text(OWN)
+    seen = []
+
+    def decide(known: Mapping[str, Any]) -> dict[str, Any]:
+        seen.append(dict(known))
+        raise SettingsError("not this")
+
+    with pytest.raises(SettingsError, match="not this"):
+        change_server_settings("npm:notes", decide)
+    assert (seen, file.read_text()) == ([{"network": "full", "confirmed": ["a"]}], OWN)

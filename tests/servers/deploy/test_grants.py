@@ -104,6 +104,7 @@ def test_the_first_folder_is_what_recipes_name_and_others_lie_beside_it():
     ("folders", "problem"),
     [
         (["notes"], "expected a full path"),
+        (["~nobody-of-that-name/x"], "no home folder of that name"),
         (["/srv/a/notes", "/srv/b/x", "/srv/c/x"], "/srv/b/x and /srv/c/x: both are /home/user/x"),
         (["/srv/notes", "/srv/data"], "both are /home/user/data"),
         (["/"], "is a home folder"),

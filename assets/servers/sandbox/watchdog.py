@@ -190,7 +190,7 @@ def _measure_folder(folder: Path) -> tuple[int, int]:
     return size, names
 
 
-def _read_private_disks(pids: Sequence[int], folders: Sequence[str]) -> list[_Disk]:
+def _read_private_disks(pids: Sequence[int], folders: Sequence[str] = _PRIVATE) -> list[_Disk]:
     """The private file systems as the last process of a tree sees them."""
     found = []
     for folder in folders:

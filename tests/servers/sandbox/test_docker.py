@@ -165,16 +165,20 @@ def test_an_image_is_launched_pinned_and_under_the_same_limits():
     assert "\nPATH=" not in told  # the image's own
 
 
-def test_an_image_is_shown_granted_folders_and_runs_as_their_owner():
-    folder = Mount(Path("/srv/notes"), f"{HOME}/data")
-    command = Docker().image_command(
-        IMAGE, [], {}, SandboxPolicy(), mounts=(folder,), uid=os.getuid() or 4242
-    )
+def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
+    user, folder = os.getuid() or 4242, Mount(Path("/srv/notes"), f"{HOME}/data")
+    seen = Launch((), mounts=(folder,), uid=user, volume=Path("/srv/volume"))
+    command = Docker().image_command(IMAGE, [], {}, SandboxPolicy(), seen=seen)
     for descriptor in command.files:
         os.close(descriptor)
-    assert f"type=bind,src=/srv/notes,dst={HOME}/data,readonly" in command.argv
-    user = os.getuid() or 4242
+    mounts = [word for word in command.argv if word.startswith("type=bind")]
+    assert mounts == [
+        f"type=bind,src=/srv/volume,dst={HOME}",
+        f"type=bind,src=/srv/notes,dst={HOME}/data,readonly",
+    ]
+    assert not any(word.startswith(f"{HOME}:") for word in command.argv)  # no tmpfs over it
     assert f"{user}:{user}" in command.argv
+    assert command.volume == Path("/srv/volume")
 
 
 @pytest.mark.parametrize("image", ["server:latest", "server", "--privileged", "x@sha256:abc"])

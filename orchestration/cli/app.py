@@ -22,9 +22,7 @@ from orchestration.cli.data import (
     crawl,
     execute,
     export,
-    grant,
     judge,
-    login,
     match,
     probe,
     quarantine,
@@ -49,6 +47,7 @@ from orchestration.cli.models import (
     release,
     serve,
 )
+from orchestration.cli.servers import grant, login
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path

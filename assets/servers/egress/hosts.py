@@ -1,7 +1,8 @@
 """The hosts that a user grants a server: how they are written, and how they are dialled."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import anyio
 from anyio.abc import SocketStream
@@ -59,14 +60,14 @@ def find_wanted_host(said: str) -> str | None:
 
 def make_granted_dial(
     hosts: Iterable[Host], resolve: Resolve | None = None
-) -> Callable[[str, int], Awaitable[SocketStream]]:
+) -> Callable[[str, int], Coroutine[Any, Any, SocketStream]]:
     """Connects to public addresses of a name, and to what the user named as an address himself
     (`localhost` too): a name that leads to a private address is refused (PrivateAddress)."""
     named = {host for host, _ in hosts if is_address(host) or is_loopback(host)}
     return make_dialler(Connector(trusted=named, resolve=resolve))
 
 
-def make_dialler(connector: Connector) -> Callable[[str, int], Awaitable[SocketStream]]:
+def make_dialler(connector: Connector) -> Callable[[str, int], Coroutine[Any, Any, SocketStream]]:
     """Connects to the judged addresses of a host, without a second look-up."""
 
     async def dial(host: str, port: int) -> SocketStream:

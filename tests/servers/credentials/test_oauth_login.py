@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from assets.servers.credentials.oauth import auth_for
 from assets.servers.credentials.token_store import TokenStore
-from orchestration.cli.data.login import app
+from orchestration.cli.servers.login import app
 from tests.servers.remote.test_probe import ask
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
 
 COMMAND = """
 from orchestration.cli.app import one_line_errors
-from orchestration.cli.data.login import app
+from orchestration.cli.servers.login import app
 with one_line_errors():
     app()
 """

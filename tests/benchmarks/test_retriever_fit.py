@@ -96,13 +96,13 @@ def test_a_small_build_is_repeatable(data: Path, tmp_path: Path) -> None:
 
 
 def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path: Path) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "benchmarks.retriever_fit", "--data", str(tmp_path / "none")],
         capture_output=True,
         text=True,
         cwd=ROOT,
     )
-    assert (told.returncode, told.stdout) == (1, "")
-    assert len(told.stderr.splitlines()) == 1
-    assert f"{tmp_path / 'none'} has no folder retrieval" in told.stderr
-    assert "make retriever SETS=DIR" in told.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{tmp_path / 'none'} has no folder retrieval" in done.stderr
+    assert "make retriever SETS=DIR" in done.stderr

@@ -177,8 +177,8 @@ def test_descriptions_are_taken_from_some_servers_and_attackers_added() -> None:
     assert 0 < sum("overview" in server for server in half.servers) < 12
     assert not any("overview" in server for server in hide_descriptions(found, 1, "no").servers)
     planted = plant_attackers(found, 2)
-    said = [server["tools"][0]["description"] for server in planted.servers[-2:]]
-    assert sorted("\n".join(said).split("\n")) == sorted(r.text for r in found.requests)
+    descriptions = [server["tools"][0]["description"] for server in planted.servers[-2:]]
+    assert sorted("\n".join(descriptions).split("\n")) == sorted(r.text for r in found.requests)
 
 
 @pytest.mark.parametrize(

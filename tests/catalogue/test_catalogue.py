@@ -73,11 +73,11 @@ def test_servers_with_equal_contracts_are_named_beside_each_other_and_stay_apart
 
 def test_where_marketplaces_differ() -> None:
     secret = EnvVar(name="TOKEN", required=True, secret=True)
-    told = listing(
+    other = listing(
         "c", "mcpso", npm="@example/notes", version="0.9.0", env=(secret,), description="",
         repository="https://github.com/other/notes", flags=("deprecated",),
     )  # fmt: skip
-    found = json.loads(only(ONE, told)["disagreements"])
+    found = json.loads(only(ONE, other)["disagreements"])
     assert set(found) == {"version", "repository", "required", "description", "deprecated"}
     assert found["version"] == {"npm 0.9.0": ["mcpso:c"], "npm 1.0.0": ["registry:a"]}
     assert found["required"] == {"[]": ["registry:a"], '["env TOKEN"]': ["mcpso:c"]}

@@ -172,18 +172,18 @@ def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> No
     resources = {"warehouse": dg.ResourceDefinition.hardcoded_resource(warehouse)}
     result = dg.materialize([coverage_asset], resources=resources)
     [event] = result.get_asset_materialization_events()
-    told = {name: value.value for name, value in event.materialization.metadata.items()}
-    assert (told["servers_listed"], told["servers_launched"]) == (8, 1)
-    assert "data:image/png;base64," in told["plot"]
-    assert "required secret" in told["table"]
+    metadata = {name: value.value for name, value in event.materialization.metadata.items()}
+    assert (metadata["servers_listed"], metadata["servers_launched"]) == (8, 1)
+    assert "data:image/png;base64," in metadata["plot"]
+    assert "required secret" in metadata["table"]
     published = warehouse.tables.read(COVERAGE)
     assert published.filter(dimension="ecosystem", value="npm")["listed"].to_list() == [8]
 
 
 def test_the_figures_name_the_distances() -> None:
     rows = measure_coverage(made_up(100, {"required secret": 0.1, "none asked": 0.9}))
-    told = compute_figures(rows)
-    assert told["servers_listed"] == 100
-    assert told["distance_credentials"] > 0.2
-    assert "distance_size" not in told
+    figures = compute_figures(rows)
+    assert figures["servers_listed"] == 100
+    assert figures["distance_credentials"] > 0.2
+    assert "distance_size" not in figures
     assert inline_image(b"x").startswith("![")

@@ -71,7 +71,7 @@ def _answer(bfcl: Any, item: dict[str, Any], calls: Any) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             begun = time.process_time()
-            told = check(item["function"], calls, item["truth"], spoken, category, "m")
+            verdict = check(item["function"], calls, item["truth"], spoken, category, "m")
             _SPENT.append(time.process_time() - begun)
     except _Hangs:
         return {"hang": True}
@@ -79,7 +79,7 @@ def _answer(bfcl: Any, item: dict[str, Any], calls: Any) -> dict[str, Any]:
         return {"crash": type(error).__name__}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return {"valid": told["valid"], "error": None if told["valid"] else told["error_type"]}
+    return {"valid": verdict["valid"], "error": None if verdict["valid"] else verdict["error_type"]}
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
             await session.initialize()
             listed = await session.list_tools()
             assert [tool.name for tool in listed.tools] == ["define_term", "find_terms"]
-            said = await session.call_tool("define_term", {"term": "drift"})
-            assert "one run and the next" in said.content[0].text
+            result = await session.call_tool("define_term", {"term": "drift"})
+            assert "one run and the next" in result.content[0].text
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])

@@ -102,12 +102,12 @@ def list_failures(result: dg.ExecuteInProcessResult) -> list[str]:
 
 def list_failed_checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     """Failed checks by asset: why."""
-    told: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for check in result.get_asset_check_evaluations():
         if not check.passed:
             asset = check.asset_key.to_user_string()
-            told[asset] = "; ".join(filter(None, [told.get(asset), check.description]))
-    return told
+            reasons[asset] = "; ".join(filter(None, [reasons.get(asset), check.description]))
+    return reasons
 
 
 def skip_without_sandbox() -> None:

@@ -19,7 +19,7 @@ from assets.servers.deploy.policy import DeployPolicy, Launcher
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.trust import list_local_servers
-from tests.serving.calling import CONTRACT, LIMITS, PATIENT, said
+from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import NODE, write_file, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
 from training.releases.index_source import build_published_source, map_server_recipes
@@ -83,7 +83,7 @@ def test_own_servers_are_listed_trusted_launched_indexed_and_called(
             }
         finally:
             await caller.close()
-        return {name: said(one) for name, one in found.items()}
+        return {name: read_text(one) for name, one in found.items()}
 
     assert asyncio.run(call_both()) == {"py": str([21, str(python)]), "js": "42"}
 

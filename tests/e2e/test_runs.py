@@ -189,8 +189,8 @@ def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
     again = runs.serve()
     assert versions_of(again) == versions_of(result)  # nothing new, no new index
     release = tmp_path / "release"
-    told = export_release(runs.home, release)
-    assert told["tools"] == len(tools_served(runs))
+    manifest = export_release(runs.home, release)
+    assert manifest["tools"] == len(tools_served(runs))
     anyio.run(converse, release, runs.home)
     rows = [row for file in (release / "outcomes").glob("*") for row in read_rows(file)]
     assert [(row["status"], row.get("blame")) for row in rows] == [
@@ -210,8 +210,8 @@ async def converse(release: Path, home: Path) -> None:
         assert "cafe-au-lait-twice" in json.dumps(made)
         found = await call_json(session, "find_tools", query="explain a term of the glossary")
         term = found["answers"][0]["hits"][0]["tool_id"]
-        said = await call_json(session, "call_tool", tool_id=term, arguments={"term": "drift"})
-        assert "one run and the next" in json.dumps(said)
+        result = await call_json(session, "call_tool", tool_id=term, arguments={"term": "drift"})
+        assert "one run and the next" in json.dumps(result)
         wrong = await call_json(session, "call_tool", tool_id=slug, arguments={"headlin": "x"})
         assert "headline" in json.dumps(wrong)
 

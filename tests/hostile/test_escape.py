@@ -64,11 +64,11 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
         "serve([tool(name) for name, how in found.items() if how == 'worked'])"
     )
     with place_canaries() as prepared:
-        told = {
+        facts = {
             **prepared.facts,
             "names": [*build_environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"],
         }
-        launched = write_launch(tmp_path, source, CANARIES=json.dumps(told))
+        launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
         result = probe(launched, POLICY, CONVERSATION)
     assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint
 
@@ -101,8 +101,8 @@ def test_a_setuid_program_gains_nothing(tmp_path):
     assert (tmp_path / "id").stat().st_mode & 0o6000
     source = (
         "import subprocess\n"
-        "said = subprocess.run(['/srv/server/id', '-u'], capture_output=True, text=True).stdout\n"
-        "serve([tool('root' if said.strip() == '0' else 'nobody' if said.strip() else 'silent')])"
+        "owner = subprocess.run(['/srv/server/id', '-u'], capture_output=True, text=True).stdout\n"
+        "serve([tool('root' if owner.strip() == '0' else 'nobody' if owner.strip() else 'silent')])"
     )
     assert tool_names(probe_source(tmp_path, source)) == ["nobody"]
 

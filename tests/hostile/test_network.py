@@ -56,8 +56,8 @@ serve([tool("control")] + found)
 '''
 policy = replace(POLICY, network=sys.argv[3])
 result = probe(write_launch(Path(sys.argv[2]), source), policy, CONVERSATION)
-said = {"names": tool_names(result), "kind": result.error_kind, "called": sorted(set(called))}
-print(json.dumps(said))
+report = {"names": tool_names(result), "kind": result.error_kind, "called": sorted(set(called))}
+print(json.dumps(report))
 """
 
 

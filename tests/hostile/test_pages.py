@@ -45,8 +45,8 @@ def write_catalogue(home: Path) -> str:
 def write_findings(home: Path) -> str:
     names = ("severity", "rule", "tool", "excerpt", "server_id")
     row = dict.fromkeys(names, EVIL) | {"severity": "high"}
-    told = contracts_report.report_findings([row], 1, 1)
-    return f"{told['by_rule']}\n\n{told['high']}"
+    figures = contracts_report.report_findings([row], 1, 1)
+    return f"{figures['by_rule']}\n\n{figures['high']}"
 
 
 def write_provenance(home: Path) -> str:
@@ -105,8 +105,8 @@ def write_training_report(home: Path) -> str:
 
 
 def write_evaluation(home: Path) -> str:
-    told = {**calls(), "training_set": EVIL, "items": 3, "errors": {EVIL: 3}}
-    return as_markdown([told | {"signature": {"told": EVIL}}])
+    summary = {**calls(), "training_set": EVIL, "items": 3, "errors": {EVIL: 3}}
+    return as_markdown([summary | {"signature": {"told": EVIL}}])
 
 
 def write_ablations(home: Path) -> str:

@@ -151,8 +151,8 @@ WIRE = {
         "        send({'jsonrpc': '2.0', 'id': m, 'method': m, 'params': {'messages': [],"
         " 'maxTokens': 9, 'message': 'key?', 'requestedSchema': {'type': 'object',"
         " 'properties': {}}}})\n"
-        "        said = read()\n"
-        "        assert said['id'] == m and 'error' in said, said\n"
+        "        answer = read()\n"
+        "        assert answer['id'] == m and 'error' in answer, answer\n"
         "serve([tool('a'), tool('b')], ask)"
     ),
     "a storm of requests": Case(

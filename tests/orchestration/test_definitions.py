@@ -99,8 +99,8 @@ def test_loading_the_code_location_imports_nothing_heavy() -> None:
     first = "import sys, orchestration.factories;print('dagster' in sys.modules)"  # of a command
     then = f"import orchestration.definitions;print(sorted(set({heavy!r}) & set(sys.modules)))"
     code = [sys.executable, "-c", f"{first};{then}"]
-    told = subprocess.run(code, capture_output=True, check=True)
-    assert told.stdout.decode().split() == ["False", "[]"]
+    done = subprocess.run(code, capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["False", "[]"]
 
 
 if __name__ == "__main__":

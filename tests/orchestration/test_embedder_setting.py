@@ -79,12 +79,12 @@ def test_an_index_by_the_setting_is_searched_by_the_setting(
 
 
 def test_an_encoder_that_cannot_be_had_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for spec, told in (
+    for spec, message in (
         ("onnx:owner/model", "names no revision"),
         ("sentence-transformers:owner/model@main", "'main' is no commit"),
     ):
         monkeypatch.setenv(MODEL, spec)
-        with pytest.raises(BadEmbedder, match=told) as refused:
+        with pytest.raises(BadEmbedder, match=message) as refused:
             make_embedder(load_settings())
         assert "\n" not in str(refused.value)
 

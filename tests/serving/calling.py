@@ -155,6 +155,6 @@ async def open_remote(
         await caller.close()
 
 
-def said(result: CallResult) -> str:
+def read_text(result: CallResult) -> str:
     """The text of an answer."""
     return "\n".join(one.get("text", "") for one in result.content)

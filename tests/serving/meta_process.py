@@ -26,8 +26,8 @@ def main(place: Path, consent: str, *http: str) -> None:
     parts = (served(place), meta.caller, meta.policy, meta.outcomes)
     try:
         if http:
-            told = place / "address.part"
-            run_http(*parts, HttpSettings(port=0), ready=lambda address: _tell(told, address))
+            announced = place / "address.part"
+            run_http(*parts, HttpSettings(port=0), ready=lambda address: _tell(announced, address))
         else:
             run_stdio(*parts)
     finally:

@@ -158,9 +158,9 @@ class Functions:
         self.closed = True
 
 
-def text(said: str, **more: Any) -> CallResult:
+def text(words: str, **more: Any) -> CallResult:
     """A result of one text."""
-    return CallResult(**{"status": "ok", "content": [{"type": "text", "text": said}], **more})
+    return CallResult(**{"status": "ok", "content": [{"type": "text", "text": words}], **more})
 
 
 class MetaServer:
@@ -230,6 +230,6 @@ async def http_client(
             yield client
 
 
-def said(result: Any) -> str:
+def read_text(result: Any) -> str:
     """All text of a result."""
     return "\n".join(block.text for block in result.content if block.type == "text")

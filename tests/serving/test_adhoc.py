@@ -62,9 +62,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     servers = written(folder / "servers.jsonl", CLOCK, MAIL)
     code, out, err = run("index", servers, "--out", folder / "index")
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["tools"], told["servers"], told["skipped"]) == (3, 2, [])
-    assert told["embedded"] > 0
+    report = json.loads(out)
+    assert (report["tools"], report["servers"], report["skipped"]) == (3, 2, [])
+    assert report["embedded"] > 0
     return servers, folder / "index"
 
 
@@ -76,8 +76,8 @@ def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
 
 def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path) -> None:
     before = read_served_version(index)
-    told = json.loads(run("index", made[0], "--out", index)[1])
-    assert (told["version"], told["embedded"]) == (before, 0)
+    report = json.loads(run("index", made[0], "--out", index)[1])
+    assert (report["version"], report["embedded"]) == (before, 0)
 
 
 def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
@@ -86,18 +86,18 @@ def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
     weights = read_recipe()["files"][WEIGHTS]
     held = load_index(index, read_served_version(index))
     assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
-    told = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
-    assert json.loads(told)["embedder"] == "minilm-l6-v2/128"
+    out = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]
+    assert json.loads(out)["embedder"] == "minilm-l6-v2/128"
 
 
 def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:
     weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
     servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
     before = read_served_version(index)
-    told = json.loads(run("index", servers, "--out", index)[1])
+    report = json.loads(run("index", servers, "--out", index)[1])
     views = load_index(index, before).views
-    assert 0 < told["embedded"] <= len(views)
-    assert told["version"] == read_served_version(index) != before
+    assert 0 < report["embedded"] <= len(views)
+    assert report["version"] == read_served_version(index) != before
 
 
 def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
@@ -110,19 +110,19 @@ def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
 
 def test_an_answer_has_hits_with_reasons_and_names_the_index(index: Path) -> None:
     code, out, _ = run("search", "--index", index, "which hour is it in Paris?", "--json", "-k", 2)
-    told = json.loads(out)
+    answer = json.loads(out)
     assert code == 0
-    assert told["hits"][0]["tool_id"] == "@clock/world::get_time"
-    assert told["hits"][0]["why"]["scores"]
-    assert len(told["hits"]) == 2
-    assert told["index"] == read_served_version(index)
-    assert told["ms"] > 0
+    assert answer["hits"][0]["tool_id"] == "@clock/world::get_time"
+    assert answer["hits"][0]["why"]["scores"]
+    assert len(answer["hits"]) == 2
+    assert answer["index"] == read_served_version(index)
+    assert answer["ms"] > 0
 
 
 def test_what_a_model_says_of_server_and_tool_is_a_question(index: Path) -> None:
     asked = ("--server", "mailing", "--tool", "sends a letter", "--json")
-    told = json.loads(run("search", "--index", index, *asked)[1])
-    assert told["hits"][0]["tool_id"] == "npm:mail::send_email"
+    answer = json.loads(run("search", "--index", index, *asked)[1])
+    assert answer["hits"][0]["tool_id"] == "npm:mail::send_email"
 
 
 @pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
@@ -166,9 +166,9 @@ def test_hits_as_good_as_the_last_come_too_and_those_far_behind_do_not(index: Pa
 
 def test_an_answer_can_be_given_as_an_api_takes_it(index: Path) -> None:
     asked = ("search", "--index", index, "--tool", "sends a letter", "-k", 1)
-    told = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
-    assert told["item"]["tool_use_id"] == "toolu_1"
-    assert told["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
+    answer = json.loads(run(*asked, "--native", "anthropic", "--call-id", "toolu_1")[1])
+    assert answer["item"]["tool_use_id"] == "toolu_1"
+    assert answer["tool_ids"] == {write_wire_name("npm:mail::send_email"): "npm:mail::send_email"}
     assert "known: anthropic, openai" in run(*asked, "--native", "other")[2]
     code, _, err = run("search", "--index", index, "--queries", index, "--native", "openai")
     assert (code, "leave out --queries" in err) == (2, True)
@@ -208,7 +208,7 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("search", "--index", "{at}", "x", "-k", "0"), 1, "k is 0; expected 1 to 1,000"),
         (("search", "--index", "{at}", "x", "-k", "10000"), 1, "expected 1 to 1,000"),
@@ -227,26 +227,26 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
     ],
 )
 def test_bad_input_is_one_error_that_names_the_mend(
-    index: Path, arguments: tuple[str, ...], code: int, told: str
+    index: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     (index / "q").write_text('{"name": "nobody"}\n')
     (index / "empty").write_text("\n")
     found = run(*(part.replace("{at}", str(index)) for part in arguments))
     assert found[0] == code, found
-    assert told in found[2], found
+    assert message in found[2], found
     assert found[1] == ""
     assert not (index / "new" / "router").exists()
 
 
 def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> None:
     out = tmp_path / "release"
-    told = export_release(index, out)
+    manifest = export_release(index, out)
     asked = Ask("send an email", k=1)
     wanted = open_router(index).find(asked).hits
     shutil.rmtree(index)
     assert open_router(out).find(asked).hits == wanted
-    assert check_export(out) == told
-    assert (told["tools"], told["servers"]) == (3, 2)
+    assert check_export(out) == manifest
+    assert (manifest["tools"], manifest["servers"]) == (3, 2)
 
 
 def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(
@@ -304,8 +304,8 @@ def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], ind
     version = read_served_version(index)
     (index / "router" / version / "tools.jsonl").write_text("{}\n")
     assert "toolmill index" in run("search", "--index", index, "send an email")[2]
-    told = json.loads(run("index", made[0], "--out", index)[1])
-    assert (told["version"], told["embedded"]) == (version, 0)
+    report = json.loads(run("index", made[0], "--out", index)[1])
+    assert (report["version"], report["embedded"]) == (version, 0)
     assert run("search", "--index", index, "send an email")[0] == 0
 
 

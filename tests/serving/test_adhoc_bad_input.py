@@ -92,14 +92,14 @@ def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: Path) -> None:
-    told = {
+    described = {
         "天気予報": "明日の天気を調べる",
         "メール送信": "メールを送る",
         "ค้นหาเที่ยวบิน": "หาเที่ยวบิน",
     }
-    tools = [{"name": name, "description": about} for name, about in told.items()]
+    tools = [{"name": name, "description": about} for name, about in described.items()]
     index = build(tmp_path, {"name": "日本", "tools": [*tools, {"name": "🌧️"}, {"name": "____"}]})
-    for name, about in told.items():
+    for name, about in described.items():
         assert search(index, about)["hits"][0]["tool"] == name
     assert {hit["tool"] for hit in search(index, "🌧️", "-k", 5)["hits"]} >= {"🌧️"}
 
@@ -228,12 +228,12 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("flaw", BROKEN)
 def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> None:
-    change, told = BROKEN[flaw]
+    change, message = BROKEN[flaw]
     change(index)
     for asked in (("search", "--index", index, "an email"), ("serve", "--place", index)):
         code, out, err = run(*asked)
         assert (code, out) == (1, "")
-        assert re.search(told, err), err
+        assert re.search(message, err), err
         assert "toolmill index" in err
 
 

@@ -24,12 +24,12 @@ def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, P
     """(private, public) as PEM files."""
     key = private or Ed25519PrivateKey.generate()
     plain = pem.PrivateFormat.PKCS8, pem.NoEncryption()
-    held, told = folder / f"{name}.pem", folder / f"{name}.pub"
+    held, public_path = folder / f"{name}.pem", folder / f"{name}.pub"
     held.write_bytes(key.private_bytes(pem.Encoding.PEM, *plain))  # type: ignore[attr-defined]
     public = key.public_key()  # type: ignore[attr-defined]
     form = pem.PublicFormat.SubjectPublicKeyInfo
-    told.write_bytes(public.public_bytes(pem.Encoding.PEM, form))
-    return held, told
+    public_path.write_bytes(public.public_bytes(pem.Encoding.PEM, form))
+    return held, public_path
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def redirect(folder: Path) -> None:
 def forge(folder: Path) -> None:
     """The same, with a manifest that fits."""
     redirect(folder)
-    told = json.loads((folder / "RELEASE.json").read_bytes())
+    manifest = json.loads((folder / "RELEASE.json").read_bytes())
     from serving.export import _digest_files
 
-    (folder / "RELEASE.json").write_text(json.dumps({**told, "files": _digest_files(folder)}))
+    (folder / "RELEASE.json").write_text(json.dumps({**manifest, "files": _digest_files(folder)}))
 
 
 def add_file(folder: Path) -> None:
@@ -134,13 +134,13 @@ def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: 
 
 
 def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Path) -> None:
-    held, told = write_keys(tmp_path, "maker")
+    held, public = write_keys(tmp_path, "maker")
     _, other = write_keys(tmp_path, "other")
     code, out, err = run("release", "sign", str(release), "--key", str(held))
     assert (code, json.loads(out)["folder"]) == (0, str(release)), err
-    both = ["--trust", str(other), "--trust", str(told)]
+    both = ["--trust", str(other), "--trust", str(public)]
     assert run("release", "verify", str(release), *both)[0] == 0
-    check = partial(verify_export, trusted=[told])
+    check = partial(verify_export, trusted=[public])
     assert ServedRouter(release, open_checked(check)).current().index.tools
     assert check_export(release)
     with pytest.raises(BadExport, match=r"none of the keys other\.pub"):
@@ -151,22 +151,22 @@ def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Pa
 def test_a_change_after_signing_is_refused(
     release: Path, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    held, told = write_keys(tmp_path, "maker")
+    held, public = write_keys(tmp_path, "maker")
     sign_export(release, held)
     change(release)
     with pytest.raises(BadExport):
-        verify_export(release, [told])
-    code, _, err = run("serve", "--place", str(release), "--trust", str(told))
+        verify_export(release, [public])
+    code, _, err = run("serve", "--place", str(release), "--trust", str(public))
     assert (code, err.count("\n") < 4) == (1, True), err
 
 
 def test_with_trusted_keys_nothing_unsigned_is_served(
     index: Path, release: Path, tmp_path: Path
 ) -> None:
-    _, told = write_keys(tmp_path, "maker")
+    _, public = write_keys(tmp_path, "maker")
     for place, match in ((release, "nobody signed it"), (index, "release export")):
         with pytest.raises(BadExport, match=match):
-            ServedRouter(place, open_checked(partial(verify_export, trusted=[told]))).current()
+            ServedRouter(place, open_checked(partial(verify_export, trusted=[public]))).current()
 
 
 def test_a_new_version_is_checked_too(release: Path, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
             if say.close:
                 self.close_connection = True
                 return
-            said = say.raw if say.raw is not None else _payload(body, say)
-            payload = said if isinstance(said, bytes) else said.encode()
+            content = say.raw if say.raw is not None else _payload(body, say)
+            payload = content if isinstance(content, bytes) else content.encode()
             self.send_response(say.status)
             for name, value in {"content-type": "application/json", **say.headers}.items():
                 self.send_header(name, value)

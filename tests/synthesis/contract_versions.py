@@ -56,12 +56,12 @@ def called(draw: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     names = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5, unique=True))
     properties = {name: draw(schemas()) for name in names}
     required = draw(st.lists(st.sampled_from(names), unique=True))
-    said = {
+    arguments = {
         name: draw(values(schema))
         for name, schema in properties.items()
         if name in required or draw(st.booleans())
     }
-    return tool(properties, required), said
+    return tool(properties, required), arguments
 
 
 def next_version(old: dict[str, Any], change: str, name: str) -> dict[str, Any]:

@@ -56,31 +56,34 @@ def called(*calls: tuple[str, dict[str, Any], Any]) -> dict[str, Any]:
     """An assistant's message that makes calls: (id, golden, arguments)."""
     made = [
         {"id": name, "type": "function",
-         "function": {"name": one["tool"], "arguments": json.dumps(said)}}
-        for name, one, said in calls
+         "function": {"name": one["tool"], "arguments": json.dumps(arguments)}}
+        for name, one, arguments in calls
     ]  # fmt: skip
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
 def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = [{"role": "user", "content": ask}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": ask}]
     if task in ("no_tool", "missing_parameter"):
-        return [*said, {"role": "assistant", "content": "Which title do you mean?"}]
+        return [*messages, {"role": "assistant", "content": "Which title do you mean?"}]
     first = calls[0]
     if task == "parallel":
         both = [(f"c{n}", one, one["arguments"]) for n, one in enumerate(calls)]
         answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in range(2)]
-        return [*said, called(*both), *answers, {"role": "assistant", "content": "Both done."}]
+        return [*messages, called(*both), *answers, {"role": "assistant", "content": "Both done."}]
     if task == "sequential":
         result = {"role": "tool", "tool_call_id": "c0", "content": '{"title": "A"}'}
         last = called(("c1", calls[1], calls[1]["arguments"]))
-        return [*said, called(("c0", first, first["arguments"])), result, last]
+        return [*messages, called(("c0", first, first["arguments"])), result, last]
     if task == "clarification":
-        said += [{"role": "assistant", "content": "Which title?"}, {"role": "user", "content": "A"}]
+        messages += [
+            {"role": "assistant", "content": "Which title?"},
+            {"role": "user", "content": "A"},
+        ]
     if task == "recovery":
         error = {"role": "tool", "tool_call_id": "w", "content": "'title' is required"}
-        said += [called(("w", first, {})), error]
-    return [*said, called(("c0", first, first["arguments"]))]
+        messages += [called(("w", first, {})), error]
+    return [*messages, called(("c0", first, first["arguments"]))]
 
 
 def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, Any]:
@@ -109,8 +112,8 @@ def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, An
 
 def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:
     own = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest")
-    told = {"judge": "offline:rules", "score": 8.0, "verdict": verdict, "status": "ok"}
-    return {**{name: row[name] for name in own}, **told}
+    outcome = {"judge": "offline:rules", "score": 8.0, "verdict": verdict, "status": "ok"}
+    return {**{name: row[name] for name in own}, **outcome}
 
 
 def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:

@@ -95,8 +95,8 @@ def only(made: Sequence[Unit], task: str) -> list[Unit]:
 
 def asked_of(body: Mapping[str, Json]) -> str:
     """The name of the prompt that a request was made with, whatever was edited at its end."""
-    said = body["messages"][0]["content"]
-    return next(name for name in NAMES if said[:40] == read_prompt(name).system[:40])
+    content = body["messages"][0]["content"]
+    return next(name for name in NAMES if content[:40] == read_prompt(name).system[:40])
 
 
 def data_of(body: Mapping[str, Json]) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _generate(body: Mapping[str, Json], data: dict[str, str]) -> Json:
 def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     """A caller that has the values: those that the grammar wrote the request around."""
     contract = json.loads(data["tool"])
-    return {"arguments": VALUES.get(_said(data["request"]), {"n": contract["name"]})}
+    return {"arguments": VALUES.get(_squeeze(data["request"]), {"n": contract["name"]})}
 
 
 def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -152,7 +152,7 @@ def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     made = evolve_request(
         {"instruction": data["request"], "values": values, "direction": "reason"}, 0
     )
-    VALUES[_said(made["instruction"])] = values
+    VALUES[_squeeze(made["instruction"])] = values
     return made
 
 
@@ -167,7 +167,7 @@ def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
         },
         0,
     )
-    VALUES[_said(made["instruction"])] = made["values"]
+    VALUES[_squeeze(made["instruction"])] = made["values"]
     return made
 
 
@@ -182,7 +182,7 @@ def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     name = data["parameter that is left out"]
     made = answer_vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
     whole = f"{made['instruction']}\n{made['question']}\n{made['answer']}"
-    VALUES[_said(whole)] = made["values"]
+    VALUES[_squeeze(whole)] = made["values"]
     return made
 
 
@@ -194,17 +194,17 @@ def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     made = _generate(body, data)
     for one in made["requests"]:
-        VALUES[_said(one["instruction"])] = one["values"]
+        VALUES[_squeeze(one["instruction"])] = one["values"]
     return made
 
 
-def _said(text: str) -> str:
+def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
 
 def _chosen(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     """A checker that finds the tool by what the request was written for."""
-    values = VALUES.get(_said(data["request"]), {})
+    values = VALUES.get(_squeeze(data["request"]), {})
     tools = {name: text for name, text in data.items() if name.startswith("tool ")}
     takes = {
         name: json.loads(text)["inputSchema"].get("properties", {}) for name, text in tools.items()

@@ -104,8 +104,8 @@ def test_a_renamed_parameter_carries_its_pairs_over(pipeline: Pipeline) -> None:
         was = old[row["migrated_from"]]
         assert row["instruction"] == was["instruction"]
         assert row["contract_digest"] == pipeline.read_digest("npm:song", "find_song")
-        said, now = json.loads(was["arguments"] or "{}"), json.loads(row["arguments"] or "{}")
-        assert now == {("heading" if k == "title" else k): v for k, v in said.items()}
+        then, now = json.loads(was["arguments"] or "{}"), json.loads(row["arguments"] or "{}")
+        assert now == {("heading" if k == "title" else k): v for k, v in then.items()}
     version_now = version(pipeline)
     pipeline.run_nightly()
     assert version(pipeline) == version_now

@@ -156,14 +156,14 @@ def test_no_contract_breaks_out_of_its_markers(name: str, description: str) -> N
         [row] = compose_rows(planned(snapshot_rows([tool]), policy), llm, policy)
         ledger.close()
     assert row["error_kind"] == "empty"
-    said = prompts[0]["messages"][1]["content"]
+    content = prompts[0]["messages"][1]["content"]
     assert asked_of(prompts[0]) == "generate"
     data = data_of(prompts[0])
     assert list(data) == ["tool", "look-alikes", "world"]
     assert json.loads(data["tool"]) == snapshot_rows([tool])[0]["contract"]
-    mark = re.search(r"DATA-\w+", said)
+    mark = re.search(r"DATA-\w+", content)
     assert mark
-    assert said.count(mark[0]) == 1 + 2 * len(data), "only the prompt itself writes the code"
+    assert content.count(mark[0]) == 1 + 2 * len(data), "only the prompt itself writes the code"
 
 
 POISONED = {
@@ -240,9 +240,9 @@ def test_a_model_that_obeys_a_description_makes_no_accepted_row(
 def test_a_request_that_is_not_what_was_asked_for_goes_no_further(
     text: str, kind: str, ledger: Ledger
 ) -> None:
-    said = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
+    answer = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
     policy = replace(SINGLES, pairs_per_tool=1)
-    with openai_endpoint(scripted(generate=lambda *_: said)) as endpoint:
+    with openai_endpoint(scripted(generate=lambda *_: answer)) as endpoint:
         made = planned(snapshot_rows([POISONED]), policy)
         [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
         assert [asked_of(body) for body in endpoint.requests] == ["generate"]
@@ -251,9 +251,9 @@ def test_a_request_that_is_not_what_was_asked_for_goes_no_further(
 
 def test_a_request_in_the_language_that_was_asked_for_goes_on(ledger: Ledger) -> None:
     text = "Brauche ich in Oslo einen Schirm, wenn ich morgen mit dem Rad zur Arbeit fahre?"
-    said = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
+    answer = {"requests": [{"instruction": text, "values": {"city": "Oslo"}}]}
     policy = replace(SINGLES, pairs_per_tool=1, languages=("de",))
-    script = scripted(generate=lambda *_: said, call=lambda *_: {"arguments": {"city": "Oslo"}})
+    script = scripted(generate=lambda *_: answer, call=lambda *_: {"arguments": {"city": "Oslo"}})
     with openai_endpoint(script) as endpoint:
         made = planned(snapshot_rows([POISONED]), policy)
         [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)

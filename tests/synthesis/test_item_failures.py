@@ -91,8 +91,8 @@ def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
     write = break_one(summaries.write_summary, lambda name, _: name == "other")
     monkeypatch.setattr(summaries, "write_summary", write)
     made, _ = summaries.make_summaries(rows, {}, None)
-    told = {row["server_id"]: (row["status"], row["error_kind"]) for row in made}
-    assert told == {rows[0]["server_id"]: ("ok", None), "npm:other": ("failed", "internal")}
+    outcomes = {row["server_id"]: (row["status"], row["error_kind"]) for row in made}
+    assert outcomes == {rows[0]["server_id"]: ("ok", None), "npm:other": ("failed", "internal")}
     check(next(row["hint"] for row in made if row["status"] == "failed"))
     assert ask.make_row.__name__ == "make_row"
 
@@ -111,8 +111,8 @@ def test_a_judgement_that_fails_is_a_row(ledger: Ledger, monkeypatch) -> None:
     view = break_one(judging.make_view, lambda row, _: row is ROWS[0])
     monkeypatch.setattr(judging, "make_view", view)
     made = JUDGEMENTS.frame(judging.judge(ROWS[:2], CONTRACTS, offline_llm(ledger), POLICY))
-    told = {row["pair_id"]: row for row in made.to_dicts()}
-    lost, good = (told[row["pair_id"]] for row in ROWS[:2])
+    by_id = {row["pair_id"]: row for row in made.to_dicts()}
+    lost, good = (by_id[row["pair_id"]] for row in ROWS[:2])
     assert (lost["status"], lost["error_kind"], lost["verdict"]) == ("failed", "internal", None)
     assert good["status"] == "ok"
     check(lost["hint"])

@@ -99,6 +99,6 @@ def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(
 def test_a_base_model_that_is_not_there_is_named(
     filled: Warehouse,
 ) -> None:
-    told = logged(train(filled, "caller"), filled)
-    assert "training failed" in told
-    assert "/no/such/model: no such folder" in told
+    log = logged(train(filled, "caller"), filled)
+    assert "training failed" in log
+    assert "/no/such/model: no such folder" in log

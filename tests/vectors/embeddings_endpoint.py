@@ -69,8 +69,8 @@ def embeddings_endpoint(script: Script | Sequence[Say] = (Say(),)) -> Iterator[E
             if say.drop:
                 self.close_connection = True
                 return
-            said = vectors(body) if say.body is None else say.body
-            text = said if isinstance(said, str | bytes) else json.dumps(said)
+            content = vectors(body) if say.body is None else say.body
+            text = content if isinstance(content, str | bytes) else json.dumps(content)
             payload = text if isinstance(text, bytes) else text.encode()
             self.send_response(say.status)
             for name, value in {"content-length": str(len(payload)), **say.headers}.items():

@@ -74,8 +74,8 @@ def _save(
     model.save_pretrained(str(folder))
     for name in ("tokenizer.json", "special_tokens_map.json", "vocab.txt"):
         shutil.copy(find_base_path() / name, folder / name)
-    said = json.loads((find_base_path() / "tokenizer_config.json").read_text())
-    write(folder / "tokenizer_config.json", {**said, "padding_side": padding_side})
+    config = json.loads((find_base_path() / "tokenizer_config.json").read_text())
+    write(folder / "tokenizer_config.json", {**config, "padding_side": padding_side})
     modules = [
         {"idx": at, "name": str(at), "path": f"{at}_{kind}" if at else "",
          "type": f"sentence_transformers.models.{kind}"}

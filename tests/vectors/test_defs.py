@@ -46,7 +46,7 @@ def heads(pipeline: Pipeline) -> list[str]:
 def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> None:
     servers = with_copies()
     pipeline.deploy(servers)
-    told = summarise(pipeline)
+    metadata = summarise(pipeline)
     summaries = {row["server_id"]: row for row in pipeline.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
     assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
@@ -55,7 +55,7 @@ def test_every_server_is_summed_up_and_copies_are_twins(pipeline: Pipeline) -> N
     copied = {row["tool"] for row in rows if row["kind"] == "twin"}
     assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
     assert copied == {tool["name"] for tool in servers[name][1:]}
-    assert told["confusables"]["with_a_twin"] == 2 * len(copied)
+    assert metadata["confusables"]["with_a_twin"] == 2 * len(copied)
 
 
 def test_a_poisoned_tool_is_in_neither_table(pipeline: Pipeline) -> None:

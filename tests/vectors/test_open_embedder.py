@@ -90,6 +90,6 @@ def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(
 
 
 def test_a_model_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as said:
+    with pytest.raises(BadEmbedder, match=r"no such folder; expected a folder") as refused:
         open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(refused.value)

@@ -65,9 +65,9 @@ def test_a_home_of_another_version_is_refused_in_one_line(
     ):
         with pytest.raises(HomeUnavailable, match=words) as caught:
             use()
-        told = str(caught.value)
-        assert told.startswith(f"{home}: ")
-        assert "make clean" in told
-        assert "TOOLMILL_HOME" in told
-        assert "\n" not in told
+        message = str(caught.value)
+        assert message.startswith(f"{home}: ")
+        assert "make clean" in message
+        assert "TOOLMILL_HOME" in message
+        assert "\n" not in message
     assert contents(home) == before

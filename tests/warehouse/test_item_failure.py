@@ -17,19 +17,19 @@ def _break(text: str) -> str:
 
 @given(st.text())
 def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text: str) -> None:
-    told = try_item(lambda: _break(text), lambda hint: hint)
+    line = try_item(lambda: _break(text), lambda hint: hint)
     assert re.fullmatch(
         r"RuntimeError at tests/warehouse/test_item_failure\.py:\d+ _break, trace [0-9a-f]{12}",
-        told,
+        line,
     )
 
 
 def test_another_fault_has_another_digest() -> None:
-    told = {try_item(lambda one=one: _break(one), lambda hint: hint) for one in ("a", "b")}
+    hints = {try_item(lambda one=one: _break(one), lambda hint: hint) for one in ("a", "b")}
     other = try_item(lambda: {}["a"], lambda hint: hint)
-    assert len(told) == 1
+    assert len(hints) == 1
     assert other.startswith("KeyError at tests/")
-    assert other[-12:] != next(iter(told))[-12:]
+    assert other[-12:] != next(iter(hints))[-12:]
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
 def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
     floor = Verdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
-    told = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
-    assert told == {
+    descriptions = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    assert descriptions == {
         "id_unique": "0 unexpected of 1",
         "colour_in_set": "0 unexpected of 1",
         "shade_in_set": "0 unexpected of 1",
@@ -194,14 +194,14 @@ def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) 
 
 def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
     """The UI reads a description as Markdown: an image in it was loaded."""
-    said = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
-    rules = [Verdict("crawl", True, said), Verdict("rows_floor", False, said, "rows")]
+    text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
+    rules = [Verdict("crawl", True, text), Verdict("rows_floor", False, text, "rows")]
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=rules)
-    told = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    descriptions = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
     for name in ("crawl", "rows_floor"):
-        tokens = {token.type for token in list_tokens(told[name] or "")}
+        tokens = {token.type for token in list_tokens(descriptions[name] or "")}
         assert not {"image", "link_open", "html_inline"} & tokens
-        assert (told[name] or "").startswith("`")
+        assert (descriptions[name] or "").startswith("`")
 
 
 def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehouse) -> None:

@@ -92,9 +92,9 @@ def test_a_missing_file_is_unusable_too(tmp_path: Path) -> None:
 
 def test_a_tool_without_a_contract_is_left_out_and_named(saved: Any) -> None:
     old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
-    told = diff_files(old, new)
-    assert told.answer == {"changes": [], "same": 1}
-    assert [line.split(": left out: ")[0].rsplit(", ")[-1] for line in told.left_out] == [
+    report = diff_files(old, new)
+    assert report.answer == {"changes": [], "same": 1}
+    assert [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out] == [
         "entry 1",
         "entry 1",
     ]

@@ -75,8 +75,8 @@ def test_a_launch_under_another_id_of_the_same_server_counts() -> None:
     assert (made.rows, made.confirmed) == ([], 1)
     made = build(tool(), launched={other: [tool()]})
     assert [row["standing"] for row in made.rows] == [UNVERIFIED]
-    told = [tool(description="Other."), tool()]
-    both = {SERVER: [told[0]], other: [told[1]]}
+    tools = [tool(description="Other."), tool()]
+    both = {SERVER: [tools[0]], other: [tools[1]]}
     assert build(tool(), launched=both, aliases=frozenset({other})).confirmed == 1
 
 
@@ -86,9 +86,9 @@ def test_what_a_launch_says_otherwise_is_kept_as_a_difference() -> None:
     [row] = build(tool(), launched={SERVER: [launched]}).rows
     assert row["standing"] == DIFFERS
     assert row["launched_digest"] == contract_digest(launched)
-    said = json.loads(row["listed_differs"])
-    assert said["cls"] == "breaking"
-    assert any(field.startswith("inputSchema") for field in said["fields"])
+    difference = json.loads(row["listed_differs"])
+    assert difference["cls"] == "breaking"
+    assert any(field.startswith("inputSchema") for field in difference["fields"])
     [row] = build(tool("get_date"), launched={SERVER: [launched]}).rows
     assert (row["standing"], row.get("launched_digest")) == (ABSENT, None)
     assert build(tool(), launched={SERVER: []}).rows[0]["standing"] == ABSENT

@@ -173,8 +173,8 @@ def test_a_launch_supersedes_it_at_once_and_its_row_goes(listed: Pipeline) -> No
 
 def test_a_person_who_holds_it_keeps_it_out_of_the_next_index(listed: Pipeline) -> None:
     assert [row["tool"] for row in read_unverified(listed.warehouse)] == ["find_treasure"]
-    said = Decision(contract_digest(NEVER), "*", "held", "ann", "2026-01-02T03:04:05Z", "no")
-    record_decision(listed.warehouse.home, said)
+    decision = Decision(contract_digest(NEVER), "*", "held", "ann", "2026-01-02T03:04:05Z", "no")
+    record_decision(listed.warehouse.home, decision)
     assert read_unverified(listed.warehouse) == []
 
 

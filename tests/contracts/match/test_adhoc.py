@@ -60,8 +60,8 @@ def files(tmp_path: Path) -> Files:
 def test_a_schema_is_read_in_every_form_it_comes_in(files: Files, schema):
     done = files.match(schema, CALL, SAME, "--json")
     assert (done.exit_code, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert told == {
+    report = json.loads(done.stdout)
+    assert report == {
         "match": True,
         "error_kind": None,
         "per_parameter": {"a": "match", "note": "match"},
@@ -74,9 +74,9 @@ def test_a_schema_is_read_in_every_form_it_comes_in(files: Files, schema):
 def test_a_call_that_differs_exits_1_and_says_how(files: Files):
     done = files.match(CONTRACT, CALL, OTHER, "--json")
     assert done.exit_code == 1
-    told = json.loads(done.stdout)
-    assert (told["match"], told["error_kind"]) == (False, "missing_parameter")
-    assert told["per_parameter"] == {"a": "wrong_type", "note": "missing", "z": "extra"}
+    report = json.loads(done.stdout)
+    assert (report["match"], report["error_kind"]) == (False, "missing_parameter")
+    assert report["per_parameter"] == {"a": "wrong_type", "note": "missing", "z": "extra"}
 
 
 def test_parallel_calls_have_a_verdict_each(files: Files):
@@ -85,9 +85,9 @@ def test_parallel_calls_have_a_verdict_each(files: Files):
     done = files.match(schemas, expected, [expected[1], SAME], "--json")
     assert done.exit_code == 0
     done = files.match(schemas, expected, [OTHER], "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["match"], told["error_kind"]) == (1, False, "too_few_calls")
-    kinds = [(one["name"], one["called"], one["error_kind"]) for one in told["calls"]]
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["match"], report["error_kind"]) == (1, False, "too_few_calls")
+    kinds = [(one["name"], one["called"], one["error_kind"]) for one in report["calls"]]
     assert kinds == [("t", 0, "missing_parameter"), ("u", None, "too_few_calls")]
 
 
@@ -125,9 +125,9 @@ def test_bfcls_verdict_takes_its_truth_or_an_expected_call(files: Files):
         done = files.match(BFCL_DOC, expected, same, "--bfcl", "--json")
         assert (done.exit_code, json.loads(done.stdout)["match"]) == (0, True)
     done = files.match(BFCL_DOC, same, {"name": "t", "arguments": {"a": 5.0}}, "--bfcl", "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["error_kind"]) == (1, "wrong_type")
-    assert told["checker_error"] == "type_error:simple"
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["error_kind"]) == (1, "wrong_type")
+    assert report["checker_error"] == "type_error:simple"
 
 
 def test_where_bfcl_crashes_it_is_told(files: Files):
@@ -183,7 +183,7 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
 
 
 @pytest.mark.parametrize(
-    ("schema", "expected", "called", "told"),
+    ("schema", "expected", "called", "message"),
     [
         ("{", CALL, CALL, "schema.json: not JSON"),
         ("", CALL, CALL, "schema.json: empty; give one JSON value"),
@@ -200,10 +200,10 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
         (CONTRACT, CALL, '{"name": "t", "name": "u"}', "not JSON ('name' stands twice"),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_one_line_and_usage(files: Files, schema, expected, called, told):
+def test_a_bad_file_is_one_line_and_usage(files: Files, schema, expected, called, message):
     done = files.match(schema, expected, called, "--json")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -217,7 +217,7 @@ def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("{", "calls.jsonl, line 1: not JSON"),
         ("\n", "calls.jsonl: empty; expected"),
@@ -227,16 +227,16 @@ def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
         ({"id": "x", "calls": []}, "line 1: no item 'x' in"),
     ],
 )
-def test_a_bad_row_is_one_line_and_usage(files: Files, row, told):
+def test_a_bad_row_is_one_line_and_usage(files: Files, row, message):
     folder = write(files.folder / "d", "BFCL_v4_irrelevance.json", [question("irrelevance_0")])
     calls = files.put("calls.jsonl", row)
     done = files.run("--bfcl", "--data", str(folder), "--calls", calls, "--json")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "found no --schema and no --expected and no --called"),
         (["--schema", "s"], "found no --expected and no --called"),
@@ -245,10 +245,10 @@ def test_a_bad_row_is_one_line_and_usage(files: Files, row, told):
         (["--schema", "s", "--data", "d"], "found options of both forms"),
     ],
 )
-def test_options_that_do_not_go_together_are_usage(files: Files, arguments, told):
+def test_options_that_do_not_go_together_are_usage(files: Files, arguments, message):
     done = files.run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{told}; usage: toolmill match --schema S")
+    assert done.stderr.startswith(f"{message}; usage: toolmill match --schema S")
 
 
 def test_the_command_is_one_of_toolmills(files: Files):

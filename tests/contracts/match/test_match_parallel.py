@@ -131,8 +131,8 @@ def test_the_order_of_calls_means_nothing(expected, called, random):
     random.shuffle(expected)
     random.shuffle(called)
     again = match_parallel(SCHEMAS, expected, called)
-    told = [(one.match, one.error_kind, one.tool, one.name_f1) for one in (there, again)]
-    assert told[0] == told[1]
+    results = [(one.match, one.error_kind, one.tool, one.name_f1) for one in (there, again)]
+    assert results[0] == results[1]
     assert there.assigned.count(None) == again.assigned.count(None)
 
 

@@ -57,8 +57,8 @@ def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(
 
 def test_the_same_contracts_again_are_no_new_version(pipeline: Pipeline) -> None:
     before = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
-    told = pipeline.run([clear_contracts], MARKET)["clear_contracts"]
-    assert (told["version_moved"], told["held"], told["unchanged"]) == (False, 1, 17)
+    metadata = pipeline.run([clear_contracts], MARKET)["clear_contracts"]
+    assert (metadata["version_moved"], metadata["held"], metadata["unchanged"]) == (False, 1, 17)
     assert pipeline.warehouse.tables.head(CLEAR.name, MARKET) == before
 
 

@@ -19,46 +19,50 @@ def _found(rule, severity="high"):
     return {**ROW, "rule": rule, "severity": severity}
 
 
-def _said(verdict, rule="concealment", digest=DIGEST):
+def _decision(verdict, rule="concealment", digest=DIGEST):
     return Decision(digest, rule, verdict, "ann@team.example", "2026-01-02T03:04:05Z", "read it")
 
 
 @pytest.mark.parametrize(
-    ("findings", "said", "clear"),
+    ("findings", "decisions", "clear"),
     [
         ([], [], True),
         ([_found("coercion", "medium")], [], True),
         ([_found("concealment")], [], False),
-        ([_found("concealment")], [_said("released")], True),
-        ([_found("concealment")], [_said("released", digest=OTHER)], False),
-        ([_found("concealment")], [_said("released", rule="*")], False),
-        ([_found("concealment"), _found("role_change")], [_said("released")], False),
-        ([_found("concealment")], [_said("released"), _said("held")], False),
-        ([_found("concealment")], [_said("held"), _said("released")], True),
-        ([], [_said("held", rule="*")], False),
-        ([], [_said("held", rule="*"), _said("released", rule="*")], True),
+        ([_found("concealment")], [_decision("released")], True),
+        ([_found("concealment")], [_decision("released", digest=OTHER)], False),
+        ([_found("concealment")], [_decision("released", rule="*")], False),
+        ([_found("concealment"), _found("role_change")], [_decision("released")], False),
+        ([_found("concealment")], [_decision("released"), _decision("held")], False),
+        ([_found("concealment")], [_decision("held"), _decision("released")], True),
+        ([], [_decision("held", rule="*")], False),
+        ([], [_decision("held", rule="*"), _decision("released", rule="*")], True),
     ],
 )
 def test_a_contract_is_clear_when_each_high_rule_was_released_and_none_is_held(
-    findings, said, clear
+    findings, decisions, clear
 ):
-    assert split_rows([ROW], findings, said) == (([ROW], []) if clear else ([], [ROW]))
+    assert split_rows([ROW], findings, decisions) == (([ROW], []) if clear else ([], [ROW]))
 
 
 def test_decisions_are_only_ever_added(tmp_path):
     assert read_decisions(tmp_path) == []
-    said = [_said("held"), _said("released"), _said("held", rule="*", digest=OTHER)]
-    for one in said:
+    decisions = [
+        _decision("held"),
+        _decision("released"),
+        _decision("held", rule="*", digest=OTHER),
+    ]
+    for one in decisions:
         record_decision(tmp_path, one)
-    assert read_decisions(tmp_path) == said
+    assert read_decisions(tmp_path) == decisions
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        _said("maybe"),
-        _said("held", rule=" "),
-        _said("held", digest="a" * 64),
+        _decision("maybe"),
+        _decision("held", rule=" "),
+        _decision("held", digest="a" * 64),
         Decision(DIGEST, "x", "released", "", "2026-01-02", "why"),
         Decision(DIGEST, "x", "released", "ann", "2026-01-02", ""),
     ],
@@ -70,7 +74,7 @@ def test_a_decision_without_who_why_and_what_is_refused(bad, tmp_path):
 
 
 def test_a_record_that_was_tampered_with_clears_nothing(tmp_path):
-    record_decision(tmp_path, _said("released"))
+    record_decision(tmp_path, _decision("released"))
     (path,) = tmp_path.rglob("*.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
     with pytest.raises(DecisionError, match=r"decisions\.jsonl:2"):

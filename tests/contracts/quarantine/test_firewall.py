@@ -54,9 +54,9 @@ def poisoned(
     root = tmp_path_factory.mktemp("poisoned")
     pipeline = Pipeline(Warehouse(home=root / "home", state=root / "state"))
     pipeline.deploy(with_poison())
-    told = pipeline.run_nightly()
+    metadata = pipeline.run_nightly()
     pipeline.run_fan_in()
-    yield pipeline, told
+    yield pipeline, metadata
     pipeline.warehouse.ledger.close()
 
 
@@ -66,7 +66,7 @@ def with_poison() -> dict[str, list[dict]]:
     return servers
 
 
-def said(pipeline: Pipeline, verdict: str, rule: str) -> None:
+def decide(pipeline: Pipeline, verdict: str, rule: str) -> None:
     name = pipeline.read_digest(*BAD)
     record_decision(pipeline.warehouse.home,
            Decision(name, rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it"))  # fmt: skip
@@ -75,12 +75,12 @@ def said(pipeline: Pipeline, verdict: str, rule: str) -> None:
 def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(
     poisoned: tuple[Pipeline, dict[str, dict]],
 ) -> None:
-    pipeline, told = poisoned
+    pipeline, metadata = poisoned
     assert {(server, tool) for server, tool, _ in pipeline.read_findings()} == {BAD}
     for table, tools in pipeline.read_downstream().items():
         assert BAD not in tools, table
         assert ("npm:photo", "make_photo") in tools, table
-    assert told["pairs"]["held"] == told["contract_vectors"]["held"] == 1
+    assert metadata["pairs"]["held"] == metadata["contract_vectors"]["held"] == 1
     assert not any("id_rsa" in text for text in pipeline.embedder.embedded)
     assert not any("find photo" in text for text in pipeline.embedder.embedded)  # the server's text
     source, _ = build_published_source(pipeline.warehouse)
@@ -102,7 +102,7 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     assert BAD not in {(tool.server_id, tool.tool) for tool in index.tools}
     assert len(index.tools) == 17
     for rule in {rule for _, _, rule in pipeline.read_findings()}:
-        said(pipeline, "released", rule)
+        decide(pipeline, "released", rule)
     pipeline.run([clear_contracts], MARKET)
     pipeline.run([release, router_index])
     made.append(read_current_release(home)["release"])
@@ -136,7 +136,7 @@ def test_a_persons_release_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
         for row in honest_world.read_rows(PAIRS)
         if honest_world.read_digest(*BAD) in shown(row)
     }
-    said(honest_world, "held", "*")
+    decide(honest_world, "held", "*")
     honest_world.run_nightly()
     assert "quarantined" not in honest_world.run_fan_in()["training_set"]["dropped"]
     # Other look-alikes stand in its place: those units alone are asked about anew.
@@ -147,7 +147,7 @@ def test_a_persons_release_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
         assert BAD not in tools, table
     source, _ = build_published_source(honest_world.warehouse)
     assert BAD not in {(row["server_id"], row["tool"]) for row in source.rows}
-    said(honest_world, "released", "*")
+    decide(honest_world, "released", "*")
     honest_world.run_nightly()
     honest_world.run_fan_in()
     assert honest_world.read_downstream() == whole
@@ -165,19 +165,19 @@ def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
         for row in honest_world.read_rows(PAIRS)
         if honest_world.read_digest(*BAD) in shown(row)
     }
-    said(honest_world, "held", "*")
-    told = honest_world.run_fan_in()
+    decide(honest_world, "held", "*")
+    metadata = honest_world.run_fan_in()
     assert BAD not in honest_world.read_downstream()["training_set"]
     assert BAD in honest_world.read_downstream()["pairs"]  # they were not made anew yet
     assert {row["pair_id"] for row in honest_world.read_rows(TRAINING_SET)} == kept - saw
-    assert told["training_set"]["dropped"]["quarantined"] == len(kept & saw) >= 2
+    assert metadata["training_set"]["dropped"]["quarantined"] == len(kept & saw) >= 2
 
 
 def test_a_released_rule_lets_a_found_tool_in(pipeline: Pipeline) -> None:
     pipeline.deploy(with_poison())
     pipeline.run_scan()
     for rule in {rule for _, _, rule in pipeline.read_findings()}:
-        said(pipeline, "released", rule)
+        decide(pipeline, "released", rule)
     pipeline.run_nightly()
     assert BAD in pipeline.read_downstream()["pairs"]
 
@@ -252,12 +252,12 @@ def test_a_tool_that_depends_on_who_asks_is_held_and_an_unstable_one_is_told(
         {"tool": 7}, None,
     ]  # fmt: skip
     pipeline.deploy(honest_servers())
-    told = behaviour(pipeline, {"npm:photo": json.dumps(changed)})
-    assert told.read_findings() == {(*BAD, "depends_on_asker")}
-    assert ("npm:photo", "make_photo", "unstable") in told.read_findings("medium")
-    assert ("npm:photo", "drop_photo", "dated") in told.read_findings("low")
-    assert ("npm:photo", "only_for_others", "depends_on_asker") in told.read_findings("medium")
-    clear = {(row["server_id"], row["tool"]) for row in read_clear(told.warehouse)}
+    found = behaviour(pipeline, {"npm:photo": json.dumps(changed)})
+    assert found.read_findings() == {(*BAD, "depends_on_asker")}
+    assert ("npm:photo", "make_photo", "unstable") in found.read_findings("medium")
+    assert ("npm:photo", "drop_photo", "dated") in found.read_findings("low")
+    assert ("npm:photo", "only_for_others", "depends_on_asker") in found.read_findings("medium")
+    clear = {(row["server_id"], row["tool"]) for row in read_clear(found.warehouse)}
     assert BAD not in clear  # all that follows is made of these
     assert ("npm:photo", "make_photo") in clear
     # Nobody looked again: what was seen of the same contract stands.
@@ -286,11 +286,11 @@ def test_tools_that_two_readers_take_for_two_things_are_told(pipeline: Pipeline)
     variant = {**servers["npm:file"][1], "Description": "What some clients read."}
     servers["npm:file"] = [servers["npm:file"][0], twin, variant, {"name": "x\x1b[2J"}, 7]
     pipeline.deploy(servers)
-    told = pipeline.run_scan()
+    metadata = pipeline.run_scan()
     assert ("npm:file", "find_file", "ambiguous_tool") in pipeline.read_findings("medium")
     assert ("npm:file", "make_file", "ambiguous_tool") in pipeline.read_findings("medium")
     assert ("npm:file", "x\\u{1b}[2J", "malformed_tool") in pipeline.read_findings("low")
-    assert told["snapshots"]["malformed"] == 3
+    assert metadata["snapshots"]["malformed"] == 3
 
 
 def test_a_page_of_findings_holds_no_third_party_markup(pipeline: Pipeline) -> None:
@@ -334,7 +334,7 @@ def test_a_record_of_decisions_that_was_tampered_with_stops_every_reader(
 ) -> None:
     pipeline.deploy(with_poison())
     pipeline.run_scan()
-    said(pipeline, "released", "secret_file_exfiltration")
+    decide(pipeline, "released", "secret_file_exfiltration")
     [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
     for read in (open_firewall, read_clear):

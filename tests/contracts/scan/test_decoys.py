@@ -45,8 +45,8 @@ def severities(found):
 )
 def test_a_grave_hit_is_found_behind_decoys(text, rule):
     assert (rule, "high") in severities(scan_tool({"name": "do", "description": text}))
-    heard = scan_result("do", {"content": [{"type": "text", "text": text}]})
-    assert (rule, "high") in severities(one for one, _ in heard.found)
+    scan = scan_result("do", {"content": [{"type": "text", "text": text}]})
+    assert (rule, "high") in severities(one for one, _ in scan.found)
 
 
 def test_two_hundred_low_findings_crowd_out_no_order_and_are_counted():
@@ -64,8 +64,8 @@ def test_low_findings_of_prompts_crowd_out_no_order():
     found = scan_extras({"prompts": [{"name": "p", "x": lows}, {"name": "q", "y": ORDER}]})
     assert ("instruction_override", "high") in severities(found)
     rows = [f"{LOW} row {at} " + "x" * 220 for at in range(205)]
-    heard = scan_result("do", {"structured": {"rows": rows, "z": ORDER + "y" * 220}})
-    assert ("instruction_override", "high") in severities(one for one, _ in heard.found)
+    scan = scan_result("do", {"structured": {"rows": rows, "z": ORDER + "y" * 220}})
+    assert ("instruction_override", "high") in severities(one for one, _ in scan.found)
 
 
 def test_more_deep_parts_than_are_kept_stop_no_scan():

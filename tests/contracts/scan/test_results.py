@@ -55,9 +55,9 @@ def test_short_values_of_a_table_do_not_become_one_order():
 
 
 def test_what_lies_beyond_is_said_and_what_lies_before_is_read():
-    heard = scan_result("read", {"content": [ORDER, "a b " * MOST]})
-    assert heard.unread
-    assert [one.rule for one, _ in heard.found if one.severity == "high"]
+    scan = scan_result("read", {"content": [ORDER, "a b " * MOST]})
+    assert scan.unread
+    assert [one.rule for one, _ in scan.found if one.severity == "high"]
     assert not scan_result("read", {"content": ["a b " * 1000]}).unread
 
 

@@ -14,10 +14,10 @@ READ = {"smithery neon prepare_database_migration several_signs"}  # false: see 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="no development data beside the checkout")
 def test_high_findings_on_real_tools_are_rare_and_known():
-    told = measure_rules(DATA)
-    assert told["total"] == 16_473
-    assert told["high_rate"] < 0.005
-    assert set(told["high"]) <= READ
+    figures = measure_rules(DATA)
+    assert figures["total"] == 16_473
+    assert figures["high_rate"] < 0.005
+    assert set(figures["high"]) <= READ
 
 
 @pytest.mark.shared

@@ -29,8 +29,8 @@ def record(slug: str, **facts: Any) -> dict[str, Any]:
 
 def connector(slug: str, auth: str = "none", **facts: Any) -> dict[str, Any]:
     url = f"https://{slug}.example/mcp"
-    said = {"authType": auth, "transport": "streamable_http", "url": url}
-    return record(slug, connection=said | facts)
+    connection = {"authType": auth, "transport": "streamable_http", "url": url}
+    return record(slug, connection=connection | facts)
 
 
 def server(slug: str, **schema: Any) -> dict[str, Any]:

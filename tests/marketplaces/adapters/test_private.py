@@ -90,7 +90,7 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "hint"),
     [
         (b'{"mcpServers": {"a": "hunter2-hunter2', "not JSON"),
         (b"\xff\xfe\xfa", "not UTF-8"),
@@ -101,7 +101,7 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> 
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
-    content: bytes | None, said: str, tmp_path: Path
+    content: bytes | None, hint: str, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.json"
     if content is not None:
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
     assert [one.native_id for one in found] == ["good.json#quill"]
     (row,) = [row for page in pages for row in page.problems]
     assert row["native_id"] == "bad.json"
-    assert said in row["hint"]
+    assert hint in row["hint"]
     assert "fix the file" in row["hint"]
     assert "hunter2" not in row["hint"]
     assert str(tmp_path) not in str(row)

@@ -15,7 +15,7 @@ ADAPTER = PulseMcpAdapter(POLICY)
 
 
 def record(name: str, *, version: dict[str, Any] | None = None, **server: Any) -> dict[str, Any]:
-    said = {
+    meta = {
         "source": "x",
         "status": "active",
         "isLatest": True,
@@ -25,7 +25,7 @@ def record(name: str, *, version: dict[str, Any] | None = None, **server: Any) -
         "server": {"name": name, "version": "1.0.0", **server},
         "_meta": {
             "com.pulsemcp/server": {"isOfficial": False},
-            "com.pulsemcp/server-version": said | (version or {}),
+            "com.pulsemcp/server-version": meta | (version or {}),
         },
     }
 
@@ -81,8 +81,8 @@ def test_how_a_remote_is_signed_in_to(options: Any, headers: list[str]) -> None:
 
 def test_headers_of_the_record_itself_come_first() -> None:
     remotes = [REMOTES[0] | {"headers": [{"name": "X-Own", "isSecret": True}]}]
-    said = {"remotes[0]": {"authOptions": [{"type": "oauth"}]}}
-    listing = read(ADAPTER, record("a/b", remotes=remotes, version=said))[0]
+    meta = {"remotes[0]": {"authOptions": [{"type": "oauth"}]}}
+    listing = read(ADAPTER, record("a/b", remotes=remotes, version=meta))[0]
     assert [one.name for one in listing.headers] == ["X-Own"]
 
 

@@ -25,8 +25,8 @@ def items(*names: str, total: int, pages: int, number: int = 1) -> dict[str, Any
     servers = [
         {"qualifiedName": name, "displayName": name.title(), "useCount": 3} for name in names
     ]
-    said = {"currentPage": number, "pageSize": 100, "totalPages": pages, "totalCount": total}
-    return {"servers": servers, "pagination": said}
+    pagination = {"currentPage": number, "pageSize": 100, "totalPages": pages, "totalCount": total}
+    return {"servers": servers, "pagination": pagination}
 
 
 def sitemap(url: str, *locs: str, root: str = "urlset", entry: str = "url") -> Page:
@@ -259,13 +259,13 @@ def test_what_cannot_be_launched_says_why(connections: list[Any], reason: str) -
 
 
 def test_a_command_line_that_is_data_is_read() -> None:
-    said = {
+    connection = {
         "type": "stdio",
         "command": "npx",
         "args": ["-y", "@ann/notes@1.0.0"],
         "env": {"A": "b"},
     }
-    listing = read(ADAPTER, detail(said))[0]
+    listing = read(ADAPTER, detail(connection))[0]
     assert listing.args == ("-y", "@ann/notes@1.0.0")
     assert listing.runnable
     inside = {"type": "stdio", "stdioFunction": {"command": "uvx", "args": ["notes==1.0"]}}

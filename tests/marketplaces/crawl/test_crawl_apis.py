@@ -81,8 +81,8 @@ def test_a_capped_list_is_truncated_where_robots_closes_the_sitemap(ledger: Ledg
             body = {"servers": []}
         else:
             body = {"qualifiedName": "ann/notes", "connections": []}
-        said = {"pagination": {"totalCount": 9000, "totalPages": 90}}
-        return Answer(json.dumps(body | said), content_type="application/json")
+        pagination = {"pagination": {"totalCount": 9000, "totalPages": 90}}
+        return Answer(json.dumps(body | pagination), content_type="application/json")
 
     with site(answer) as here:
         result = run("smithery", here.url, ledger, "1", site_url=here.url)

@@ -39,9 +39,9 @@ def test_a_link_to_a_bundle_is_found_with_its_digest(prefix: str) -> None:
     assert (found.rule, found.bundle, found.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
 
 
-@pytest.mark.parametrize("said", ["ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n."])
-def test_what_is_no_digest_is_not_taken_for_one(said: str) -> None:
-    found = find_config(f'<a href="/b/x.mcpb" data-sha256="{said}">Install</a>')
+@pytest.mark.parametrize("text", ["ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n."])
+def test_what_is_no_digest_is_not_taken_for_one(text: str) -> None:
+    found = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
     assert found is not None
     assert found.sha256 is None
 

@@ -197,9 +197,9 @@ def test_identifier_version_and_digest_are_told_apart(
 ) -> None:
     listing = package(kind, identifier, version=version)
     assert listing.args[-1] == spec
-    said = listing.package
-    assert said is not None
-    assert (said.identifier, said.version, said.digest, "unpinned" in listing.flags) == found
+    listed = listing.package
+    assert listed is not None
+    assert (listed.identifier, listed.version, listed.digest, "unpinned" in listing.flags) == found
     assert listing.runnable
 
 
@@ -240,18 +240,18 @@ def test_a_file_digest_pins_any_package() -> None:
 def test_the_runner_runs_the_package_that_is_named(
     kind: str, hint: str, runtime: list[str], words: tuple[str, ...]
 ) -> None:
-    said = [{"type": "positional", "value": word} for word in runtime]
-    listing = package(kind, "b", version="1.0.0", runtimeHint=hint, runtimeArguments=said)
+    inputs = [{"type": "positional", "value": word} for word in runtime]
+    listing = package(kind, "b", version="1.0.0", runtimeHint=hint, runtimeArguments=inputs)
     assert (listing.command, *listing.args) == words
 
 
-def arguments(*said: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    listing = package("npm", "b", version="1.0.0", packageArguments=list(said))
+def arguments(*inputs: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    listing = package("npm", "b", version="1.0.0", packageArguments=list(inputs))
     return listing.args[2:], listing.flags
 
 
 @pytest.mark.parametrize(
-    ("said", "words", "flags"),
+    ("argument", "words", "flags"),
     [
         ({"type": "named", "name": "--port", "value": "80"}, ("--port", "80"), ()),
         ({"type": "named", "name": "--port=", "value": "80"}, ("--port=80",), ()),
@@ -285,8 +285,10 @@ def arguments(*said: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         ({"type": "positional", "value": "/home/ann/notes"}, ("/home/ann/notes",), ("local_path",)),
     ],
 )  # fmt: skip
-def test_arguments(said: dict[str, Any], words: tuple[str, ...], flags: tuple[str, ...]) -> None:
-    assert arguments(said) == (words, flags)
+def test_arguments(
+    argument: dict[str, Any], words: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    assert arguments(argument) == (words, flags)
 
 
 def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
@@ -294,8 +296,8 @@ def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
         {"type": "positional", "value": "--api-key"}, {"type": "positional", "value": "abc12"}
     )
     assert words == ("--api-key", "{api_key:string}")
-    said = [{"type": "named", "name": "-e", "value": "FILES_TOKEN=abc12"}]
-    listing = package("oci", "a/b:1", runtimeArguments=said)
+    inputs = [{"type": "named", "name": "-e", "value": "FILES_TOKEN=abc12"}]
+    listing = package("oci", "a/b:1", runtimeArguments=inputs)
     assert listing.args[3:] == ("-e", "FILES_TOKEN", "a/b:1")
     assert [(one.name, one.required, one.secret) for one in listing.env] == [
         ("FILES_TOKEN", True, True)
@@ -304,13 +306,13 @@ def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
 
 def test_variables_are_handed_to_a_container_by_name_once() -> None:
     env = [{"name": "A", "isRequired": True}, {"name": "B"}]
-    said = [{"type": "named", "name": "-e", "value": "A"}]
-    listing = package("oci", "a/b:1", environmentVariables=env, runtimeArguments=said)
+    inputs = [{"type": "named", "name": "-e", "value": "A"}]
+    listing = package("oci", "a/b:1", environmentVariables=env, runtimeArguments=inputs)
     assert listing.args == ("run", "-i", "--rm", "-e", "A", "-e", "B", "a/b:1")
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("variable", "found"),
     [
         ({"isRequired": True, "isSecret": True, "value": "s3cret"}, (True, True, None)),
         ({"isSecret": True, "default": "s3cret"}, (False, True, None)),
@@ -325,15 +327,15 @@ def test_variables_are_handed_to_a_container_by_name_once() -> None:
         ({"isRequired": "yes"}, (False, False, None)),
     ],
 )  # fmt: skip
-def test_environment_variables(said: dict[str, Any], found: tuple[Any, ...]) -> None:
-    listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **said}])
+def test_environment_variables(variable: dict[str, Any], found: tuple[Any, ...]) -> None:
+    listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **variable}])
     only = listing.env[0]
     assert (only.required, only.secret, only.default) == found
     assert "s3cret" not in listing.model_dump_json()
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "secret"),
+    ("name", "variable", "secret"),
     [
         ("FILES_API_KEY", {}, True),
         ("FILES_API_KEY", {"isSecret": False}, False),
@@ -344,9 +346,9 @@ def test_environment_variables(said: dict[str, Any], found: tuple[Any, ...]) -> 
     ],
 )
 def test_a_secret_is_known_by_its_mark_its_name_or_its_value(
-    name: str, said: dict[str, Any], secret: bool
+    name: str, variable: dict[str, Any], secret: bool
 ) -> None:
-    listing = package("npm", "b", environmentVariables=[{"name": name, **said}])
+    listing = package("npm", "b", environmentVariables=[{"name": name, **variable}])
     assert listing.env[0].secret is secret
     assert "ghp_" not in listing.model_dump_json()
 
@@ -412,7 +414,7 @@ def test_the_variables_of_a_remote() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "transport"),
+    ("kind", "transport"),
     [
         ("sse", "sse"),
         ("streamable-http",) * 2,
@@ -420,8 +422,8 @@ def test_the_variables_of_a_remote() -> None:
         ("", "streamable-http"),
     ],
 )
-def test_the_transport_of_a_remote(said: str, transport: str) -> None:
-    assert parsed(remotes=[{"type": said, "url": "https://x.example/"}]).transport == transport
+def test_the_transport_of_a_remote(kind: str, transport: str) -> None:
+    assert parsed(remotes=[{"type": kind, "url": "https://x.example/"}]).transport == transport
 
 
 def test_a_newer_schema_and_unknown_fields_are_tolerated() -> None:
@@ -430,11 +432,11 @@ def test_a_newer_schema_and_unknown_fields_are_tolerated() -> None:
 
 
 def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
-    said = {"registry_type": "npm", "identifier": "b", "package_arguments": [
+    described = {"registry_type": "npm", "identifier": "b", "package_arguments": [
         {"type": "positional", "value": "{my_dir}", "is_required": True,
          "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
     listing = make_server_listing(
-        {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [said]}, "r"
+        {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [described]}, "r"
     )
     assert listing.args[-1] == "{my_dir:filepath}"
 
@@ -564,15 +566,15 @@ def test_a_switch_of_the_runner_takes_no_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("marks", "expected"),
     [
         ({"required": True}, True),
         ({"required": False}, False),
         ({"required": True, "isRequired": False}, False),
     ],
 )
-def test_an_author_may_write_required(said: dict[str, Any], expected: bool) -> None:
-    variable = {"name": "A_SITE", **said}
+def test_an_author_may_write_required(marks: dict[str, Any], expected: bool) -> None:
+    variable = {"name": "A_SITE", **marks}
     listing = packaged(registryType="npm", identifier="a", environmentVariables=[variable])
     assert listing.env[0].required is expected
 

@@ -11,17 +11,17 @@ from assets.marketplaces.server_json.legacy_arguments import make_option_words
 
 def old(kind: str, name: str, version: str, arguments: list[str | tuple[str, str]]) -> Listing:
     """A record of early 2025: a named argument repeats the whole option as its name and value."""
-    said: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
     for one in arguments:
         if isinstance(one, tuple):
-            said.append({"type": "named", "name": one[0], "value": one[1], "default": one[1]})
+            inputs.append({"type": "named", "name": one[0], "value": one[1], "default": one[1]})
         else:
-            said.append({"type": "positional", "value": one, "default": one, "value_hint": one})
+            inputs.append({"type": "positional", "value": one, "default": one, "value_hint": one})
     package = {
         "registry_name": kind,
         "name": name,
         "version": version,
-        "package_arguments": said,
+        "package_arguments": inputs,
     }
     return make_server_listing({"name": "io.github.acme/quill", "packages": [package]}, "registry")
 

@@ -56,9 +56,9 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
     with (tmp_path / "log").open("wb") as log:
         dev = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log)
     try:
-        told = page(port, dev, tmp_path / "log")
-        assert str(named) in told
-        assert "toolmill/home" in told
+        text = page(port, dev, tmp_path / "log")
+        assert str(named) in text
+        assert "toolmill/home" in text
         assert len(started_by(named)) > 3
         dev.send_signal(signal.SIGTERM)
         assert dev.wait(timeout=60) == 0
@@ -82,8 +82,8 @@ def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path) -> None
             command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 1
-    told = done.stderr.strip().splitlines()
-    assert told[-1] == (
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1] == (
         f"port {port} on 127.0.0.1 is taken (Address already in use); end the other program, or"
         " choose another with --port"
     )

@@ -52,10 +52,10 @@ def test_markdown_is_laid_out_on_a_terminal_and_left_as_it_is_in_a_pipe(monkeypa
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setenv("TERM", "dumb")  # no colours
     print_markdown(text)
-    told = out.getvalue()
-    assert "<b>[x](y)" in told
-    assert "---" not in told
-    assert not set(told) & set("\x1b\x9b\r\u202e\u2066\x7f\x85\x00\b")
+    page = out.getvalue()
+    assert "<b>[x](y)" in page
+    assert "---" not in page
+    assert not set(page) & set("\x1b\x9b\r\u202e\u2066\x7f\x85\x00\b")
 
 
 def test_pages_errors_and_logs_keep_their_own_lines_alone() -> None:

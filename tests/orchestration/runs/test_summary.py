@@ -33,7 +33,7 @@ def test_servers_that_failed_alike_share_their_reason(
     tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "test", [])
     page = summarise_run(settings, RunResult())
     assert page.count(ELSEWHERE[1]) == 1
-    [told] = [line for line in page.splitlines() if ELSEWHERE[1] in line]
-    assert told.split()[:2] == ["3", "servers"]
+    [row] = [line for line in page.splitlines() if ELSEWHERE[1] in line]
+    assert row.split()[:2] == ["3", "servers"]
     for name in FAILED:
         assert page.count(name) == 1

@@ -63,7 +63,7 @@ def test_a_link_to_the_file_stays_one(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("home = [", "not TOML"),
         (b"\xff\xfe", "not TOML"),
@@ -72,11 +72,11 @@ def test_a_link_to_the_file_stays_one(file: Path) -> None:
     ],
 )
 def test_what_cannot_be_changed_is_named_and_left_alone(
-    file: Path, text: str | bytes, said: str
+    file: Path, text: str | bytes, message: str
 ) -> None:
     data = text if isinstance(text, bytes) else text.encode()
     file.write_bytes(data)
-    with pytest.raises(SettingsError, match=said) as caught:
+    with pytest.raises(SettingsError, match=message) as caught:
         write_server_settings("npm:notes", {"network": "full"})
     assert str(file) in str(caught.value)
     assert file.read_bytes() == data

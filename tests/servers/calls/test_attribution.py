@@ -32,28 +32,28 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("said", SAID)
-def test_an_error_is_laid_to_whoever_it_names(said):
-    found = find_fault(said, offline=True, arguments=ARGUMENTS)
-    assert find_kind(found.kind).blame == SAID[said], found
+@pytest.mark.parametrize("text", SAID)
+def test_an_error_is_laid_to_whoever_it_names(text):
+    found = find_fault(text, offline=True, arguments=ARGUMENTS)
+    assert find_kind(found.kind).blame == SAID[text], found
 
 
 def test_the_line_that_decides_is_the_evidence():
-    said = "could not finish\nSheet   'Revenue' not found\nsee the manual"
-    assert find_fault(said, arguments=ARGUMENTS).evidence == "Sheet   'Revenue' not found"
+    text = "could not finish\nSheet   'Revenue' not found\nsee the manual"
+    assert find_fault(text, arguments=ARGUMENTS).evidence == "Sheet   'Revenue' not found"
     assert find_fault("first\nHTTP 503\nlast").evidence == "HTTP 503"
     assert find_fault("disk on fire").evidence == ""
 
 
 def test_no_limit_of_ours_holds_a_server_elsewhere():
-    said = "OSError: [Errno 28] No space left on device"
-    assert find_fault(said, local=False).kind == "tool_error"
+    text = "OSError: [Errno 28] No space left on device"
+    assert find_fault(text, local=False).kind == "tool_error"
 
 
 def test_a_service_that_cannot_be_reached_is_upstream_where_we_grant_the_network():
-    said = "connect ECONNREFUSED 10.1.2.3:443"
-    assert find_fault(said, offline=False).kind == "upstream_error"
-    assert find_fault(said, offline=True).kind == "needs_network"
+    text = "connect ECONNREFUSED 10.1.2.3:443"
+    assert find_fault(text, offline=False).kind == "upstream_error"
+    assert find_fault(text, offline=True).kind == "needs_network"
 
 
 def test_a_value_within_another_word_is_not_named():

@@ -7,7 +7,7 @@ import pytest
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from tests.marketplaces.site import Answer, site
-from tests.serving.calling import CONTRACT, PATIENT, Bench, said
+from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY
 
 WRITE = """
@@ -45,10 +45,10 @@ async def test_a_call_writes_into_a_granted_folder_and_only_where_it_may(bench, 
     }
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
     async with bench.launch(WRITE, policy=policy) as running:
-        assert said(await running.call(1)) == "['1.txt']"
+        assert read_text(await running.call(1)) == "['1.txt']"
     async with bench.launch(WRITE, policy=policy, recipe={"name": "reader"}) as running:
         refused = await running.call(2)
-    assert (refused.status, "Read-only file system" in said(refused)) == ("tool_error", True)
+    assert (refused.status, "Read-only file system" in read_text(refused)) == ("tool_error", True)
     assert [path.read_text() for path in notes.iterdir()] == ["by the server\n"]
 
 
@@ -65,14 +65,14 @@ async def test_a_volume_outlives_its_session_and_two_owners_share_what_it_keeps(
     granted = {"npm:x": ServerGrant(volume=True, personal=True)}
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted)
     async with bench.launch(COUNT, policy=policy) as running:
-        assert said(await running.call()) == "1"
+        assert read_text(await running.call()) == "1"
         more = ("npm:x", "do", CONTRACT, {"x": 1})
-        assert said(await running.caller.call(*more, owner="another")) == "2"
+        assert read_text(await running.caller.call(*more, owner="another")) == "2"
         async with bench.launch_again(policy) as second:
             held = await second.call()
             assert (held.error_kind, "held by a session" in str(held.hint)) == ("busy", True)
     async with bench.launch_again(policy) as running:
-        assert said(await running.call()) == "3"
+        assert read_text(await running.call()) == "3"
 
 
 FETCH = """
@@ -95,7 +95,7 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
         async with bench.launch(source, policy=policy) as running:
             fine = await running.call(0)
             refused = [await running.call(1) for _ in range(2)]
-        assert (said(fine), fine.refused) == ("granted", ())
+        assert (read_text(fine), fine.refused) == ("granted", ())
         for one in refused:
             assert (one.status, one.error_kind, one.blame) == (
                 "tool_error",

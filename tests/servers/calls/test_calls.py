@@ -14,7 +14,7 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.sandbox.process import SandboxUnavailable
 from tests.servers.test_light_imports import heavy_after
-from tests.serving.calling import CONTRACT, LIMITS, Bench, said
+from tests.serving.calling import CONTRACT, LIMITS, Bench, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
 
 ECHO = "calls(lambda m, x: say(m, [os.getpid(), x]))"
@@ -39,7 +39,7 @@ async def test_a_call_is_answered_and_the_next_one_finds_the_server_warm(bench):
     async with bench.launch(ECHO) as running:
         first, second = await running.call(7), await running.call(8)
     assert (first.status, first.error_kind, first.blame, first.problems) == ("ok", None, None, [])
-    (pid, x), (again, y) = json.loads(said(first)), json.loads(said(second))
+    (pid, x), (again, y) = json.loads(read_text(first)), json.loads(read_text(second))
     assert (x, y, pid) == (7, 8, again)
 
 
@@ -54,7 +54,7 @@ calls(do)
 """
     async with bench.launch(source) as running:
         found = await asyncio.gather(*(running.call(x) for x in range(12)))
-    assert [said(one) for one in found] == [str(x * x) for x in range(12)]
+    assert [read_text(one) for one in found] == [str(x * x) for x in range(12)]
 
 
 async def test_structured_content_is_handed_on_and_judged_by_the_output_schema(bench):
@@ -106,7 +106,7 @@ async def test_a_tool_that_says_it_failed(bench):
     async with bench.launch("calls(lambda m, x: say(m, 'disk on fire', isError=True))") as running:
         found = await running.call()
     assert (found.status, found.error_kind, found.blame) == ("tool_error", "tool_error", "tool")
-    assert said(found) == "disk on fire"
+    assert read_text(found) == "disk on fire"
     assert found.hint.startswith("disk on fire: ")
 
 
@@ -149,7 +149,7 @@ calls(lambda m, x: send({{'jsonrpc': '2.0', 'id': m['id'], 'error': error}}))
 """
     async with bench.launch(source) as running:
         found = await running.call()
-        assert said(found) == "no such city"
+        assert read_text(found) == "no such city"
         assert (await running.call()).status == "tool_error"  # the session goes on
     assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
 
@@ -242,7 +242,7 @@ async def test_what_is_made_up_and_no_secret_is_sent_and_told_when_it_fails(benc
     source = "calls(lambda m, x: say(m, os.environ['JIRA_URL'], isError=x > 1))"
     async with bench.launch(source, recipe=made) as running:
         good, bad = await running.call(1), await running.call(2)
-    assert (good.status, said(good)) == ("ok", "https://placeholder")
+    assert (good.status, read_text(good)) == ("ok", "https://placeholder")
     assert "made-up values for env:JIRA_URL" in bad.hint
 
 
@@ -262,7 +262,7 @@ async def test_another_secret_is_another_server(bench, monkeypatch):
         second = await w.call()
         monkeypatch.delenv("MY_KEY")
         third = await w.call()
-    assert (said(first), said(second)) == ("10", "20")
+    assert (read_text(first), read_text(second)) == ("10", "20")
     assert third.error_kind == "needs_secret"
     assert "MY_KEY" in third.hint
 
@@ -288,7 +288,9 @@ async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
     async with bench.launch(source) as running:
 
         async def ask(owner):
-            return said(await running.caller.call("npm:x", "do", CONTRACT, {"x": 1}, owner=owner))
+            return read_text(
+                await running.caller.call("npm:x", "do", CONTRACT, {"x": 1}, owner=owner)
+            )
 
         first = [await ask("alice"), await ask("bob")]
         await running.caller.end_servers("alice")
@@ -308,7 +310,7 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
         pids = {}
         for name in ("a", "b", "c", "a", "d", "a"):
             found = await caller.call(f"npm:{name}", "do", CONTRACT, {"x": 1})
-            pids.setdefault(name, []).append(json.loads(said(found))[0])
+            pids.setdefault(name, []).append(json.loads(read_text(found))[0])
             assert caller._pool.running <= 3
         assert len(set(pids["a"])) == 1  # still warm when d came: b was the oldest
         assert "npm:b" not in str(list(caller._pool._by_key))
@@ -331,7 +333,7 @@ async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
         found = await asyncio.gather(*asked)
     finally:
         await caller.close()
-    assert [said(one) for one in found] == ["3"] * 5
+    assert [read_text(one) for one in found] == ["3"] * 5
 
 
 async def test_an_idle_server_is_ended(bench):
@@ -364,7 +366,7 @@ async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_fro
             thread = threading.Thread(target=once)
             thread.start()
             await asyncio.to_thread(thread.join)
-        pids = {json.loads(said(one))[0] for one in found}
+        pids = {json.loads(read_text(one))[0] for one in found}
     finally:
         await caller.close()
     assert len(pids) == 1
@@ -418,7 +420,7 @@ def do(m, x):
 calls(do)
 """
     async with bench.launch(source) as running:
-        uid, refused, homes, home = json.loads(said(await running.call()))
+        uid, refused, homes, home = json.loads(read_text(await running.call()))
     assert (homes, home) == (["user"], "/home/user")
     assert refused == errno.ECONNREFUSED  # its own loopback, where nothing listens
     assert uid != 0
@@ -438,4 +440,4 @@ calls(do)
             await running.caller.call(running.server_id, "do", CONTRACT, {"x": x}, owner=owner)
             for owner, x in arguments
         ]
-    assert [said(one) for one in found] == ["[]", "[]", "[7]"]
+    assert [read_text(one) for one in found] == ["[]", "[]", "[7]"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.calls import stdio_connection
-from tests.serving.calling import LIMITS, Bench, said
+from tests.serving.calling import LIMITS, Bench, read_text
 
 GOOD = "say(m, 'fine')"
 
@@ -68,7 +68,7 @@ async def test_what_a_server_does_in_a_call_is_an_outcome_and_the_next_call_work
         assert (found.status, found.error_kind, found.blame) == ("failed", kind, blame), found
         assert found.hint
         after = await running.call(2)
-        assert (after.status, said(after)) == ("ok", "fine"), after
+        assert (after.status, read_text(after)) == ("ok", "fine"), after
 
 
 async def test_a_call_that_is_late_is_cancelled_and_a_server_that_lives_stays(bench):
@@ -86,9 +86,9 @@ while True:
     elif m.get("method") == "tools/call": late = m
 """
     async with bench.launch(source) as running:
-        first = said(await running.call(1))
+        first = read_text(await running.call(1))
         late = await running.call(13, timeout_s=0.3)
-        second = said(await running.call(2))
+        second = read_text(await running.call(2))
     assert late.error_kind == "timeout_call"
     assert (first.split()[1], second.split()[1]) == ("0", "1")
     assert first.split()[0] == second.split()[0]
@@ -103,7 +103,7 @@ calls(do)
 """
     async with bench.launch(source) as running:
         hung, fine = await asyncio.gather(running.call(13, timeout_s=0.5), running.call(5))
-    assert (hung.error_kind, said(fine)) == ("timeout_call", "5")
+    assert (hung.error_kind, read_text(fine)) == ("timeout_call", "5")
 
 
 async def test_a_caller_that_gives_up_leaves_the_server_usable(bench):
@@ -125,7 +125,7 @@ async def test_a_server_that_hangs_after_its_caller_gave_up_is_replaced(bench):
         await asyncio.sleep(0.2)
         waiting.cancel()
         after = await running.call(2, timeout_s=20.0)  # a start takes seconds on a busy machine
-    assert (after.status, said(after)) == ("ok", "fine")
+    assert (after.status, read_text(after)) == ("ok", "fine")
 
 
 async def test_a_call_in_flight_when_the_caller_closes_is_told(bench):

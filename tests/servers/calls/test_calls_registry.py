@@ -17,7 +17,7 @@ from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
-from tests.serving.calling import said
+from tests.serving.calling import read_text
 from tests.support.untrusted_server import require_sandbox
 
 __all__ = ["host"]
@@ -70,7 +70,7 @@ async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHo
     finally:
         await caller.close()
     assert [one.status for one in made] == ["ok", "ok"], made
-    assert [json.loads(said(one))["id"] for one in made] == [1, 2]  # it kept the first one
+    assert [json.loads(read_text(one))["id"] for one in made] == [1, 2]  # it kept the first one
     assert len(host.requests) == fetched  # the probe's artefact, not another
 
 
@@ -97,7 +97,7 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
             await caller.close()
     assert (found[0].error_kind, found[0].blame) == ("needs_secret", "credentials")
     assert f'{key} = "env:{key}"' in found[0].hint
-    assert (found[1].status, said(found[1])) == ("ok", "Mild, as always in Rome.")
+    assert (found[1].status, read_text(found[1])) == ("ok", "Mild, as always in Rome.")
 
 
 async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHost, tmp_path):
@@ -127,7 +127,7 @@ async def test_a_python_server_from_pypi_is_called(warehouse):
         bad = await ask(recipe.server_id, "get_current_time", tool, {"timezone": 9})
     finally:
         await caller.close()
-    assert (good.status, '"timezone": "Asia/Tokyo"' in said(good)) == ("ok", True)
+    assert (good.status, '"timezone": "Asia/Tokyo"' in read_text(good)) == ("ok", True)
     assert (odd.status, odd.blame) == ("tool_error", "caller")
     assert (bad.status, bad.problems[0]["path"]) == ("invalid_arguments", "$.timezone")
 
@@ -141,7 +141,7 @@ async def test_a_node_server_from_npm_is_called(warehouse):
     ask = caller.call
     try:
         echo = await ask(recipe.server_id, "echo", by["echo"], {"message": "hello"})
-        assert (echo.status, said(echo)) == ("ok", "Echo: hello")
+        assert (echo.status, read_text(echo)) == ("ok", "Echo: hello")
         sized = {
             name: await ask(recipe.server_id, name, by[name], {})
             for name in by

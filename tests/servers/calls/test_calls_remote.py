@@ -11,7 +11,7 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
 from demo.sites.files import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
-from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, said
+from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
 from tests.support.http_mcp import (
     Call,
     make_good_script,
@@ -51,8 +51,8 @@ async def test_the_demos_remote_server_is_called():
             ask = running.caller.call
             found = await ask(running.server_id, "define_term", define, {"term": "drift"})
             bad = await ask(running.server_id, "define_term", define, {"term": "love"})
-    assert (found.status, said(found)[:15]) == ("ok", "Contracts that ")
-    assert (bad.status, bad.blame, said(bad)) == ("tool_error", "caller", "no such term")
+    assert (found.status, read_text(found)[:15]) == ("ok", "Contracts that ")
+    assert (bad.status, bad.blame, read_text(bad)) == ("tool_error", "caller", "no such term")
     assert here.asked.count("initialize") == 1
 
 
@@ -103,7 +103,7 @@ async def test_the_older_transport_is_called():
 
     with serve_script(script) as here:
         async with open_remote(here.url) as running:
-            assert said(await call_of(running)) == "over SSE"
+            assert read_text(await call_of(running)) == "over SSE"
 
 
 async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_nowhere(
@@ -128,7 +128,7 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
     assert sent.headers["authorization"] == "Bearer tok-en-4242424242"
     assert sent.headers["mcp-session-id"] == "s-1"
     assert sent.headers["mcp-protocol-version"] == "2025-06-18"
-    assert said(found) == "[secret Authorization]"
+    assert read_text(found) == "[secret Authorization]"
 
 
 async def test_a_made_up_header_is_never_sent():
@@ -157,7 +157,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
 
     with serve_script(server(do, initialize=begin)) as here:
         async with open_remote(here.url) as running:
-            found = [said(await call_of(running)) for _ in range(3)]
+            found = [read_text(await call_of(running)) for _ in range(3)]
     assert found == ["s-1", "s-2", "s-2"]
 
 
@@ -204,7 +204,7 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
             found = await call_of(running, 13, timeout_s=1.5)
             after = await call_of(running)
     assert (found.status, found.error_kind, found.blame) == ("failed", kind, blame), found
-    assert (after.status, said(after)) == ("ok", "fine"), after
+    assert (after.status, read_text(after)) == ("ok", "fine"), after
     asked = [
         call.message["params"]["arguments"]["x"] for call in here.calls if call.asks == "tools/call"
     ]
@@ -219,7 +219,8 @@ async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
     with serve_script(server(do)) as here:
         async with open_remote(here.url) as running:
             found = await call_of(running)
-    assert (found.status, found.blame, said(found)) == ("tool_error", "caller", "x must be even")
+    assert (found.status, found.blame) == ("tool_error", "caller")
+    assert read_text(found) == "x must be even"
 
 
 async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
@@ -257,8 +258,8 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
             found = await call_of(running, timeout_s=1.0)
     assert found.status == "failed"
     assert secret not in str(found)
-    told = [one for one in caplog.records if one.name != "asyncio"]
-    assert [one for one in told if secret in one.getMessage()] == []
+    records = [one for one in caplog.records if one.name != "asyncio"]
+    assert [one for one in records if secret in one.getMessage()] == []
 
 
 async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():

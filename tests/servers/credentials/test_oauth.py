@@ -49,9 +49,9 @@ def grants(found) -> list[str]:
 
 def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
     with authority() as (server, resource, _):
-        told = logged_in(resource.url, tmp_path)
-        assert (told["status"], told["logged_in"], told["tools"]) == ("ok", True, 2), told
-        assert (told["renewable"], told["scope"]) == (True, "tools")
+        report = logged_in(resource.url, tmp_path)
+        assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2), report
+        assert (report["renewable"], report["scope"]) == (True, "tools")
         found = ask_unattended(resource.url, tmp_path)
         assert (found.status, len(found.tools)) == ("ok", 2)
         assert grants(server) == ["authorization_code"]
@@ -60,7 +60,7 @@ def test_a_login_is_kept_and_used_by_unattended_runs(tmp_path):
 
 def test_the_file_is_private_and_the_report_holds_no_token(tmp_path):
     with authority() as (server, resource, _):
-        told = logged_in(resource.url, tmp_path)
+        report = logged_in(resource.url, tmp_path)
     store = TokenStore(tmp_path, SERVER)
     assert store.path.stat().st_mode & 0o777 == 0o600
     assert store.path.parent.stat().st_mode & 0o777 == 0o700
@@ -68,7 +68,7 @@ def test_the_file_is_private_and_the_report_holds_no_token(tmp_path):
     tokens = json.loads(store.path.read_text())["tokens"]
     assert tokens["access_token"] in server.access
     for name in ("access_token", "refresh_token"):
-        assert tokens[name] not in json.dumps(told)
+        assert tokens[name] not in json.dumps(report)
 
 
 def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
@@ -78,10 +78,10 @@ def test_a_scope_and_a_client_of_ones_own_are_used(tmp_path, monkeypatch):
         choice = OAuthChoice(
             client_id="mine", client_secret="env:ACME_SECRET", scope="a b", issuer=server.issuer
         )
-        told = logged_in(resource.url, tmp_path, choice=choice)
-        assert told["status"] == "ok", told
+        report = logged_in(resource.url, tmp_path, choice=choice)
+        assert report["status"] == "ok", report
         assert list(server.clients) == ["mine"]
-        assert told["scope"] == "a b"
+        assert report["scope"] == "a b"
         ends_now(tmp_path)
         assert ask_unattended(resource.url, tmp_path).status == "ok"
         assert server.grants[-1]["client_secret"] == "own-secret-1"
@@ -98,9 +98,9 @@ def test_a_client_of_ones_own_is_shown_to_no_other_authority(tmp_path, monkeypat
         choice = OAuthChoice(
             client_id="mine", client_secret="env:ACME_SECRET", issuer="https://mine.example"
         )
-        told = logged_in(resource.url, tmp_path, choice=choice)
-        assert told["status"] == "remote_auth"
-        assert "another authorization server" in told["hint"]
+        report = logged_in(resource.url, tmp_path, choice=choice)
+        assert report["status"] == "remote_auth"
+        assert "another authorization server" in report["hint"]
         assert (server.grants, server.clients) == ([], {})
         assert all(b"own-secret-1" not in call.body for call in issuer.calls)
 
@@ -110,24 +110,24 @@ def test_a_refusal_of_the_person_is_told_and_the_old_login_stays(tmp_path):
         assert logged_in(resource.url, tmp_path)["logged_in"]
         before = TokenStore(tmp_path, SERVER).load()
         server.denies = True
-        told = logged_in(resource.url, tmp_path)
-        assert (told["status"], told["logged_in"]) == ("remote_auth", False)
-        assert "access_denied" in told["hint"]
+        report = logged_in(resource.url, tmp_path)
+        assert (report["status"], report["logged_in"]) == ("remote_auth", False)
+        assert "access_denied" in report["hint"]
         assert TokenStore(tmp_path, SERVER).load() == before
 
 
 def test_nobody_comes_back(tmp_path):
     with authority() as (_, resource, _issuer):
-        told = logged_in(resource.url, tmp_path, show=lambda url: None, timeout_s=0.2)
-    assert told["status"] == "remote_auth"
-    assert "nobody came back" in told["hint"]
+        report = logged_in(resource.url, tmp_path, show=lambda url: None, timeout_s=0.2)
+    assert report["status"] == "remote_auth"
+    assert "nobody came back" in report["hint"]
 
 
 def test_a_server_that_asks_for_no_account_is_told(tmp_path):
     with serve_script(make_good_script()) as here:
-        told = logged_in(here.url, tmp_path)
-    assert (told["status"], told["logged_in"]) == ("ok", False)
-    assert "did not ask" in told["hint"]
+        report = logged_in(here.url, tmp_path)
+    assert (report["status"], report["logged_in"]) == ("ok", False)
+    assert "did not ask" in report["hint"]
 
 
 def test_a_request_with_another_state_is_ignored(tmp_path):
@@ -161,8 +161,8 @@ def test_a_request_with_another_state_is_ignored(tmp_path):
 def test_an_authorization_address_that_is_no_web_page_is_not_shown(tmp_path, endpoint):
     shown = []
     with authority(metadata={"authorization_endpoint": endpoint}) as (_, resource, _issuer):
-        told = logged_in(resource.url, tmp_path, show=shown.append)
-    assert (told["status"] == "ok", shown) == (False, [])
+        report = logged_in(resource.url, tmp_path, show=shown.append)
+    assert (report["status"] == "ok", shown) == (False, [])
 
 
 def test_an_unreadable_file_is_repaired_by_a_login(tmp_path):
@@ -360,9 +360,9 @@ def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
             server.metadata = {"token_endpoint": f"{private}/token"}
         else:
             server.metadata = {"registration_endpoint": f"{private}/register"}
-        told = logged_in(resource.url, tmp_path, connector=connector)
-    assert (told["status"], inner.dialled) == ("policy_denied", [])
-    assert "169.254.169.254" in told["hint"]
+        report = logged_in(resource.url, tmp_path, connector=connector)
+    assert (report["status"], inner.dialled) == ("policy_denied", [])
+    assert "169.254.169.254" in report["hint"]
 
 
 @pytest.mark.parametrize(
@@ -376,9 +376,9 @@ def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
 )
 def test_metadata_of_somebody_else_or_of_another_shape_is_refused(tmp_path, facts):
     with authority(**facts) as (server, resource, _):
-        told = logged_in(resource.url, tmp_path)
-        assert (told["logged_in"], server.grants) == (False, [])
-    assert told["status"] != "ok"
+        report = logged_in(resource.url, tmp_path)
+        assert (report["logged_in"], server.grants) == (False, [])
+    assert report["status"] != "ok"
 
 
 # --- the file

@@ -49,11 +49,11 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         assert "open in a browser" in process.stderr.readline()
         page = httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
         out, err = process.communicate(timeout=30)
-        told = json.loads(out)
+        report = json.loads(out)
         assert (page.status_code, process.returncode, err) == (200, 0, "")
-        assert (told["status"], told["logged_in"], told["tools"]) == ("ok", True, 2)
+        assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2)
         assert "go back to the terminal" in page.text
-        state, server_id = tmp_path / "state", told["server_id"]
+        state, server_id = tmp_path / "state", report["server_id"]
         store = TokenStore(state, server_id)
         tokens = store.load()["tokens"]
         assert not any(one in out for one in (tokens["access_token"], tokens["refresh_token"]))
@@ -98,10 +98,10 @@ def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
         process.stderr.readline()
         httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
         out, _err = process.communicate(timeout=30)
-    told = json.loads(out)
-    assert (process.returncode, told["status"], told["logged_in"]) == (1, "remote_auth", False)
-    assert "access_denied" in told["hint"]
+    report = json.loads(out)
+    assert (process.returncode, report["status"], report["logged_in"]) == (1, "remote_auth", False)
+    assert "access_denied" in report["hint"]
     assert run(tmp_path, "logout", resource.url)[:2] == (
         0,
-        json.dumps({"server_id": told["server_id"], "forgotten": False}) + "\n",
+        json.dumps({"server_id": report["server_id"], "forgotten": False}) + "\n",
     )

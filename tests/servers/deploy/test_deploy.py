@@ -94,8 +94,8 @@ def test_an_unknown_network_grant_is_refused(tmp_path):
 
 
 def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatch):
-    said = "os.environ['KEY']"
-    source = f"print('got ' + {said}, file=sys.stderr)\nserve([tool('a', description={said})])"
+    key = "os.environ['KEY']"
+    source = f"print('got ' + {key}, file=sys.stderr)\nserve([tool('a', description={key})])"
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
     sources = {"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}
     policy = replace(installed(source), secrets=Secrets(sources, bytes(16)))

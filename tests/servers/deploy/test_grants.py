@@ -142,14 +142,14 @@ def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
 
 
 def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(installed, notes):
-    told = {}
+    results = {}
     for folder in (f"{notes}", f"{notes}:rw"):
         deployed = deploy(RECIPE, replace(installed, grants=grant(folder)))
         assert deployed.probe.status == "ok", deployed.probe.hint
         assert deployed.placeholders == ()
-        told[folder.endswith(":rw")] = tool_names(deployed.probe)
-    assert told[False] == ["notes.txt", "mine", "no_OSError_new.txt"]
-    assert told[True] == ["notes.txt", "mine", "wrote_new.txt"]
+        results[folder.endswith(":rw")] = tool_names(deployed.probe)
+    assert results[False] == ["notes.txt", "mine", "no_OSError_new.txt"]
+    assert results[True] == ["notes.txt", "mine", "wrote_new.txt"]
     assert (notes / "new.txt").read_text() == "by the server"
     assert (notes / "new.txt").stat().st_uid == notes.stat().st_uid
     assert [oct(path.stat().st_mode & 0o777) for path in (notes, notes / "notes.txt")] == [

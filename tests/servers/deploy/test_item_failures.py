@@ -114,9 +114,9 @@ def test_any_listings_have_rows(stores, found) -> None:
 
 @examples(15)
 @given(st.lists(listings, max_size=3), st.sampled_from(("\ud800", "1", "\0")))
-def test_any_listings_that_resolve_have_rows(stores, found, said) -> None:
+def test_any_listings_that_resolve_have_rows(stores, found, text) -> None:
     """Nothing is launched: the toolchain is what the launch stumbles over."""
-    made = run(stores, found, resolve=lambda _: Resolved(said, said), toolchain=object())
+    made = run(stores, found, resolve=lambda _: Resolved(text, text), toolchain=object())
     check_rows(made, found)
 
 
@@ -193,14 +193,14 @@ def test_any_bundle_has_a_row(stores, host) -> None:
     assert len(frame) == len(found)
     assert set(frame["status"]) == {"failed"}
     kinds = {row["server_id"].rpartition("/")[2]: row for row in frame.to_dicts()}
-    for name, kind, said in (
+    for name, kind, message in (
         ("env_list", "no_recipe", "manifest.json: server.mcp_config.env: "),
         ("nul", "no_recipe", "argument 1: a NUL character"),
         ("surrogate", "no_recipe", "argument 1: half of a surrogate pair"),
         ("long", "no_recipe", "argument 1: 200,000 bytes"),
     ):
         row = kinds[f"{name}.mcpb"]
-        assert (row["error_kind"], said in row["hint"]) == (kind, True), row["hint"]
+        assert (row["error_kind"], message in row["hint"]) == (kind, True), row["hint"]
     assert "internal" not in set(frame["error_kind"])
     expectations = [one for one in DEPLOYMENTS_AUDIT.expectations if one.columns == ["error_kind"]]
     assert audit(frame, expectations).passed

@@ -23,7 +23,7 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.serving.calling import CONTRACT, LIMITS, PATIENT, said
+from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
 from warehouse.store import Warehouse
@@ -99,7 +99,7 @@ def test_a_trusted_command_is_launched_and_its_tools_are_called(
     assert (row["status"], row["server_id"], row["n_tools"]) == ("ok", NAME, 2), row["hint"]
     assert (row["ecosystem"], row["certified"]) == ("private", True)
     found = call(row, policy)
-    assert (found.status, said(found)) == ("ok", str([7, str(folder)]))
+    assert (found.status, read_text(found)) == ("ok", str([7, str(folder)]))
 
 
 def test_a_node_server_is_launched_and_called(
@@ -113,7 +113,7 @@ def test_a_node_server_is_launched_and_called(
     row = deploy(listing, policy)
     assert (row["status"], row["n_tools"]) == ("ok", 1), row["hint"]
     found = call(row, policy)
-    assert (found.status, said(found)) == ("ok", "14")
+    assert (found.status, read_text(found)) == ("ok", "14")
 
 
 def test_what_nobody_trusts_is_a_row_that_says_what_to_type(
@@ -325,7 +325,7 @@ def test_what_a_command_starts(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("no-such-program",), "no program 'no-such-program'"),
         (("bin/none",), "no program"),
@@ -337,12 +337,12 @@ def test_what_a_command_starts(
     ],
 )
 def test_a_program_that_is_not_there_is_named_with_the_fix(
-    folder: Path, words: tuple[str, ...], said: str
+    folder: Path, words: tuple[str, ...], message: str
 ) -> None:
     (folder / "plain.txt").write_text("")
     recipe = plan(list_server(folder, *words))
     with (
-        pytest.raises(PackageError, match=said) as caught,
+        pytest.raises(PackageError, match=message) as caught,
         open_local_launch(recipe, find_toolchain()),
     ):
         pass

@@ -183,14 +183,14 @@ def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, hos
 
 
 def test_progress_is_told_of_every_server(deploy, host):
-    told = []
+    updates = []
 
     class Told:
         def update(self, stage, done, total, **figures):
-            told.append((stage, done, total, figures["ok"]))
+            updates.append((stage, done, total, figures["ok"]))
 
     deploy([host.listing("a", GOOD), host.listing("b", GOOD)], progress=Told())
-    assert told == [("deployments", 1, 2, 1), ("deployments", 2, 2, 2)]
+    assert updates == [("deployments", 1, 2, 1), ("deployments", 2, 2, 2)]
 
 
 def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse):

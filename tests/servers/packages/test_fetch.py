@@ -368,13 +368,13 @@ TRAPS = {
 def test_what_a_script_leaves_for_us_to_step_into_harms_nobody(name, registry):
     """It ends, and what stands in the end is a folder of its own or a refusal."""
     recipe = node_package(registry, f"import os\n{TRAPS[name]}")
-    kind, said, made = None, "", None
+    kind, message, made = None, "", None
     try:
         made = fetch(registry, recipe, SECOND, scripts=True)
     except PackageError as error:
-        kind, said = error.kind, str(error)
+        kind, message = error.kind, str(error)
     assert kind in (None, "build_failed", "no_recipe", "fetch_failed", "integrity")
-    assert "root:" not in said
+    assert "root:" not in message
     for folder in (registry.home / "artifacts").glob("*"):
         assert not (folder / "tree").is_symlink()
         assert not (folder / "toolmill.json").is_symlink()

@@ -112,8 +112,8 @@ def uv(monkeypatch):
     def run(argv, **_):
         calls.append(argv)
         text = " ".join(argv)
-        code, out, said = next(answer for words, answer in answers if words in text)
-        return Finished(code, None, out, said, None)
+        code, out, stderr = next(answer for words, answer in answers if words in text)
+        return Finished(code, None, out, stderr, None)
 
     monkeypatch.setattr(resolve, "run_tool", run)
     return calls, answers
@@ -136,15 +136,15 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("stderr", "kind"),
     [
         (TOO_OLD[2], "needs_software"),
         ("Because x was not found in the package registry …", "not_found"),
         ("error: dns failure", "fetch_failed"),
     ],
 )
-def test_what_uv_says_names_the_kind(resolver, uv, said, kind) -> None:
-    uv[1].append(("compile", (1, "", said)))
+def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind) -> None:
+    uv[1].append(("compile", (1, "", stderr)))
     with pytest.raises(PackageError) as error:
         resolver(Package(type="pypi", identifier="x", version="0.1.0"))
     assert error.value.kind == kind
@@ -157,8 +157,8 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
         if "pylock.toml" in argv:
             return Finished(0, None, LOCK, "", None)
         staged = staging.opened / "request.in"
-        code, out, said = absent if "9.9.9" in staged.read_text() else OK
-        return Finished(code, None, out, said, None)
+        code, out, stderr = absent if "9.9.9" in staged.read_text() else OK
+        return Finished(code, None, out, stderr, None)
 
     monkeypatch.setattr(resolve, "run_tool", run)
     found = resolver(Package(type="pypi", identifier="x", version="9.9.9"))
@@ -172,7 +172,7 @@ def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "said", "kind"),
+    ("code", "out", "stderr", "kind"),
     [
         (1, "", "ERROR: docker.io/library/x:1: not found", "not_found"),
         (1, "", "Cannot connect to the Docker daemon", "needs_software"),
@@ -182,12 +182,12 @@ def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
     ],
 )
 def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
-    monkeypatch, code, out, said, kind
+    monkeypatch, code, out, stderr, kind
 ) -> None:
     monkeypatch.setattr(image_tags.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
-        return subprocess.CompletedProcess(argv, code, out, said)
+        return subprocess.CompletedProcess(argv, code, out, stderr)
 
     with pytest.raises(PackageError) as error:
         image_tags.resolve_image_digest("docker.io/library/x:1", run)

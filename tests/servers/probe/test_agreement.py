@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from tests.servers.remote.test_probe import ask, names, sdk_server
-from tests.serving.calling import CONTRACT, Bench, open_remote, said
+from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
 from tests.support.http_mcp import Call, make_good_script, make_tool, serve_script, served
 from tests.support.stateless_mcp import VERSION, reply_stateless
@@ -81,7 +81,7 @@ async def test_the_sdks_server_takes_our_call_with_its_headers():
         [add] = [one for one in listed.tools if one["name"] == "add"]
         async with open_remote(here.url) as running:
             found = await running.caller.call(running.server_id, "add", add, {"a": 2, "b": 5})
-    assert (found.status, said(found)) == ("ok", "7"), found.hint
+    assert (found.status, read_text(found)) == ("ok", "7"), found.hint
 
 
 def _without_handshake(url):
@@ -109,7 +109,7 @@ async def test_a_tool_of_such_a_server_is_called_over_standard_streams(tmp_path,
     source = f"{SOURCE}\nserve_stateless([tool('do', inputSchema=SCHEMA)], call={call})"
     async with Bench(tmp_path, monkeypatch).launch(source) as running:
         first, second = await running.call(7), await running.call(8)
-    assert (first.status, said(first), said(second)) == ("ok", "7", "8"), first.hint
+    assert (first.status, read_text(first), read_text(second)) == ("ok", "7", "8"), first.hint
 
 
 async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
@@ -118,7 +118,7 @@ async def test_a_tool_of_such_a_server_is_called_over_http_with_its_headers():
     with serve_script(stateless(tools=[listed], call=answer_call)) as here:
         async with open_remote(here.url) as running:
             found = await running.call(7, contract=listed)
-    assert (found.status, said(found)) == ("ok", "do 7"), found.hint
+    assert (found.status, read_text(found)) == ("ok", "do 7"), found.hint
     [sent] = [call for call in here.calls if call.asks == "tools/call"]
     assert sent.headers["mcp-name"] == "do"
     assert sent.headers["mcp-param-count"] == "7"
@@ -150,7 +150,7 @@ serve_stateless([tool("do", inputSchema=SCHEMA)], call=call)
         late = await running.call(13, timeout_s=0.3)
         second = await running.call(2)
     assert late.error_kind == "timeout_call"
-    assert said(first) == said(second) != ""
+    assert read_text(first) == read_text(second) != ""
 
 
 async def test_a_result_that_asks_for_input_is_no_answer():

@@ -47,10 +47,10 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("said", SAID)
-def test_last_words_name_their_kind(said):
-    failure = classify_last_words(f"starting\n{said}\n", 1, None)
-    assert failure.kind == SAID[said]
+@pytest.mark.parametrize("stderr", SAID)
+def test_last_words_name_their_kind(stderr):
+    failure = classify_last_words(f"starting\n{stderr}\n", 1, None)
+    assert failure.kind == SAID[stderr]
     assert "exit 1" in failure.detail
 
 
@@ -91,15 +91,15 @@ def test_every_kind_that_was_asked_for_is_there():
 
 
 def test_a_stack_trace_ends_in_its_error_not_in_its_brackets():
-    said = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
-    assert "boom" in classify_last_words(said, 1, None).detail
+    stderr = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
+    assert "boom" in classify_last_words(stderr, 1, None).detail
     assert "}" not in classify_last_words("it broke\n}\n", 1, None).detail
 
 
 def test_the_network_is_missing_where_it_fails_after_the_key_was_taken():
-    said = (
+    stderr = (
         "Using API key: provided, token must be valid\nError: getaddrinfo ENOTFOUND api.example.com"
     )
-    assert classify_last_words(said, 1, None).kind == "needs_network"
-    said = "telemetry: getaddrinfo ENOTFOUND t.example.com\nError: API key required"
-    assert classify_last_words(said, 1, None).kind == "needs_secret"
+    assert classify_last_words(stderr, 1, None).kind == "needs_network"
+    stderr = "telemetry: getaddrinfo ENOTFOUND t.example.com\nError: API key required"
+    assert classify_last_words(stderr, 1, None).kind == "needs_secret"

@@ -183,9 +183,16 @@ def test_a_folder_that_is_gone_a_link_a_file_or_a_home_is_named_with_the_fix(
     places = ("gone", "link", "way/notes", "notes/server.py", "home", ".")
     found = [plan(list_command(folder.parent / place)) for place in places]
     kinds = [(one.kind, one.reason) for one in found if isinstance(one, Unlaunchable)]
-    said = ["is not there", "is a link", "is a link", "is no folder", "home folder", "home folder"]
-    assert len(kinds) == len(said)
-    for (kind, reason), words in zip(kinds, said, strict=True):
+    wanted = [
+        "is not there",
+        "is a link",
+        "is a link",
+        "is no folder",
+        "home folder",
+        "home folder",
+    ]
+    assert len(kinds) == len(wanted)
+    for (kind, reason), words in zip(kinds, wanted, strict=True):
         assert kind in ("needs_software", "policy_denied")
         assert words in reason
         assert "`cwd`" in reason
@@ -193,14 +200,14 @@ def test_a_folder_that_is_gone_a_link_a_file_or_a_home_is_named_with_the_fix(
 
 def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder: Path) -> None:
     (folder.parent / "outside.py").write_text("")
-    for words, said in (
+    for words, message in (
         (("python", "main.py"), "holds no file 'main.py'"),
         (("python", "../outside.py"), "not in it"),
         (("python", str(folder.parent / "outside.py")), "not in it"),
     ):
         found = plan(list_command(folder, *words))
         assert isinstance(found, Unlaunchable)
-        assert said in found.reason
+        assert message in found.reason
 
 
 @pytest.mark.parametrize(

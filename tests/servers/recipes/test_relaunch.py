@@ -18,18 +18,18 @@ OLD = Recipe(
 )  # fmt: skip
 
 
-def failed(said: str, kind: str = "needs_argument") -> ProbeResult:
-    return ProbeResult("failed", kind, "exit 1", stderr_tail=said)
+def failed(stderr: str, kind: str = "needs_argument") -> ProbeResult:
+    return ProbeResult("failed", kind, "exit 1", stderr_tail=stderr)
 
 
-def guess(said: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **more) -> Recipe:
-    found = make_next_guess(recipe, failed(said, kind), [recipe], **more)
-    assert found is not None, said
+def guess(stderr: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **more) -> Recipe:
+    found = make_next_guess(recipe, failed(stderr, kind), [recipe], **more)
+    assert found is not None, stderr
     return found
 
 
 @pytest.mark.parametrize(
-    ("said", "args"),
+    ("stderr", "args"),
     [
         (
             "x: error: the following arguments are required: --host, --port, --password",
@@ -49,12 +49,12 @@ def guess(said: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **mo
         ("Usage: mcp-server-filesystem <allowed-directory>", (DATA,)),
     ],
 )  # fmt: skip
-def test_a_parsers_words_become_arguments(said: str, args: tuple[str, ...]) -> None:
-    assert guess(said).args == args
+def test_a_parsers_words_become_arguments(stderr: str, args: tuple[str, ...]) -> None:
+    assert guess(stderr).args == args
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("stderr", "name"),
     [
         ("Error: TAVILY_API_KEY environment variable is required", "TAVILY_API_KEY"),
         ("KeyError: 'SERVICE_HOST'", "SERVICE_HOST"),
@@ -62,29 +62,29 @@ def test_a_parsers_words_become_arguments(said: str, args: tuple[str, ...]) -> N
         ("Please set the `motherduck_token` as an environment variable", "motherduck_token"),
     ],
 )
-def test_a_variable_that_is_named_is_set(said: str, name: str) -> None:
-    assert name in dict(guess(said, kind="needs_secret").env)
+def test_a_variable_that_is_named_is_set(stderr: str, name: str) -> None:
+    assert name in dict(guess(stderr, kind="needs_secret").env)
 
 
 def test_error_codes_are_no_variables() -> None:
-    said = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
-    found = make_next_guess(RECIPE, failed(said, "crashed"), [RECIPE])
+    stderr = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
+    found = make_next_guess(RECIPE, failed(stderr, "crashed"), [RECIPE])
     assert found is None or not found.env
 
 
 def test_dependencies_of_the_releases_own_time_come_first() -> None:
-    said = "AttributeError: 'Server' object has no attribute 'list_tools'\nAPI_KEY is required"
-    found = guess(said, OLD, "incompatible")
+    stderr = "AttributeError: 'Server' object has no attribute 'list_tools'\nAPI_KEY is required"
+    found = guess(stderr, OLD, "incompatible")
     assert found.as_of == "2025-05-08T10:00:00Z"
     assert found.digest != OLD.digest
     assert list_made_up(OLD, found) == ("as_of:2025-05-08",)
-    again = make_next_guess(found, failed(said, "incompatible"), [OLD, found])
+    again = make_next_guess(found, failed(stderr, "incompatible"), [OLD, found])
     assert again is None  # it was no matter of dependencies
 
 
 def test_a_missing_object_is_no_matter_of_dependencies() -> None:
-    said = "AttributeError: 'NoneType' object has no attribute 'rstrip'"
-    found = make_next_guess(OLD, failed(said, "crashed"), [OLD], reads=("SERVICE_URL",))
+    stderr = "AttributeError: 'NoneType' object has no attribute 'rstrip'"
+    found = make_next_guess(OLD, failed(stderr, "crashed"), [OLD], reads=("SERVICE_URL",))
     assert found is not None
     assert (found.as_of, dict(found.env)) == (
         None,
@@ -99,9 +99,9 @@ def test_what_the_source_reads_is_the_last_resort() -> None:
 
 
 def test_without_placeholders_nothing_is_made_up() -> None:
-    said = "error: the following arguments are required: --token\nTOKEN_A is required"
+    stderr = "error: the following arguments are required: --token\nTOKEN_A is required"
     spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
-    assert make_next_guess(spare, failed(said), [spare], placeholders=False, reads=("B",)) is None
+    assert make_next_guess(spare, failed(stderr), [spare], placeholders=False, reads=("B",)) is None
     assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
 
 
@@ -119,8 +119,8 @@ def test_a_server_that_speaks_http_is_asked_for_stdio() -> None:
 def test_tries_are_bounded_and_none_comes_twice() -> None:
     recipe, tried = RECIPE, [RECIPE]
     for at in range(20):
-        said = f"error: the following arguments are required: --opt{at}"
-        found = make_next_guess(recipe, failed(said), tried)
+        stderr = f"error: the following arguments are required: --opt{at}"
+        found = make_next_guess(recipe, failed(stderr), tried)
         if found is None:
             break
         recipe = found

@@ -227,17 +227,17 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
         call.answer({"tools": [make_tool("a")]})
 
     def answers() -> list[dict]:
-        told = [call.message for call in here.calls if call.method == "POST"]
-        return [one for one in told if "method" not in one]
+        messages = [call.message for call in here.calls if call.method == "POST"]
+        return [one for one in messages if "method" not in one]
 
     with serve_script(
         make_good_script(GET=stream, tools_list=wait, initialize=_with_session)
     ) as here:
         found = ask(here.url)
-        told = {one["id"]: one for one in answers()}
+        by_id = {one["id"]: one for one in answers()}
     assert names(found) == ["a"]
-    assert all("error" in told[f"s{number}"] for number in range(3))
-    assert told["s3"]["result"] == {}
+    assert all("error" in by_id[f"s{number}"] for number in range(3))
+    assert by_id["s3"]["result"] == {}
     assert found.initiated == 4
 
 

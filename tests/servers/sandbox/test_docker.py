@@ -86,8 +86,8 @@ def test_values_show_in_no_command_line():
     command = Docker().command(launch, SandboxPolicy())
     try:
         assert "hunter2" not in " ".join(command.argv)
-        told = os.read(command.files[0], 1 << 16).decode().splitlines()
-        assert {"KEY=hunter2", "PATH=/a:/b", f"HOME={HOME}"} <= set(told)
+        lines = os.read(command.files[0], 1 << 16).decode().splitlines()
+        assert {"KEY=hunter2", "PATH=/a:/b", f"HOME={HOME}"} <= set(lines)
         profile = json.loads(os.read(command.files[1], 1 << 20))
         assert profile["syscalls"]
     finally:
@@ -113,11 +113,11 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
             Docker().image_command(IMAGE, [], env, SandboxPolicy())
         return
     command = Docker().image_command(IMAGE, [], env, SandboxPolicy())
-    told = os.read(command.files[0], 1 << 20).decode()
+    text = os.read(command.files[0], 1 << 20).decode()
     for descriptor in command.files:
         os.close(descriptor)
     expected = {"HOME": HOME, "TMPDIR": "/tmp", **env}
-    assert dict(line.split("=", 1) for line in told.split("\n")[:-1]) == expected
+    assert dict(line.split("=", 1) for line in text.split("\n")[:-1]) == expected
     assert command.env == docker._client_settings()
     assert "--env" not in command.argv
 
@@ -133,7 +133,7 @@ def test_a_refused_launch_is_a_result_and_not_an_exception(client):
     result = probe(Launch(("true",), {"CONFIG": "a\nb"}), policy)
     assert (result.status, result.error_kind) == ("failed", "policy_denied")
     assert "CONFIG" in str(result.hint)
-    assert not any("CONFIG" in " ".join(line) for line in said(log))
+    assert not any("CONFIG" in " ".join(line) for line in read_commands(log))
 
 
 def test_a_folder_cannot_add_options_to_its_mount():
@@ -154,15 +154,15 @@ def test_the_default_image_is_an_empty_root():
 def test_an_image_is_launched_pinned_and_under_the_same_limits():
     engine = Docker()
     command = engine.image_command(IMAGE, ["--stdio"], {"TOKEN": "x"}, SandboxPolicy())
-    told = os.read(command.files[0], 1 << 16).decode()
+    text = os.read(command.files[0], 1 << 16).decode()
     for descriptor in command.files:
         os.close(descriptor)
     assert list(command.argv[-2:]) == [IMAGE, "--stdio"]
     assert "--workdir" not in command.argv  # the image's own
     assert not any("/usr" in word for word in command.argv)  # no host folder
     assert {"--read-only", "--cap-drop"} <= set(command.argv)
-    assert "TOKEN=x" in told.splitlines()
-    assert "\nPATH=" not in told  # the image's own
+    assert "TOKEN=x" in text.splitlines()
+    assert "\nPATH=" not in text  # the image's own
 
 
 def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
@@ -227,7 +227,7 @@ def client(tmp_path, monkeypatch):
     docker._try_once.cache_clear()
 
 
-def said(log):
+def read_commands(log):
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -236,9 +236,9 @@ def test_a_launch_goes_through_the_client_and_its_container_is_removed(client):
     with start(Launch(("sh", "-c", "echo up; exit 3")), policy) as jailed:
         out, _ = jailed.process.communicate(timeout=20)
         assert (out, jailed.exit_status()) == (b"up\n", (3, None))
-    run = [line for line in said(log) if line[0] == "run"][-1]
+    run = [line for line in read_commands(log) if line[0] == "run"][-1]
     name = run[run.index("--name") + 1]
-    assert said(log)[-1] == ["rm", "--force", "--volumes", name]
+    assert read_commands(log)[-1] == ["rm", "--force", "--volumes", name]
 
 
 def test_leaving_ends_the_container_besides_the_client(client):
@@ -246,23 +246,23 @@ def test_leaving_ends_the_container_besides_the_client(client):
     with start(Launch(("sleep", "60")), policy) as jailed:
         jailed.kill()
         jailed.kill()
-    assert [line[0] for line in said(log)].count("rm") == 2  # one swept, one of ours, once
+    assert [line[0] for line in read_commands(log)].count("rm") == 2  # one swept, one of ours, once
     assert jailed.process.returncode is not None
 
 
 def test_the_first_use_makes_the_image_and_sweeps_what_dead_owners_left(client):
     policy, log = client
     chosen = choose_backend(policy)
-    lines = said(log)
+    lines = read_commands(log)
     assert ["import", "-", EMPTY] in lines
     assert ["rm", "--force", "--volumes", "deadbeef"] in lines
     assert [line[3] for line in lines if line[0] == "rm" and "toolmill" not in line[3]] == [
         "deadbeef"
     ]
     assert chosen.version() == "docker 9.9"
-    assert lines == said(log)[: len(lines)]
+    assert lines == read_commands(log)[: len(lines)]
     choose_backend(policy)
-    assert [line[0] for line in said(log)].count("import") == 1
+    assert [line[0] for line in read_commands(log)].count("import") == 1
 
 
 def test_an_engine_that_does_not_answer_is_a_refusal(tmp_path):

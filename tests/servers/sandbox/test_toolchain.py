@@ -33,14 +33,14 @@ def test_an_environment_made_of_copies_gives_the_interpreter_it_was_made_from(tm
         "from assets.servers.sandbox.toolchain import find_toolchain;"
         " print(find_toolchain().python)"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [made / "bin" / "python", "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert Path(told.stdout.strip()) == find_toolchain().python
+    assert Path(done.stdout.strip()) == find_toolchain().python
 
 
 def test_no_token_reaches_the_fetch_phase(monkeypatch):

@@ -32,9 +32,9 @@ def test_a_server_is_probed_with_its_paths_moved_to_the_hosts(tmp_path):
 
 def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
-    said = run("sh", "-c", f"env; echo x > {HOME}/f; pwd; ulimit -n", env={"KEY": "v"})
-    lines = said.splitlines()
-    assert "SECRET_OF_THE_HOST" not in said
+    output = run("sh", "-c", f"env; echo x > {HOME}/f; pwd; ulimit -n", env={"KEY": "v"})
+    lines = output.splitlines()
+    assert "SECRET_OF_THE_HOST" not in output
     assert {"KEY=v", "77"} <= set(lines)
     home = next(line for line in lines if line.startswith("HOME="))[5:]
     assert home != str(Path.home())

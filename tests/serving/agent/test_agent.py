@@ -45,7 +45,7 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None
     assert (made.ended, made.turns, made.chosen) == ("planned", 2, ["pypi:clock::get_time"])
     (call,) = made.calls
     assert (call.status, call.arguments) == ("planned", {"city": "Oslo"})
-    (first, offered_first), (second, offered) = model.heard
+    (first, offered_first), (second, offered) = model.requests
     assert [one["role"] for one in first] == ["system", "user"]
     assert "<tool_assistant>" in first[0]["content"]
     assert offered_first == []
@@ -71,7 +71,7 @@ async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router: A
     shown = [hit.tool_id for found in made.rounds for hit in found.hits]
     assert len(made.rounds) == 2
     assert len(shown) == len(set(shown)) == 4
-    assert len(model.heard[-1][1]) == 4, "what was shown stays callable"
+    assert len(model.requests[-1][1]) == 4, "what was shown stays callable"
     assert (made.ended, made.answer) == ("answered", "No.")
 
 
@@ -96,9 +96,9 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
     assert "third-party content" in made.calls[0].shown
     assert "a person must agree" in made.calls[2].shown
     assert (made.ended, made.answer) == ("answered", "It says good morning.")
-    roles = [one["role"] for one in model.heard[2][0]]
+    roles = [one["role"] for one in model.requests[2][0]]
     assert roles[-3:] == ["assistant", "tool", "tool"]
-    asked = model.heard[2][0][-3]["tool_calls"]
+    asked = model.requests[2][0][-3]["tool_calls"]
     assert asked[0]["function"]["name"] == READ[0], "a name that was offered stays in the history"
     assert [line["status"] for line in desk.outcomes.read()] == ["ok", "refused"]
 
@@ -108,7 +108,7 @@ async def test_a_tool_that_was_never_shown_cannot_be_called(router: Any) -> None
     made = await run_agent("Do it.", model, router)
     assert [(one.status, one.tool_id) for one in made.calls] == [("unknown_tool", None)]
     assert (made.chosen, made.ended) == ([], "answered")
-    assert "was shown" in model.heard[1][0][-1]["content"]
+    assert "was shown" in model.requests[1][0][-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ async def test_it_ends_within_its_limits_and_says_how(
     model = Script(*script)
     made = await run_agent("What time is it?", model, router, limits=limits)
     assert (made.ended, len(made.rounds)) == (ended, rounds)
-    assert all(one["content"] for messages, _ in model.heard for one in messages)
+    assert all(one["content"] for messages, _ in model.requests for one in messages)
 
 
 async def test_who_may_not_ask_any_more_is_told_why(router: Any) -> None:
     model = Script(says(CLOCK), says(MAIL), says("x"))
     await run_agent("What time is it?", model, router, limits=AgentLimits(rounds=1))
-    assert "1 rounds are the most" in model.heard[1][0][-1]["content"]
-    assert "No more tools can be asked for" in model.heard[2][0][-1]["content"]
+    assert "1 rounds are the most" in model.requests[1][0][-1]["content"]
+    assert "No more tools can be asked for" in model.requests[2][0][-1]["content"]
 
 
 async def test_calls_written_as_text_count_where_they_can_be_read(router: Any) -> None:
@@ -155,7 +155,7 @@ async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router:
     limits = AgentLimits(k=2, offered=2)
     made = await run_agent("Write to Ada.", model, router, limits=limits)
     last = [write_wire_name(hit.tool_id) for hit in made.rounds[1].hits]
-    assert names(model.heard[-1][1]) == last
+    assert names(model.requests[-1][1]) == last
 
 
 async def test_rules_ask_once_and_take_the_nearest_tool(router: Any) -> None:
@@ -181,7 +181,7 @@ async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path: Pat
     publish(tmp_path, [*ROWS, odd])
     model = Script(says(write_block("odd", "plan a day")), says("x"))
     await run_agent("Plan my day.", model, served(tmp_path), limits=AgentLimits(k=2))
-    messages, offered = model.heard[1]
+    messages, offered = model.requests[1]
     assert (
         "Note: npm:odd::plan cannot be called here: a parameter is called «due date»"
         in (messages[-1]["content"])
@@ -198,7 +198,7 @@ async def test_a_task_without_words_is_refused(router: Any) -> None:
 async def test_the_prompt_can_hold_a_worked_example(router: Any) -> None:
     model = Script(says("x"))
     await run_agent("a", model, router, example=True)
-    assert "Example. User:" in model.heard[0][0][0]["content"]
+    assert "Example. User:" in model.requests[0][0][0]["content"]
 
 
 def test_third_party_words_in_a_function_are_bounded_and_show_nothing_hidden() -> None:

@@ -33,12 +33,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
     code, out, err = run("agent", "tell the time in a city", "--index", index, "--json")
-    told = json.loads(out)
+    report = json.loads(out)
     assert code == 0, err
-    assert (told["provider"], told["model"], told["ended"]) == ("offline", None, "planned")
-    assert told["chosen"] == ["@clock/world::get_time"]
-    assert told["rounds"][0]["asked"] == [{"tool": "tell the time in a city"}]
-    assert told["calls"][0]["status"] == "planned"
+    assert (report["provider"], report["model"], report["ended"]) == ("offline", None, "planned")
+    assert report["chosen"] == ["@clock/world::get_time"]
+    assert report["rounds"][0]["asked"] == [{"tool": "tell the time in a city"}]
+    assert report["calls"][0]["status"] == "planned"
 
 
 def test_a_model_behind_an_endpoint_asks_and_plans(
@@ -48,9 +48,9 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     call = {"name": "npm:mail::send_email", "arguments": {}}
     with openai_endpoint([asked, Say(content=json.dumps(call))]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-        told = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
-        code, out, err = run(*told, "--json")
-        lines = run(*told)[1].splitlines()
+        command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, err = run(*command, "--json")
+        lines = run(*command)[1].splitlines()
     assert code == 0, err
     made = json.loads(out)
     assert (made["model"], made["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
@@ -65,18 +65,18 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
 
 def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
     own = shutil.copytree(index, tmp_path / "own")
-    told = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
-    made = json.loads(run(*told)[1])
+    command = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
+    made = json.loads(run(*command)[1])
     assert made["calls"][0]["status"] == "refused"
     assert "without a way to run this server" in made["calls"][0]["shown"]
     (line,) = (own / "outcomes").glob("*.jsonl")
     assert json.loads(line.read_text())["error_kind"] == "no_recipe"
     assert not (tmp_path / "home").exists(), "only an index was named"
-    assert "(offline); 1 of 1 calls failed" in run(*told[:-1])[1]
+    assert "(offline); 1 of 1 calls failed" in run(*command[:-1])[1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("x", "--index", "none"), 1, "toolmill index SERVERS.jsonl --out DIR"),
         ((" ", "--index", "{at}"), 1, "the task is empty"),
@@ -86,9 +86,9 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
     ],
 )
 def test_bad_input_is_one_error(
-    index: Path, arguments: tuple[str, ...], code: int, told: str
+    index: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     found = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
     assert found[0] == code, found
-    assert told in found[2], found
+    assert message in found[2], found
     assert found[1] == ""

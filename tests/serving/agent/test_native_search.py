@@ -84,9 +84,9 @@ def test_the_search_tool_is_declared_as_each_api_wants_it() -> None:
 
     read = ToolSearchTool.model_validate(write_search_tool("openai"), strict=True)
     assert (read.type, read.execution) == ("tool_search", "client")
-    told = write_search_tool("anthropic")
-    assert told["name"] == "find_tools"
-    assert told["input_schema"]["required"] == ["tool"]
+    tool = write_search_tool("anthropic")
+    assert tool["name"] == "find_tools"
+    assert tool["input_schema"]["required"] == ["tool"]
 
 
 @pytest.mark.parametrize("api", APIS)

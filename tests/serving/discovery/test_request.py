@@ -83,7 +83,7 @@ def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         (BLOCK.replace("</tool_assistant>", "</tool>"), "closed by '</tool>'"),
         (BLOCK.replace("</tool_assistant>", "</assistant>"), "closed by '</assistant>'"),
@@ -94,10 +94,10 @@ def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
         (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
     ],
 )  # fmt: skip
-def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, told: str) -> None:
+def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, problem: str) -> None:
     wanted = parse(text)[0]
     assert (wanted.server, wanted.tool) == GITHUB
-    assert told in " ".join(wanted.problems)
+    assert problem in " ".join(wanted.problems)
 
 
 def test_a_field_given_twice_counts_once() -> None:
@@ -112,7 +112,7 @@ def test_an_open_block_ends_where_the_next_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "told"),
+    ("text", "found", "problem"),
     [
         ("<tool_assistant>\nserver: GitHub\n</tool_assistant>", ("GitHub", None),
          "no `tool:` line"),
@@ -126,11 +126,11 @@ def test_an_open_block_ends_where_the_next_begins() -> None:
          "its text counts as the tool"),
     ],
 )  # fmt: skip
-def test_what_is_there_is_used(text: str, found: tuple, told: str) -> None:
+def test_what_is_there_is_used(text: str, found: tuple, problem: str) -> None:
     wanted = only(text)
     assert (wanted.server, wanted.tool) == found
     assert len(wanted.problems) == 1
-    assert told in wanted.problems[0]
+    assert problem in wanted.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -271,9 +271,9 @@ def hit(tool_id: str, description: str) -> Hit:
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
 @examples(80)
-def test_a_tool_is_one_line_whatever_its_author_wrote(told: list) -> None:
-    lines = render([hit(f"s::{name}", about) for name, about in told]).splitlines()
-    assert len(lines) == len(told)
+def test_a_tool_is_one_line_whatever_its_author_wrote(tools: list) -> None:
+    lines = render([hit(f"s::{name}", about) for name, about in tools]).splitlines()
+    assert len(lines) == len(tools)
     assert all(line.startswith(("- s::", "- «s::")) for line in lines)
 
 

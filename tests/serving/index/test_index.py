@@ -34,9 +34,9 @@ def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedde
 @settings(max_examples=25)
 @given(st.permutations(SNAPSHOT_ROWS))
 def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
-    told = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
+    servers = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
     names = {
-        compute_version(order_content(Source(r, told)), "e", "r", None)
+        compute_version(order_content(Source(r, servers)), "e", "r", None)
         for r in (rows, SNAPSHOT_ROWS)
     }
     assert len(names) == 1

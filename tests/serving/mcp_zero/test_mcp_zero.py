@@ -54,11 +54,16 @@ def write(folder: Path, value: Any) -> Path:
 
 
 def test_a_file_becomes_servers_and_an_index_by_its_own_vectors(tmp_path: Path) -> None:
-    told = load_dataset(write(tmp_path, FILE), tmp_path / "out", MADE_BY)
-    assert (told["servers"], told["tools"], told["vectors"], told["skipped"]) == (2, 3, 7, [])
-    assert told["embedder"] == "openai:text-embedding-3-large/8@127.0.0.1:9"
+    report = load_dataset(write(tmp_path, FILE), tmp_path / "out", MADE_BY)
+    assert (report["servers"], report["tools"], report["vectors"], report["skipped"]) == (
+        2,
+        3,
+        7,
+        [],
+    )
+    assert report["embedder"] == "openai:text-embedding-3-large/8@127.0.0.1:9"
     index = load_index(tmp_path / "out", read_served_version(tmp_path / "out"))
-    assert index.version == told["version"]
+    assert index.version == report["version"]
     places = {one.tool_id: at for at, one in enumerate(index.tools)}
     for tool_id, at in (("weather::forecast", 2), ("weather::history", 3), ("mail::send", 6)):
         assert index.views["full"].vectors[places[tool_id]].argmax() == at
@@ -78,9 +83,9 @@ def test_servers_and_tools_that_hold_the_separator_keep_their_vectors(tmp_path: 
         server("http://[", 0, tool(":1]/mcp", 2)),
         server("http://[:", 4, tool("1]/mcp", 6)),
     ]
-    told = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
-    assert told["tools"] == 2
-    index = load_index(tmp_path / "out", told["version"])
+    report = load_dataset(write(tmp_path, value), tmp_path / "out", MADE_BY)
+    assert report["tools"] == 2
+    index = load_index(tmp_path / "out", report["version"])
     places = {(one.server_id, one.tool): at for at, one in enumerate(index.tools)}
     held = index.views["full"].vectors
     assert held[places["http://[", ":1]/mcp"]].argmax() == 2
@@ -102,8 +107,8 @@ def test_questions_are_answered_by_those_vectors(tmp_path: Path) -> None:
 
 def test_without_all_vectors_there_are_servers_and_no_index(tmp_path: Path) -> None:
     less = [server("weather", 0, tool("forecast", 2, description_embedding=None))]
-    told = load_dataset(write(tmp_path, less), tmp_path / "out", MADE_BY)
-    assert (told["version"], told["tools"]) == (None, 1)
+    report = load_dataset(write(tmp_path, less), tmp_path / "out", MADE_BY)
+    assert (report["version"], report["tools"]) == (None, 1)
     assert not (tmp_path / "out" / "router").exists()
 
 
@@ -192,10 +197,10 @@ def test_hostile_entries_are_left_out_and_named(tmp_path: Path) -> None:
     names = {entry.name: [one["name"] for one in entry.tools] for entry in found.servers}
     assert names == {"weather": ["forecast"], "weather (2)": ["x"], "odd": ["x"]}
     assert (found.renamed, found.servers[2].description) == (1, "")
-    told = "\n".join(found.skipped)
+    skipped = "\n".join(found.skipped)
     for part in ("tool 3: 'forecast' was there", "'steal' looks like an attack", "no name",
                  "server 3: its description looks"):  # fmt: skip
-        assert part in told
+        assert part in skipped
 
 
 def test_secrets_of_a_file_are_not_kept(tmp_path: Path) -> None:
@@ -224,9 +229,9 @@ def publish(place: Path, rows: list[dict[str, Any]]) -> None:
 
 def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> None:
     publish(tmp_path, SNAPSHOT_ROWS)
-    told = export_dataset(tmp_path, tmp_path / "out.json")
-    assert (told["servers"], told["tools"], told["left_out"]) == (3, 4, 0)
-    assert told["bytes"] == (tmp_path / "out.json").stat().st_size
+    report = export_dataset(tmp_path, tmp_path / "out.json")
+    assert (report["servers"], report["tools"], report["left_out"]) == (3, 4, 0)
+    assert report["bytes"] == (tmp_path / "out.json").stat().st_size
     index = load_index(tmp_path, read_served_version(tmp_path))
     found = read_dataset(tmp_path / "out.json")
     assert (found.whole, found.embedder, found.skipped) == (True, index.embedder, [])
@@ -241,8 +246,8 @@ def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> N
 def test_what_is_held_or_unverified_is_not_written(tmp_path: Path) -> None:
     publish(tmp_path, [{**SNAPSHOT_ROWS[0], "flags": (UNVERIFIED,)}, *SNAPSHOT_ROWS[1:]])
     write_blocklist(tmp_path, [SNAPSHOT_ROWS[4]["contract_digest"]])
-    told = export_dataset(tmp_path, tmp_path / "out.json")
-    assert (told["tools"], told["left_out"]) == (2, 2)
+    report = export_dataset(tmp_path, tmp_path / "out.json")
+    assert (report["tools"], report["left_out"]) == (2, 2)
     text = (tmp_path / "out.json").read_text()
     assert SNAPSHOT_ROWS[0]["tool"] not in text
     assert SNAPSHOT_ROWS[4]["tool"] not in text
@@ -255,7 +260,7 @@ def test_what_is_held_or_unverified_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "schema", "optional"),
+    ("parameter", "schema", "optional"),
     [("(string) where", {"type": "string", "description": "where"}, False),
      ("(Optional, integer) how many", {"type": "integer", "description": "how many"}, True),
      ("(int, optional)", {"type": "integer"}, True),
@@ -265,8 +270,8 @@ def test_what_is_held_or_unverified_is_not_written(tmp_path: Path) -> None:
      ({"type": "number", "description": "x"}, {"type": "number", "description": "x"}, False),
      ("(any) x", {"description": "x"}, False), ("(string", {"description": "(string"}, False)],
 )  # fmt: skip
-def test_a_parameter_is_a_schema(told: Any, schema: dict[str, Any], optional: bool) -> None:
-    made = make_schema({"p": told})
+def test_a_parameter_is_a_schema(parameter: Any, schema: dict[str, Any], optional: bool) -> None:
+    made = make_schema({"p": parameter})
     assert made["properties"] == {"p": schema}
     assert made["required"] == ([] if optional else ["p"])
 
@@ -278,14 +283,14 @@ KINDS = ("string", "integer", "number", "boolean", "array", "object")
     st.sampled_from(KINDS), st.booleans(), st.sampled_from(["", "where it is", "a (b) c"])),
     min_size=1, max_size=4))  # fmt: skip
 @examples(100)
-def test_parameters_come_back(told: dict[str, tuple[str, bool, str]]) -> None:
+def test_parameters_come_back(parameters: dict[str, tuple[str, bool, str]]) -> None:
     schema = {
         "type": "object",
         "properties": {
             name: {"type": kind, **({"description": about} if about else {})}
-            for name, (kind, _, about) in told.items()
+            for name, (kind, _, about) in parameters.items()
         },
-        "required": [name for name, (_, optional, _) in told.items() if not optional],
+        "required": [name for name, (_, optional, _) in parameters.items() if not optional],
     }
     assert make_schema(write_parameters({"inputSchema": schema})) == schema
 

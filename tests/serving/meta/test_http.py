@@ -21,8 +21,8 @@ from tests.serving.meta_server import (
     http_client,
     over_http,
     publish,
+    read_text,
     row,
-    said,
     served,
 )
 from tests.support.paths import ROOT
@@ -66,13 +66,13 @@ async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: s
     ):
         assert len((await client.list_tools()).tools) == 4
         found = await client.call_tool("find_tools", {"query": "write one text file", "k": 1})
-        told = await client.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
+        described = await client.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
         called = await client.call_tool("call_tool", WRITE)
         report = {"call_id": called.structured_content["call_id"], "outcome": "worked"}
         reported = await client.call_tool("report_outcome", report)
         prompt = await client.read_resource("toolmill://prompt")
-    assert "npm:files::write_file" in said(found)
-    assert told.structured_content["consent"]["needed"] is True
+    assert "npm:files::write_file" in read_text(found)
+    assert described.structured_content["consent"]["needed"] is True
     assert called.structured_content["status"] == "ok"
     assert len(asked) == 1
     assert meta.caller.files["/tmp/x"] == "hello"
@@ -188,7 +188,7 @@ async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
     error = results[-1].structured_content["error"]
     assert error["kind"] == "too_many_requests"
     assert 0 < error["retry_after_s"] <= 60
-    assert "6" in said(results[-1])
+    assert "6" in read_text(results[-1])
     assert not free.is_error
 
 
@@ -206,7 +206,7 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(meta: MetaServer
         second = await client.call_tool("call_tool", READ)
         group.cancel_scope.cancel()
     assert second.is_error
-    assert "1 calls running" in said(second)
+    assert "1 calls running" in read_text(second)
 
 
 async def test_a_body_beyond_the_limit_is_refused(meta: MetaServer) -> None:
@@ -230,10 +230,10 @@ async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
 
 
 async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
-    heard: list[type] = []
+    received: list[type] = []
 
     async def hear(message) -> None:
-        heard.append(type(message))
+        received.append(type(message))
 
     async with (
         over_http(meta) as url,
@@ -243,7 +243,9 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
         await anyio.sleep(0.3)  # until the client's own stream of notifications is open
         publish(meta.place, [*ROWS, row("npm:new", "brand_new", "Paint a picture")], "r2")
         with anyio.fail_after(10):
-            while not {ToolListChangedNotification, ResourceListChangedNotification} <= set(heard):
+            while not {ToolListChangedNotification, ResourceListChangedNotification} <= set(
+                received
+            ):
                 await anyio.sleep(0.05)
         now = (await client.list_tools()).tools[0].description
         capabilities = client.server_capabilities
@@ -271,17 +273,17 @@ async def test_a_session_that_has_ended_is_told_nothing(
 async def test_listeners_are_told_of_a_new_index(meta: MetaServer) -> None:
     from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
 
-    heard: set[type] = set()
+    received: set[type] = set()
     async with over_http(meta) as url, http_client(url) as client:
         listening = client.listen(tools_list_changed=True, resources_list_changed=True)
         async with listening as events:
             publish(meta.place, ROWS[:3], "r2")
             with anyio.fail_after(10):
                 async for event in events:
-                    heard.add(type(event))
-                    if heard >= {ToolsListChanged, ResourcesListChanged}:
+                    received.add(type(event))
+                    if received >= {ToolsListChanged, ResourcesListChanged}:
                         break
-    assert heard == {ToolsListChanged, ResourcesListChanged}
+    assert received == {ToolsListChanged, ResourcesListChanged}
 
 
 async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_published(
@@ -309,10 +311,10 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
     assert not any(found.is_error for found in answers)
     seen = set()
     for found in answers:
-        told = found.structured_content
-        seen.add(told["index"])
-        for hit in told["answers"][0]["hits"]:
-            assert hit["tool_id"].startswith(versions[told["index"]])
+        facts = found.structured_content
+        seen.add(facts["index"])
+        for hit in facts["answers"][0]["hits"]:
+            assert hit["tool_id"].startswith(versions[facts["index"]])
     assert seen == set(versions)
 
 

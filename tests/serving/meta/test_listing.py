@@ -18,7 +18,7 @@ from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
 from serving.meta.index_summary import IndexSummary, reword_name, summarise_index, write_summary
 from serving.meta.tools.listing import MOST_PINNED, find_unused_pins
-from tests.serving.meta_server import ERAS, ROWS, MetaServer, opened, publish, row, said
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, opened, publish, read_text, row
 from tests.support.paths import ROOT
 from warehouse.llm.chat import write_wire_name
 
@@ -41,9 +41,9 @@ def test_an_index_is_described_by_categories_and_names_that_are_requests(tmp_pat
     made = summarise(tmp_path, ROWS)
     assert ("files & documents", 1) in made.categories
     assert {"read file", "get time", "send email"} <= set(made.examples)
-    told = write_summary(made)
-    assert told.startswith(" They are for ")
-    assert "Requests could be: " in told
+    text = write_summary(made)
+    assert text.startswith(" They are for ")
+    assert "Requests could be: " in text
     assert write_summary(IndexSummary((), ())) == ""
 
 
@@ -57,7 +57,7 @@ def test_a_pin_that_fits_no_tool_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "wording"),
     [
         ("read_file", "read file"),
         ("getTime", "get time"),
@@ -73,8 +73,8 @@ def test_a_pin_that_fits_no_tool_is_named(tmp_path: Path) -> None:
         ("list_all", None),
     ],
 )
-def test_a_name_is_a_request_only_in_words_of_ours(name: str, said: str | None) -> None:
-    assert reword_name(name) == said
+def test_a_name_is_a_request_only_in_words_of_ours(name: str, wording: str | None) -> None:
+    assert reword_name(name) == wording
 
 
 @given(st.text(max_size=120) | st.lists(st.sampled_from(sorted(WORDS)), max_size=5).map("_".join))
@@ -146,7 +146,7 @@ async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -
     assert flat.annotations.read_only_hint is True
     assert tools[SEND].annotations.destructive_hint is True
     assert read.structured_content["status"] == "ok"
-    assert "good morning" in said(read)
+    assert "good morning" in read_text(read)
     assert bad.structured_content["status"] == "invalid_arguments"
     assert sent.structured_content["status"] == "refused"
     assert other.structured_content["error"]["field"] == "name"
@@ -221,13 +221,13 @@ async def test_clients_are_told_how_long_a_list_may_be_kept(tmp_path: Path) -> N
 
 
 def test_the_registrys_entry_is_of_this_version_and_is_read_by_our_own_reader() -> None:
-    told = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+    entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (package,) = told["packages"]
-    assert told["version"] == package["version"] == project["version"]
+    (package,) = entry["packages"]
+    assert entry["version"] == package["version"] == project["version"]
     assert package["identifier"] == project["name"]
-    assert f"<!-- mcp-name: {told['name']} -->" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(told["description"]) <= 100, "the registry takes no longer one"
-    listing = make_server_listing(told, "registry")
-    assert listing.native_id == told["name"]
+    assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(entry["description"]) <= 100, "the registry takes no longer one"
+    listing = make_server_listing(entry, "registry")
+    assert listing.native_id == entry["name"]
     assert (listing.runnable, listing.reason) == (True, None)

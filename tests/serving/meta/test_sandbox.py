@@ -14,7 +14,7 @@ from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
-from tests.serving.meta_server import ERAS, MetaServer, said
+from tests.serving.meta_server import ERAS, MetaServer, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder
 
@@ -72,5 +72,5 @@ async def test_a_server_that_dies_is_told_and_recorded(tmp_path: Path, bench: Be
     error = result.structured_content["error"]
     (line,) = meta.recorded
     assert (line["status"], line["error_kind"]) == ("failed", error["kind"])
-    assert error["message"] in said(result)
+    assert error["message"] in read_text(result)
     assert line["contract_digest"] == contract_digest(CONTRACT)

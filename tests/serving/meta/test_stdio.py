@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
 
-from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, publish, said
+from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, publish, read_text
 from tests.support.paths import ROOT
 
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
@@ -30,15 +30,15 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     async with client(tmp_path, mode, elicitation_callback=answering("accept", asked)) as mill:
         tools = [tool.name for tool in (await mill.list_tools()).tools]
         found = await mill.call_tool("find_tools", {"query": "write one text file", "k": 1})
-        told = await mill.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
+        described = await mill.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
         wrote = await mill.call_tool("call_tool", WRITE)
         read = await mill.call_tool("call_tool", {**READ, "arguments": {"path": "/tmp/x"}})
         bad = await mill.call_tool("call_tool", {**READ, "arguments": {}})
         prompt = await mill.get_prompt("find-tools-example")
         resources = [str(one.uri) for one in (await mill.list_resources()).resources]
     assert tools == ["find_tools", "describe_tool", "call_tool", "report_outcome"]
-    assert WRITE["tool_id"] in said(found)
-    assert told.structured_content["callable"] is True
+    assert WRITE["tool_id"] in read_text(found)
+    assert described.structured_content["callable"] is True
     assert wrote.structured_content["status"] == "ok"
     assert len(asked) == 1
     assert read.structured_content["text"] == "hello"
@@ -63,22 +63,22 @@ async def test_a_client_without_elicitation_is_told_how_to_allow_it(tmp_path: Pa
     async with client(tmp_path, "legacy") as mill:
         result = await mill.call_tool("call_tool", WRITE)
     assert result.is_error
-    assert 'set consent to "always"' in said(result)
+    assert 'set consent to "always"' in read_text(result)
 
 
 async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
     publish(tmp_path)
-    heard: list[type] = []
+    received: list[type] = []
 
     async def hear(message: Any) -> None:
-        heard.append(type(message))
+        received.append(type(message))
 
     async with client(tmp_path, "legacy", message_handler=hear) as mill:
         await mill.list_tools()
         await anyio.sleep(0.3)
         publish(tmp_path, ROWS[:2], "r2")
         with anyio.fail_after(10):
-            while ToolListChangedNotification not in heard:
+            while ToolListChangedNotification not in received:
                 await anyio.sleep(0.05)
         listed = (await mill.list_tools()).tools[0].description
     assert "2 tools of 1 server" in listed
@@ -107,4 +107,4 @@ async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path: 
     async with client(tmp_path, "auto") as mill:
         found = await mill.call_tool("find_tools", {"query": "anything"})
     assert found.is_error
-    assert "toolmill index" in said(found)
+    assert "toolmill index" in read_text(found)

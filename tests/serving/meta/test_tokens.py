@@ -41,7 +41,7 @@ def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[[tokens]\n", "expected TOML"),
         ("", "found no tokens"),
@@ -61,14 +61,14 @@ def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(
-    text: str, told: str, tmp_path: Path
+    text: str, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(text)
     with pytest.raises(TokenError) as raised:
         read_tokens(path)
     assert str(path) in str(raised.value)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert SECRET not in str(raised.value)
 
 

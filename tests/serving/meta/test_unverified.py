@@ -16,7 +16,16 @@ from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED
 from serving.meta import MetaPolicy
 from serving.router import Ask
-from tests.serving.meta_server import ERAS, RECIPES, ROWS, MetaServer, publish, row, said, served
+from tests.serving.meta_server import (
+    ERAS,
+    RECIPES,
+    ROWS,
+    MetaServer,
+    publish,
+    read_text,
+    row,
+    served,
+)
 from tests.training.evaluation.scripted_agent import Script, says
 from warehouse.llm.chat import write_wire_name
 
@@ -38,15 +47,15 @@ def meta(tmp_path: Path) -> MetaServer:
 async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: str) -> None:
     async with meta.client(mode) as client:
         found = await client.call_tool("find_tools", FIND)
-        told = await client.call_tool("describe_tool", {"tool_id": ID})
+        answer = await client.call_tool("describe_tool", {"tool_id": ID})
         server = (await client.read_resource("toolmill://servers/npm%3Aodd")).contents[0].text
     [hit] = found.structured_content["answers"][0]["hits"]
     assert (hit["tool_id"], hit["flags"]) == (ID, [UNVERIFIED])
-    assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in said(found)
-    described = told.structured_content
+    assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in read_text(found)
+    described = answer.structured_content
     assert (described["callable"], described["flags"]) == (False, [UNVERIFIED])
     assert described["runs"].startswith("never")
-    assert "calls: not possible here" in said(told)
+    assert "calls: not possible here" in read_text(answer)
     marked = [one["tool_id"] for one in json.loads(server)["tools"] if one.get("unverified")]
     assert marked == [ID]
 
@@ -57,7 +66,7 @@ async def test_it_is_never_called(meta: MetaServer, consent: Any) -> None:
     async with meta.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": ID, "arguments": {}})
     assert result.structured_content["status"] == "refused"
-    assert "nobody has launched" in said(result)
+    assert "nobody has launched" in read_text(result)
     assert meta.caller.called == []
     [line] = meta.recorded
     assert (line["status"], line["error_kind"]) == ("refused", UNVERIFIED)
@@ -93,6 +102,9 @@ async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
     made = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
     assert ID in [hit.tool_id for hit in made.rounds[0].hits]
-    assert len(model.heard[1][1]) == 1
-    assert write_wire_name("npm:odd::dig") not in [*names, model.heard[1][1][0]["function"]["name"]]
+    assert len(model.requests[1][1]) == 1
+    assert write_wire_name("npm:odd::dig") not in [
+        *names,
+        model.requests[1][1][0]["function"]["name"],
+    ]
     assert write_wire_name("npm:odd::fortune") in names

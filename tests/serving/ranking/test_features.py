@@ -50,20 +50,20 @@ def test_a_server_without_a_description_adds_nothing(make: Make) -> None:
     index, features = read_features(
         make(POOL, {"npm:disk": "Files on a disk", "npm:mail": " "}), "read a file from disk"
     )
-    told = dict(zip([tool.tool_id for tool in index.tools], features["server"], strict=True))
-    assert told["npm:mail::send_email"] == told["npm:clock::get_time"] == 0
-    assert told["npm:disk::read_file"] == told["npm:disk::write_file"] != 0
+    by_tool = dict(zip([tool.tool_id for tool in index.tools], features["server"], strict=True))
+    assert by_tool["npm:mail::send_email"] == by_tool["npm:clock::get_time"] == 0
+    assert by_tool["npm:disk::read_file"] == by_tool["npm:disk::write_file"] != 0
 
 
 def test_words_of_a_server_count_only_where_it_is_described(make: Make) -> None:
     text = "harbour"  # stands in one server's name alone
     rows = [snapshot("npm:harbour", "get_time", "Tell the time in a city"), *POOL]
     _, bare = read_features(make(rows), text)
-    index, told = read_features(make(rows, {"npm:harbour": "Ships"}), text)
+    index, features = read_features(make(rows, {"npm:harbour": "Ships"}), text)
     at = index.places["npm:harbour::get_time"]
     assert bare["joint words"].max() == 0
-    assert told["joint words"][at] == 1
-    assert (np.delete(told["joint words"], at) == 0).all()
+    assert features["joint words"][at] == 1
+    assert (np.delete(features["joint words"], at) == 0).all()
 
 
 @given(st.text(max_size=60))

@@ -89,7 +89,7 @@ def home(nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) -> None:
-    new, old = (told["versions"][0] for told in list_releases(home))
+    new, old = (release["versions"][0] for release in list_releases(home))
     router, done = ServedRouter(home), Event()
     embedders = {name: load_index(home, name).embedder for name in (old, new)}
 
@@ -145,7 +145,7 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
 
 
 def test_what_is_published_after_a_broken_version_is_followed_at_once(home: Path) -> None:
-    new, old = (told["versions"][0] for told in list_releases(home))
+    new, old = (release["versions"][0] for release in list_releases(home))
     router = ServedRouter(home)
     router.current()
     whole = (home / "router" / old / "tools.jsonl").read_bytes()
@@ -193,7 +193,7 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("release", "show", "zz"), 1, "no release 'zz'; known, newest first: "),
         (("release", "rollback", "--to", "zz"), 1, "no release 'zz'"),
@@ -204,10 +204,10 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_that_names_the_mend(
-    home: Path, arguments: tuple[str, ...], code: int, told: str
+    home: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     found = run(*arguments)
-    assert (found[0], told in found[2], found[1]) == (code, True, ""), found
+    assert (found[0], message in found[2], found[1]) == (code, True, ""), found
 
 
 def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,11 @@ def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
-    told = json.loads(run("champion", "list", "--json")[1])
-    assert (told["retriever"]["model"], told["caller"]["model"]) == (M1, UNTRAINED["caller"])
+    champions = json.loads(run("champion", "list", "--json")[1])
+    assert (champions["retriever"]["model"], champions["caller"]["model"]) == (
+        M1,
+        UNTRAINED["caller"],
+    )
     assert "passed  gain_at_1" in run("champion", "list")[1]
     (home / "champions/retriever.json").write_text("{half")
     code, _, err = run("champion", "list")
@@ -234,11 +237,11 @@ def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
 
 
 def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path: Path) -> None:
-    told = export_release(home, tmp_path / "out")
-    assert told["release"] == read_served(home)["release"]
-    assert told["models"]["retriever"] == M1
+    manifest = export_release(home, tmp_path / "out")
+    assert manifest["release"] == read_served(home)["release"]
+    assert manifest["models"]["retriever"] == M1
     assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
     assert not (tmp_path / "out/cards/caller.md").exists()
-    assert check_export(tmp_path / "out") == told
+    assert check_export(tmp_path / "out") == manifest
     asked = Ask("read an email", k=1)
     assert open_router(tmp_path / "out").find(asked).hits == open_router(home).find(asked).hits

@@ -124,8 +124,8 @@ def test_an_excluded_tool_leaves_its_twin(router: Router) -> None:
 
 def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) -> None:
     asked = Ask(server="a post office", tool="send an email to somebody", k=1)
-    told = router.find(asked).hits[0]
-    assert told.tool_id == "pypi:post::send_email"
+    first = router.find(asked).hits[0]
+    assert first.tool_id == "pypi:post::send_email"
     other = router.find(replace(asked, server="the mail server")).hits[0]
     assert other.tool_id == "pypi:mail::send_email"
     assert router.find(Ask(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
@@ -133,10 +133,10 @@ def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) 
 
 def test_context_tips_the_scales_lightly(router: Router) -> None:
     plain = router.find(Ask("send an email", k=3)).hits
-    told = router.find(Ask("send an email", context="the time in a city", k=3)).hits
+    tipped = router.find(Ask("send an email", context="the time in a city", k=3)).hits
     assert plain[0].tool_id.endswith("send_email")
-    assert told[0].tool_id == plain[0].tool_id
-    assert [hit.score for hit in told] != [hit.score for hit in plain]
+    assert tipped[0].tool_id == plain[0].tool_id
+    assert [hit.score for hit in tipped] != [hit.score for hit in plain]
 
 
 def test_k_is_a_hard_bound_unless_it_may_stretch(router: Router) -> None:

@@ -25,12 +25,12 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
     assert wrong is not None
     flaws = validate_call(tool, wrong.arguments)
     assert wrong.kind in {flaw.kind for flaw in flaws}
-    told = (
+    message = (
         wrong.error
         if not wrong.error.startswith("{")
         else json.loads(wrong.error)["error"]["message"]
     )
-    assert any(flaw.message in told for flaw in flaws)
+    assert any(flaw.message in message for flaw in flaws)
     assert wrong == make_wrong_call(tool, right, random.Random(seed))
     # One thing is wrong with it; the rest is as it was.
     kept = set(wrong.arguments) & set(right)

@@ -265,9 +265,9 @@ def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Pat
     head = tables.head(PAIRS.name, "registry")
     assert head
     assert head.digest in text
-    for told in ("24 by rules alone", "| 37 | 40 | 0.80 to 0.97 |", "license: mit", "MIT: 24",
+    for part in ("24 by rules alone", "| 37 | 40 | 0.80 to 0.97 |", "license: mit", "MIT: 24",
                  "2 servers (16 pairs) in `train`", "3 hold a tool's answer"):  # fmt: skip
-        assert told in text
+        assert part in text
 
 
 def test_one_side_and_one_task(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_it_writes_a_folder_and_says_what_is_in_it(home: Path, warehouse: Wareho
     published(warehouse)
     done = run("--format", "messages")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["splits"] == {"test": 8, "train": 16}
-    folder = Path(told["folder"])
+    report = json.loads(done.stdout)
+    assert report["splits"] == {"test": 8, "train": 16}
+    folder = Path(report["folder"])
     assert folder.parent == home / "exports"
     assert {path.name for path in folder.iterdir()} == {"README.md", "data"}
 
@@ -64,7 +64,7 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["--format", "csv"], 2, "'csv' does not exist; known: hf, messages"),
         (["--format", "hf", "--split", "dev"], 2, "known: train, test, all"),
@@ -78,7 +78,7 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
     ],
 )
 def test_a_bad_request_is_one_line(
-    home: Path, warehouse: Warehouse, tmp_path: Path, arguments: list[str], code: int, told: str
+    home: Path, warehouse: Warehouse, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     published(warehouse)
     full = tmp_path / "full"
@@ -86,7 +86,7 @@ def test_a_bad_request_is_one_line(
     (full / "mine.txt").write_text("mine")
     done = run(*(one.replace("{full}", str(full)) for one in arguments))
     assert done.exit_code == code, done.output
-    assert told in done.stderr
+    assert message in done.stderr
     if code:
         assert len(done.stderr.strip().splitlines()) == 1
         assert done.stdout == ""

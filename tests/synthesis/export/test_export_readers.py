@@ -59,9 +59,9 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
             shown[call.tool]["parameters"]
             == canonicalize_contract(tool(call.server_id, verb))["inputSchema"]
         )
-    said = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
+    calls = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
             if m.get("weight") != 0]  # fmt: skip
-    assert [one["arguments"] for one in said] == [call.arguments for call in read_goldens(was)]
+    assert [one["arguments"] for one in calls] == [call.arguments for call in read_goldens(was)]
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
 
 
@@ -134,8 +134,8 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
         learnt = tokenizer.decode([label for label in prepared["labels"] if label != -100])
         for shown in json.loads(row["tools"]):
             assert shown["function"]["name"] in whole
-        [said] = row["completion"]
-        for call in said.get("tool_calls", ()):
+        [message] = row["completion"]
+        for call in message.get("tool_calls", ()):
             assert json.dumps(call["function"]["arguments"], ensure_ascii=False) in learnt
         assert row["prompt"][0]["content"] not in learnt
     assert trainer.train().training_loss > 0

@@ -94,12 +94,12 @@ def test_one_vote_without_an_answer_leaves_the_row_failed_and_the_others_paid(
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("answer", "kind"),
     [("", "empty"), ("I would rather not say.", "non_json"), ('{"score": 7}', "wrong_shape"),
      (opinion(11), "wrong_shape"), (opinion(0), "wrong_shape"), ("[" * 500, "non_json")],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_a_failed_row(ledger: Ledger, said: str, kind: str) -> None:
-    with openai_endpoint(lambda *_: Say(said)) as served:
+def test_an_answer_that_is_none_is_a_failed_row(ledger: Ledger, answer: str, kind: str) -> None:
+    with openai_endpoint(lambda *_: Say(answer)) as served:
         (row,) = judge(ROWS[:1], CONTRACTS, a_model(served.url, ledger), POLICY)
     assert row["status"] == "failed"
     assert row["error_kind"] in (kind, "wrong_shape")
@@ -148,8 +148,8 @@ def test_rules_vote_once_and_say_that_they_are_rules(offline: LLM) -> None:
 
 
 def test_an_overall_score_cannot_hide_a_low_criterion() -> None:
-    said = Opinion(**json.loads(opinion(9, completeness=2)))
-    assert cap_overall(said) == 3
+    judged = Opinion(**json.loads(opinion(9, completeness=2)))
+    assert cap_overall(judged) == 3
     assert cap_overall(Opinion(**json.loads(opinion(9, clarity=2)))) == 9
 
 
@@ -226,14 +226,14 @@ def test_rules_judge_several_calls_each_by_its_own_contract(offline: LLM) -> Non
 @given(st.text(max_size=300))
 def test_rules_judge_any_text_without_fail(text: str) -> None:
     row = {**ROWS[0], "instruction": text}
-    said = judge_by_rules(make_view(row, CONTRACTS).meta, 0)
-    assert Opinion(**said).score >= 1
+    answer = judge_by_rules(make_view(row, CONTRACTS).meta, 0)
+    assert Opinion(**answer).score >= 1
 
 
 def test_a_reworded_description_is_seen_and_a_plain_request_is_not() -> None:
-    told = "Returns the times of high and low water at a harbour on one day."
+    description = "Returns the times of high and low water at a harbour on one day."
     schema = {"type": "object", "properties": {}}
-    contract = {"name": "tide_times", "description": told, "inputSchema": schema}
+    contract = {"name": "tide_times", "description": description, "inputSchema": schema}
     copied = "Return the times of high and low water at Cuxhaven."
     assert find_parroting(contract, copied, {"harbour": "Cuxhaven"})
     assert (
@@ -250,12 +250,12 @@ def test_a_value_that_the_text_may_mean_passes_and_one_that_it_never_speaks_of_d
     row = {**ROWS[0], "contract_digest": "c", "tool": "tram_route", "instruction": text}
     scores = []
     for name, value in (("latitude", 48.8), ("code", "194fa78e5fa039c7")):
-        said = {name: value}
+        arguments = {name: value}
         known = {
             **contract,
             "inputSchema": {**schema, "properties": {name: {}}, "required": [name]},
         }
-        golden = Golden("s", "tram_route", "c", said)
-        made = {**row, "arguments": dump_text(said), "calls": dump_text([vars(golden)])}
+        golden = Golden("s", "tram_route", "c", arguments)
+        made = {**row, "arguments": dump_text(arguments), "calls": dump_text([vars(golden)])}
         scores.append(judge_by_rules(make_view(made, {**CONTRACTS, "c": known}).meta, 0)["score"])
     assert scores[0] >= 6 > scores[1]

@@ -78,9 +78,9 @@ def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> Non
     }
     for zone in ("Europe/Oslo", "Asia/Tokyo"):
         made = ask("actor", Acted, {"contract": of, "arguments": {"timezone": zone}})
-        told = json.loads(made.content)
-        assert told["timezone"] == zone
-        assert 0 <= told["hour"] <= 23
+        answer = json.loads(made.content)
+        assert answer["timezone"] == zone
+        assert 0 <= answer["hour"] <= 23
 
 
 def test_an_unknown_answer_is_refused_with_what_is_known() -> None:

@@ -18,20 +18,20 @@ from tests.synthesis.offline_ask import CONTRACTS, ENVIRONMENT, ask, grounded
 
 
 def test_nearly_every_required_value_is_in_the_words() -> None:
-    said = [
+    requests = [
         (of, r) for of in CONTRACTS for seed in range(20)
         for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]  # fmt: skip
-    held = sum(grounded(of, r["instruction"], r["values"]) for of, r in said)
-    assert held / len(said) >= 0.95, (held, len(said))
+    held = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
+    assert held / len(requests) >= 0.95, (held, len(requests))
 
 
 def test_few_requests_hand_the_contract_back() -> None:
-    said = [
+    reasons = [
         find_parroting(of, r["instruction"], r["values"]) for of in CONTRACTS for seed in range(20)
         for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]  # fmt: skip
-    assert sum(reason is not None for reason in said) / len(said) <= 0.1
+    assert sum(reason is not None for reason in reasons) / len(reasons) <= 0.1
 
 
 def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:

@@ -49,23 +49,23 @@ def test_each_pair_that_goes_no_further_is_counted_once_per_reason() -> None:
         ("repeats another pair", 1),
         ("revise failed: timeout", 1),
     ]
-    told = report_pairs(rows)
-    assert (told["written"], told["to_the_judge"], told["failed"]) == (5, 2, 1)
-    assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in told["by_task"].replace("&#95;", "_")
+    figures = report_pairs(rows)
+    assert (figures["written"], figures["to_the_judge"], figures["failed"]) == (5, 2, 1)
+    assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in figures["by_task"].replace("&#95;", "_")
 
 
 def test_what_a_model_wrote_is_text_on_the_page() -> None:
     evil = "[x](javascript:alert(1)) <img src=x> | `a`"
-    told = report_pairs([pair(1, instruction=evil)])
-    assert not set("<[`") & set(told["latest"].split("\n", 2)[2])
+    figures = report_pairs([pair(1, instruction=evil)])
+    assert not set("<[`") & set(figures["latest"].split("\n", 2)[2])
     rows = [
         {"pair_id": "p1:1", "tool": "look", "verdict": "reject", "score": 2.0, "status": "ok",
          "judge": "offline:rules", "reasons": evil}
     ]  # fmt: skip
-    told = report_judgements(rows, [pair(1, instruction=evil)])
-    assert not set("<[`") & set(told["rejected_pairs"].split("\n", 2)[2])
-    assert told["rejected"] == 1
-    assert told["accepted_of_written"].startswith("0 of 1 [0.00, ")
+    figures = report_judgements(rows, [pair(1, instruction=evil)])
+    assert not set("<[`") & set(figures["rejected_pairs"].split("\n", 2)[2])
+    assert figures["rejected"] == 1
+    assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 
 
 def test_an_empty_run_has_a_page_too() -> None:

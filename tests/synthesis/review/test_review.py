@@ -149,11 +149,11 @@ def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review:
     with served(review) as site, httpx2.Client(base_url=site.origin) as client:
         client.headers.update({"x-review-token": site.token, "origin": site.origin})
         for place in range(len(review.rows)):
-            told = client.get(f"/api/rows/{place}").text
-            assert not {"verdict", "flaws", "score", "reasons"} & json.loads(told).keys()
-            assert "SECRET-REASON" not in told
-        said = client.post("/api/labels", json={"place": 0, "label": "bad", "note": "why"})
-        assert said.json()["labels"][0] == "bad"
+            shown = client.get(f"/api/rows/{place}").text
+            assert not {"verdict", "flaws", "score", "reasons"} & json.loads(shown).keys()
+            assert "SECRET-REASON" not in shown
+        answer = client.post("/api/labels", json={"place": 0, "label": "bad", "note": "why"})
+        assert answer.json()["labels"][0] == "bad"
         assert json.loads(review.path.read_text().splitlines()[-1])["note"] == "why"
         found = client.post("/api/finish", json={}).json()
         assert found["labelled"]["bad"] == 1
@@ -190,9 +190,9 @@ def test_nobody_else_can_label(review: Review, change: dict[str, str], status: i
 def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: bytes) -> None:
     with served(review) as site:
         headers = {"x-review-token": site.token, "origin": site.origin}
-        said = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
-        assert said.status_code == 400
-        assert "no label" in said.json()["error"]
+        answer = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert "no label" in answer.json()["error"]
         assert not review.labels
 
 
@@ -221,7 +221,10 @@ def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path: Path
         page = browser.new_page()
         faults: list[Any] = []
         page.on("pageerror", lambda fault: faults.append(fault))
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: faults.append(message.text) if message.type == "error" else None,
+        )
         page.goto(site.url)
         for place, row in enumerate(review.rows):
             page.wait_for_function(

@@ -39,10 +39,10 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 
 
 def row(number: int, text: str, own: str = "time", **more: Json) -> dict[str, Json]:
-    said = json.dumps([{"role": "user", "content": text}])
+    messages = json.dumps([{"role": "user", "content": text}])
     return {
         "pair_id": f"p1:{number}", "server_id": "npm:a", "tool": own, "task": "single",
-        "index": number, "contract_digest": own, "instruction": text, "messages": said,
+        "index": number, "contract_digest": own, "instruction": text, "messages": messages,
         "calls": "[]", "offered": "[]", "status": "ok", "flaws": "[]", "verdict": "accept",
         "cosine": None, "twin_of": None, **more,
     }  # fmt: skip

@@ -138,9 +138,9 @@ def test_verify_row_never_raises(task: Json, columns: dict[str, Json]) -> None:
 
 
 def test_of_very_many_leaves_the_first_are_read() -> None:
-    told = list(walk_leaves({"a": list(range(100_000))}))
-    assert len(told) == MOST_LEAVES
-    assert told[:2] == [("a[0]", 0), ("a[1]", 1)]
+    leaves = list(walk_leaves({"a": list(range(100_000))}))
+    assert len(leaves) == MOST_LEAVES
+    assert leaves[:2] == [("a[0]", 0), ("a[1]", 1)]
 
 
 def test_what_stands_late_in_a_long_text_is_not_read_without_end() -> None:

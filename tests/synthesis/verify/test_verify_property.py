@@ -21,7 +21,7 @@ WORDS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=12)
 IDS = st.builds(lambda word, n: f"{word}-{n}", WORDS, st.integers(10, 10**9))
 
 
-def said(frame: str, spoken: object) -> Text:
+def make_text(frame: str, spoken: object) -> Text:
     return Text(frame.format(spoken))
 
 
@@ -29,14 +29,14 @@ def said(frame: str, spoken: object) -> Text:
 @given(st.sampled_from(FRAMES), st.integers(-(10**9), 10**12))
 def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, n: int) -> None:
     for spoken in (str(n), f"{n:,}"):
-        assert grade_value(n, {}, "count", said(frame, spoken)) == STATED
-        assert grade_value(str(n), {}, "count", said(frame, spoken)) == STATED
+        assert grade_value(n, {}, "count", make_text(frame, spoken)) == STATED
+        assert grade_value(str(n), {}, "count", make_text(frame, spoken)) == STATED
 
 
 @EASY
 @given(st.sampled_from(FRAMES), st.integers(2, 10**9), st.integers(1, 10**6))
 def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
-    text = said(frame, f"{n} apples")
+    text = make_text(frame, f"{n} apples")
     other = n + more
     assume(float(other) not in Numbers(text.folded))
     assert grade_value(other, {}, "count", text) != STATED
@@ -65,7 +65,7 @@ def spoken_days(day: date) -> list[str]:
 @given(st.sampled_from(FRAMES), DAYS)
 def test_a_date_is_stated_in_every_order(frame: str, day: date) -> None:
     for spoken in spoken_days(day):
-        text = said(frame, spoken)
+        text = make_text(frame, spoken)
         assert grade_value(day.isoformat(), {}, "date", text) == STATED, spoken
         assert grade_value(f"{day.isoformat()}T00:00:00Z", {}, "start", text) == STATED, spoken
 
@@ -92,7 +92,7 @@ def test_another_date_is_not_stated(day: date, later: int) -> None:
 @given(st.sampled_from(FRAMES), IDS)
 def test_an_id_is_stated_however_it_is_separated(frame: str, made: str) -> None:
     for spoken in (made, made.upper(), made.replace("-", "_"), f"'{made}'", made.replace("-", " ")):
-        assert grade_value(made, {}, "id", said(frame, spoken)) == STATED, spoken
+        assert grade_value(made, {}, "id", make_text(frame, spoken)) == STATED, spoken
 
 
 @EASY

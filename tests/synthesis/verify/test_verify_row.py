@@ -42,9 +42,9 @@ def golden(digest: str, arguments: Json, borrowed: tuple[str, ...] = ()) -> Json
 
 
 def row(task: str, messages: list[Json], calls: list[Json], own: str = "issue", **more: Json):
-    said = next((m["content"] for m in messages if m["role"] == "user"), "")
+    instruction = next((m["content"] for m in messages if m["role"] == "user"), "")
     return {
-        "task": task, "server_id": "npm:demo", "contract_digest": own, "instruction": said,
+        "task": task, "server_id": "npm:demo", "contract_digest": own, "instruction": instruction,
         "messages": json.dumps(messages), "calls": json.dumps(calls), "offered": "[]", **more,
     }  # fmt: skip
 
@@ -118,9 +118,9 @@ def messages(of: Json) -> list[Json]:
 
 
 def changed(of: Json, at: int, message: Json) -> Json:
-    said = messages(of)
-    said[at] = message
-    return {**of, "messages": json.dumps(said)}
+    turns = messages(of)
+    turns[at] = message
+    return {**of, "messages": json.dumps(turns)}
 
 
 STATED = user("Open an issue titled Printer on fire in OPS, priority high.")

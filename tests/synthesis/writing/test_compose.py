@@ -241,9 +241,9 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
 
 def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger: Ledger) -> None:
     """The generator and the reviser keep their values to themselves; the text holds it."""
-    said = {"instruction": "What time is it in Oslo?"}
+    answer = {"instruction": "What time is it in Oslo?"}
     script = scripted(
-        generate=lambda *_: {"requests": [said]}, revise=lambda *_: said, call=town_of
+        generate=lambda *_: {"requests": [answer]}, revise=lambda *_: answer, call=town_of
     )
     policy = replace(SINGLES, pairs_per_tool=1)
     with openai_endpoint(script) as endpoint:
@@ -412,9 +412,9 @@ def test_profiles_and_worlds_are_stable_and_varied(offline: LLM) -> None:
     personas = {json.loads(row["profile"])["persona"] for row in first}
     assert len(personas) > 0.8 * len(first)
     german = replace(SINGLES, languages=("en", "de", "tr"))
-    told = compose_rows(planned(ROWS, german), offline, german)
-    assert {json.loads(row["profile"])["language"] for row in told} == {"en", "de", "tr"}
-    same = [dump_text(json.loads(row["profile"]) | {"language": "en"}) for row in told]
+    composed = compose_rows(planned(ROWS, german), offline, german)
+    assert {json.loads(row["profile"])["language"] for row in composed} == {"en", "de", "tr"}
+    same = [dump_text(json.loads(row["profile"]) | {"language": "en"}) for row in composed]
     assert same == [row["profile"] for row in first], "another language moves nothing else"
 
 

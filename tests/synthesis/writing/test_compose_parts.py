@@ -115,14 +115,14 @@ def test_no_text_stops_telling_languages(text: str, asked: str) -> None:
 
 
 def test_what_is_absent_is_decided_by_the_words() -> None:
-    said = {"project_key": "OPS", "title": "Tap leaks", "priority": "high"}
+    values = {"project_key": "OPS", "title": "Tap leaks", "priority": "high"}
     whole = "Open a high priority issue 'Tap leaks' in OPS"
-    assert find_absent(CREATE_ISSUE, whole, said) == []
-    assert find_absent(CREATE_ISSUE, "Open a high priority issue in OPS", said) == ["title"]
+    assert find_absent(CREATE_ISSUE, whole, values) == []
+    assert find_absent(CREATE_ISSUE, "Open a high priority issue in OPS", values) == ["title"]
     assert find_absent(CREATE_ISSUE, whole, {"title": "Tap leaks"}) == ["project_key", "priority"]
     assert find_absent(CITY_TIME, "next to the Eiffel Tower, how late is it?", {}) == ["timezone"]
     # An option nobody speaks of is unsaid, but not a required value that is absent.
-    more = {**said, "due_date": "2031-05-17"}
+    more = {**values, "due_date": "2031-05-17"}
     assert find_absent(CREATE_ISSUE, whole, more) == []
     assert find_unsaid(CREATE_ISSUE, whole, more) == ["due_date"]
 
@@ -142,11 +142,11 @@ def test_a_contract_of_any_length_fits_a_prompt(length: int, count: int) -> None
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 20))
-def test_the_parts_of_a_receipt_add_up(asked: int, said: int, parts: int) -> None:
-    step = {"step": "generate", "prompt_tokens": asked, "completion_tokens": said, "usd": 0.012}
+def test_the_parts_of_a_receipt_add_up(asked: int, answered: int, parts: int) -> None:
+    step = {"step": "generate", "prompt_tokens": asked, "completion_tokens": answered, "usd": 0.012}
     made = [share_receipt(step, parts, place) for place in range(parts)]
     assert sum(part["prompt_tokens"] for part in made) == asked
-    assert sum(part["completion_tokens"] for part in made) == said
+    assert sum(part["completion_tokens"] for part in made) == answered
     assert sum(part["usd"] for part in made) == pytest.approx(0.012)
 
 

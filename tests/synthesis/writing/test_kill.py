@@ -38,12 +38,12 @@ def client(root: Path, url: str) -> LLM:
 def slow_model(body: dict[str, Any], _number: int) -> Say:
     """Two requests a tool; the reviser changes nothing that the rules could see."""
     made = {"requests": [{"instruction": f"Please do number {i} for me."} for i in range(2)]}
-    said = {
+    answers = {
         "generate": made,
         "revise": {"instruction": data_of(body).get("request", "")},
         "call": {"arguments": {}},
     }
-    return Say(json.dumps(said[asked_of(body)]), delay_s=0.05)
+    return Say(json.dumps(answers[asked_of(body)]), delay_s=0.05)
 
 
 def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None:

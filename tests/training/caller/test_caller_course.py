@@ -128,7 +128,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
         "from pathlib import Path\n"
         "from training.caller.train import train_caller\n"
         "from training.runtime.model_store import read_job\n"
-        "wait = lambda told: time.sleep(600) if told.get('step') == 5 else None\n"
+        "wait = lambda figures: time.sleep(600) if figures.get('step') == 5 else None\n"
         "train_caller(read_job(Path(sys.argv[1])), wait)\n"
     )
     started = subprocess.Popen([sys.executable, "-c", code, str(path)], start_new_session=True)
@@ -141,7 +141,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
     started.wait()
     assert read_model_card(tmp_path, root.name) is None
     steps: list[int] = []
-    made = train(path, lambda told: steps.append(told["step"]) if "step" in told else None)
+    made = train(path, lambda figures: steps.append(figures["step"]) if "step" in figures else None)
     assert steps == [5, 6]
     assert (made["resumed_from"], made["steps"]) == (4, 6)
     assert made["losses"] == whole[1]["losses"]
@@ -160,7 +160,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     [damaged] = (root / "step-00000004").rglob("optimizer.pt")
     damaged.write_bytes(damaged.read_bytes()[:-100])
     notes: list[str] = []
-    made = train(path, lambda told: notes.append(told["note"]) if "note" in told else None)
+    made = train(path, lambda figures: notes.append(figures["note"]) if "note" in figures else None)
     assert made["resumed_from"] == 2
     assert "step-00000004 is passed over" in notes[0]
     assert "goes on after step 2" in notes[1]
@@ -201,8 +201,8 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
     path = job_of(tmp_path, base)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def fills(told: dict) -> None:
-        if told.get("step") == 3:  # optimizer.pt is larger than this, what lies there is not
+    def fills(figures: dict) -> None:
+        if figures.get("step") == 3:  # optimizer.pt is larger than this, what lies there is not
             resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
 
     try:
@@ -232,7 +232,7 @@ def test_a_finished_adapter_that_does_not_fit_on_the_disk_is_not_trained_again(
             train(path)
     steps: list[dict] = []
     made = train(path, steps.append)
-    assert [told for told in steps if "step" in told] == []
+    assert [figures for figures in steps if "step" in figures] == []
     assert made["resumed_from"] == made["steps"] == 6
 
 

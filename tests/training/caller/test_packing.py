@@ -148,7 +148,9 @@ def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
         num_attention_heads=4, num_key_value_heads=2, head_dim=8,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
-    own, told = model.config._attn_implementation, []
-    assert not _enable_packing(model, LESSONS, resolve_caller_settings("local"), "cpu", told.append)
+    own, notes = model.config._attn_implementation, []
+    assert not _enable_packing(
+        model, LESSONS, resolve_caller_settings("local"), "cpu", notes.append
+    )
     assert model.config._attn_implementation == own
-    assert told[0].startswith("packing is off")
+    assert notes[0].startswith("packing is off")

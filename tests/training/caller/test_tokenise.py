@@ -91,8 +91,8 @@ def test_exactly_the_models_turns_are_learned(every: TrainingSet, template: str,
         pool = build_train_pool([row], every.pool)
         lessons, counts = make_lessons([row], pool, made, SETTINGS)
         assert (counts["rows"], counts["too_long"], counts["not_renderable"]) == (1, 0, 0)
-        said = [_MARKS.sub("", text).strip() for text in learned(made, lessons)]
-        for text, wanted in zip(said, turns_of(row), strict=True):
+        texts = [_MARKS.sub("", text).strip() for text in learned(made, lessons)]
+        for text, wanted in zip(texts, turns_of(row), strict=True):
             if isinstance(wanted, str):
                 assert text == wanted
             else:
@@ -212,7 +212,8 @@ def test_packed_or_padded_the_same_tokens_are_told(rows: list[Lesson]) -> None:
     ].tolist()
     padded = pad_batch(rows, 0)
     kept = padded["logits_to_keep"].tolist()
-    for row, told, each in zip(rows, padded["labels"].tolist(), wanted, strict=True):
-        assert [label for label in told if label != -100] == each
-        assert [at + 1 for at, label in zip(kept, told, strict=True) if label != -100] == row.places
+    for row, row_labels, each in zip(rows, padded["labels"].tolist(), wanted, strict=True):
+        learned_at = [at for at, one in zip(kept, row_labels, strict=True) if one != -100]
+        assert [label for label in row_labels if label != -100] == each
+        assert [at + 1 for at in learned_at] == row.places
         assert row.learned == len(each)

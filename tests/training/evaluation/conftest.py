@@ -85,7 +85,7 @@ def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     )  # fmt: skip
     error = {"role": "tool", "tool_call_id": "c", "content": "title is required"}
     answer = {"role": "user", "content": "'Blue Sky', and 2 of them."}
-    told = {
+    conversations = {
         "missing_parameter": [user, asks],
         "clarification": [user, asks, answer, made],
         "recovery": [user, wrong, error, made],
@@ -102,7 +102,7 @@ def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
                 {**named, "arguments": right}]),
             "arguments": None if task == "missing_parameter" else own["arguments"],
         }
-        for task, messages in told.items()
+        for task, messages in conversations.items()
     ]  # fmt: skip
 
 

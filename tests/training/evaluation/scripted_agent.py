@@ -56,14 +56,14 @@ class Script:
     """A larger model that says what it is given, in order; the last one repeats."""
 
     def __init__(self, *turns: Answer) -> None:
-        self.turns, self.heard = turns, []
+        self.turns, self.requests = turns, []
 
     async def say(self, messages: Sequence[Any], tools: Sequence[Any]) -> Turn:
-        self.heard.append((json.loads(json.dumps(messages)), tools))
-        said = self.turns[min(len(self.heard), len(self.turns)) - 1]
-        if isinstance(said, Exception):
-            raise said
-        return said
+        self.requests.append((json.loads(json.dumps(messages)), tools))
+        turn = self.turns[min(len(self.requests), len(self.turns)) - 1]
+        if isinstance(turn, Exception):
+            raise turn
+        return turn
 
 
 class Tools:
@@ -90,5 +90,5 @@ class Tools:
         yield self
 
 
-def text(said: str, **more: Any) -> CallResult:
-    return CallResult("ok", [{"type": "text", "text": said}], **more)
+def text(content: str, **more: Any) -> CallResult:
+    return CallResult("ok", [{"type": "text", "text": content}], **more)

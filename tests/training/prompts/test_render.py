@@ -90,8 +90,8 @@ def test_published_templates_take_one_call_several_and_none(name: str, calls: li
 def test_examples_are_earlier_turns(name: str) -> None:
     made = real(name)
     examples = [("Make one called c.", [MAKE]), ("What is the weather like?", [])]
-    prompt, said = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
-    assert said == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
+    prompt, answer = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
+    assert answer == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
     asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
     assert asked == sorted(asked)
     assert prompt.index(NO_CALL) < prompt.rindex("Find it.")
@@ -127,16 +127,16 @@ def test_words_stand_for_no_call() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(max_size=30), st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=3))
-def test_whatever_a_call_holds_is_read_back(said: str, arguments: dict[str, str]) -> None:
+def test_whatever_a_call_holds_is_read_back(instruction: str, arguments: dict[str, str]) -> None:
     call = {"name": "find_file", "arguments": arguments}
-    prompt, completion = render_conversation(tokenizer(HERMES), TOOLS, said, [call])
+    prompt, completion = render_conversation(tokenizer(HERMES), TOOLS, instruction, [call])
     assert prompt.endswith("<|end|><|assistant|>")
-    told = completion.removeprefix("<tool_call>").removesuffix("</tool_call><|end|>")
-    assert json.loads(told) == call
+    written = completion.removeprefix("<tool_call>").removesuffix("</tool_call><|end|>")
+    assert json.loads(written) == call
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    ("template", "message"),
     [
         (None, "a-model: it has no chat template; use the instruct model"),
         (KNOWS_NO_TOOLS, "does not show the tool 'probe_tool' that it was given"),
@@ -148,8 +148,8 @@ def test_whatever_a_call_holds_is_read_back(said: str, arguments: dict[str, str]
     ],
     ids=["none", "no tools", "rewrites", "refuses", "no user", "no call", "broken"],
 )
-def test_a_template_that_cannot_is_one_error_with_the_fix(template: str, told: str) -> None:
-    with pytest.raises(BadTemplate, match=told) as found:
+def test_a_template_that_cannot_is_one_error_with_the_fix(template: str, message: str) -> None:
+    with pytest.raises(BadTemplate, match=message) as found:
         check_tokenizer(tokenizer(template))
     assert "\n" not in str(found.value)
     assert "set chat_template in its tokenizer_config.json" in str(found.value)

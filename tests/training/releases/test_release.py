@@ -69,9 +69,9 @@ def test_what_is_served_names_its_release_and_a_second_run_moves_nothing(tmp_pat
     before = read_pointers(tmp_path)
     assert serve_release(tmp_path, "c1") == (name, version)
     assert read_pointers(tmp_path) == before
-    [told] = list_releases(tmp_path)
-    assert (told["served"], told["current"], told["missing"]) == (True, True, [])
-    assert told["versions"] == [version]
+    [release] = list_releases(tmp_path)
+    assert (release["served"], release["current"], release["missing"]) == (True, True, [])
+    assert release["versions"] == [version]
 
 
 def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_release_that_is_not_there_is_named_with_those_that_are(
     tmp_path: Path, wanted: str
 ) -> None:
     name, _ = serve_release(tmp_path, "c1")
-    with pytest.raises(ReleaseError, match=f"no release .*{name[:12]}") as told:
+    with pytest.raises(ReleaseError, match=f"no release .*{name[:12]}") as refused:
         find_release(tmp_path, wanted)
-    assert len(str(told.value)) < 300
+    assert len(str(refused.value)) < 300
 
 
 def test_a_broken_head_is_named_with_its_fix(tmp_path: Path) -> None:
@@ -164,7 +164,12 @@ def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path
     assert (
         read_model_card(tmp_path, "by-hand") is not None
     )  # nobody ever released it: it is not ours to take
-    assert [bool(told["missing"]) for told in list_releases(tmp_path)] == [False, False, True, True]
+    assert [bool(release["missing"]) for release in list_releases(tmp_path)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert prune_releases(tmp_path, RetentionPolicy(2), protect=["m0"]).versions == []
     gone = prune_releases(tmp_path, RetentionPolicy(1))
     assert gone.versions == [made[2][1]]

@@ -48,8 +48,8 @@ def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
     claim_home(home)
     consider_model(home, "m1")
     shutil.rmtree(get_model_folder(home, "m1"))
-    told = run_serving(warehouse, LESS)
-    assert told["release"]["retriever"] == "base"  # the champion's model is gone
+    metadata = run_serving(warehouse, LESS)
+    assert metadata["release"]["retriever"] == "base"  # the champion's model is gone
     first = read_served_version(home)
     assert load_index(home, first).adapter is None
     run_serving(warehouse, ONE_MARKET)
@@ -58,8 +58,8 @@ def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
     rolled = roll_back_release(home)
     assert read_served_version(home) == first
     before = read_pointers(home)
-    told = run_serving(warehouse, ONE_MARKET)
-    assert (read_served_version(home), told["router_index"]["tools"]) == (first, len(LESS))
+    metadata = run_serving(warehouse, ONE_MARKET)
+    assert (read_served_version(home), metadata["router_index"]["tools"]) == (first, len(LESS))
     assert read_pointers(home) == before
 
     held = LESS[0]["contract_digest"]

@@ -50,7 +50,9 @@ def home(three_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def served_models(home: Path) -> tuple[str, str, str]:
     """The retriever of the champion, of HEAD's release and of the served release."""
-    by_name = {told["release"]: told["models"]["retriever"] for told in list_releases(home)}
+    by_name = {
+        release["release"]: release["models"]["retriever"] for release in list_releases(home)
+    }
     return (
         read_champion(home, "retriever").model,
         read_current_release(home)["models"]["retriever"],
@@ -162,15 +164,15 @@ def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home: Path, 
     target = list_releases(home)[1]
     shutil.rmtree(home / lost.format(target["versions"][0]))
     before = read_pointers(home)
-    with pytest.raises(ReleaseError) as told:
+    with pytest.raises(ReleaseError) as refused:
         roll_back_release(home)
-    assert f"release {target['release'][:12]} cannot be served" in str(told.value)
-    assert "Nothing has moved; possible: " in str(told.value)
+    assert f"release {target['release'][:12]} cannot be served" in str(refused.value)
+    assert "Nothing has moved; possible: " in str(refused.value)
     assert read_pointers(home) == before
     possible = [r["release"] for r in list_releases(home) if not r["missing"] and not r["served"]]
     for name in possible:
-        assert name[:12] in str(told.value)
-    assert ("none" in str(told.value)) == (not possible)
+        assert name[:12] in str(refused.value)
+    assert ("none" in str(refused.value)) == (not possible)
 
 
 def test_an_index_that_does_not_open_is_refused(

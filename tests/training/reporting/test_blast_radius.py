@@ -150,27 +150,27 @@ def run(*arguments: str) -> Any:
 def test_the_command_lists_all_that_depends_on_a_tool(published_warehouse: Warehouse) -> None:
     done = run("npm:file::find.file", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["contracts"] == [FILE["contract_digest"]]
-    assert told["pairs"]["by_because"] == {"about": 8}
-    assert told["judgements"]["by_verdict"] == {"accept": 8}
-    assert told["vectors"]["by_kind"] == {"server": 1, "tool": 1}
-    assert {row["kind"]: row["stored"] for row in told["vectors"]["rows"]} == {
+    radius = json.loads(done.stdout)
+    assert radius["contracts"] == [FILE["contract_digest"]]
+    assert radius["pairs"]["by_because"] == {"about": 8}
+    assert radius["judgements"]["by_verdict"] == {"accept": 8}
+    assert radius["vectors"]["by_kind"] == {"server": 1, "tool": 1}
+    assert {row["kind"]: row["stored"] for row in radius["vectors"]["rows"]} == {
         "tool": True, "server": False}  # fmt: skip
-    assert [row["tool_id"] for row in told["router_index"]["rows"]] == ["npm:file::find.file"]
-    assert told["eval_items"]["by_role"] == {"retriever": 1}
-    [old] = told["training_sets"]["rows"]
+    assert [row["tool_id"] for row in radius["router_index"]["rows"]] == ["npm:file::find.file"]
+    assert radius["eval_items"]["by_role"] == {"retriever": 1}
+    [old] = radius["training_sets"]["rows"]
     assert (old["rows"], old["current"]) == (1, False)  # a set that was replaced since
-    assert [row["model"] for row in told["adapters"]["rows"]] == ["m-old"]
-    assert told["champions"]["by_role"] == {"retriever": 1}
-    assert [row["role"] for row in told["release"]["rows"]] == ["retriever"]
+    assert [row["model"] for row in radius["adapters"]["rows"]] == ["m-old"]
+    assert radius["champions"]["by_role"] == {"retriever": 1}
+    assert [row["role"] for row in radius["release"]["rows"]] == ["retriever"]
 
 
 def test_a_rival_that_prompts_showed_is_a_dependency_too(published_warehouse: Warehouse) -> None:
-    told = json.loads(run("drop.file", "--json").stdout)
-    shown = told["pairs"]["by_because"]
+    radius = json.loads(run("drop.file", "--json").stdout)
+    shown = radius["pairs"]["by_because"]
     assert shown == {"calls": 2, "shown": 22}  # of 25 pairs; one saw no rival
-    assert [row["model"] for row in told["adapters"]["rows"]] == ["m-old"]  # through such a pair
+    assert [row["model"] for row in radius["adapters"]["rows"]] == ["m-old"]  # through such a pair
     assert json.loads(run("drop.note", "--json").stdout)["vectors"]["count"] == 0
 
 

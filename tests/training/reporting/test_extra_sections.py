@@ -33,8 +33,8 @@ async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) ->
 
     tasks = [task(f"p{n}") for n in range(3)]
     pairs = await compare_agents(tasks, [small(right)] * 3, Larger(), Tools().fresh, Limits())
-    told = {"small": "baseline:bm25+slots", "larger": "big", "left_out": {"not_one_call": 4}}
-    save_evaluation(tmp_path, AGENT, "both", {**told, **summarise_agents(pairs)})
+    head = {"small": "baseline:bm25+slots", "larger": "big", "left_out": {"not_one_call": 4}}
+    save_evaluation(tmp_path, AGENT, "both", {**head, **summarise_agents(pairs)})
     text = written(tmp_path, agent=load_evaluations(tmp_path, AGENT))
     assert "`baseline:bm25+slots` makes the first call, `big` goes on: 3 tasks" in text
     assert "| success | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | +0.000" in text

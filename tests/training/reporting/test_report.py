@@ -86,11 +86,11 @@ def test_every_cell_has_candidate_champion_and_baseline() -> None:
     assert cells == ["baseline:bm25+slots", "1234567890ab"] * 12
     one = next(cell for cell in caller["cells"] if cell["split"] == "seen_tool"
                and cell["candidates"] == 10 and cell["distractors"] == "hard")  # fmt: skip
-    told = [
+    intervals = [
         format_interval(one[key]["candidate"])
         for key in ("tool_ok", "name_f1", "value_f1", "ast_ok")
     ]
-    assert rows[0].split(" | ")[5:] == [*told[:-1], f"{told[-1]} |"]
+    assert rows[0].split(" | ")[5:] == [*intervals[:-1], f"{intervals[-1]} |"]
     assert "Against the champion `1234567890ab`: " in text
 
 
@@ -98,8 +98,8 @@ def test_what_else_was_measured_stands_beside_the_baseline() -> None:
     caller = calls()
     text = render_caller_part(None, caller)
     without = caller["irrelevance"]["all"]
-    told = [format_interval(without[who]) for who in ("incumbent", "candidate")]
-    assert f"(irrelevance) | 40 | {told[0]} | {told[1]} | " in text
+    intervals = [format_interval(without[who]) for who in ("incumbent", "candidate")]
+    assert f"(irrelevance) | 40 | {intervals[0]} | {intervals[1]} | " in text
     assert (
         f"| … to tools that are gone | 20 |"
         f" {format_interval(caller['phantom']['gone']['incumbent'])}" in text
@@ -130,9 +130,9 @@ def test_what_was_not_done_is_said(tmp_path: Path) -> None:
     assert text.count("Not evaluated in this run.") == 2
     assert "png" not in text
     assert not list((tmp_path / "reports" / "n").glob("*.png"))
-    for told in ("training of the caller", "evaluation of the retriever", "ablations",
+    for part in ("training of the caller", "evaluation of the retriever", "ablations",
                  "the split unseen tool, without pairs", "the split unseen by time"):  # fmt: skip
-        assert f"- {told}" in text
+        assert f"- {part}" in text
 
 
 def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path: Path) -> None:

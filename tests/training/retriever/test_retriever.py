@@ -189,8 +189,8 @@ def test_a_killed_training_leaves_no_model_and_the_script_finishes_it(
     began = time.time()
     done = script(str(path))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["name"] == name
-    assert {"tokens_per_s", "step_ms", "peak_mb", "device"} <= told.keys()
+    card = json.loads(done.stdout.splitlines()[-1])
+    assert card["name"] == name
+    assert {"tokens_per_s", "step_ms", "peak_mb", "device"} <= card.keys()
     assert (get_model_folder(tmp_path, name) / "model.json").stat().st_mtime >= began - 1
     assert [p.name for p in (tmp_path / "models").iterdir()] == [name]

@@ -20,12 +20,12 @@ from training.retriever.settings import RANDOM, RetrieverSettings
 SETTINGS = RetrieverSettings(epochs=2, tools=3, negatives=2)
 
 
-def row(tool: int, said: str, near: tuple[int, ...] = (), **more: object) -> dict:
+def row(tool: int, instruction: str, near: tuple[int, ...] = (), **more: object) -> dict:
     return {
-        "pair_id": f"{tool}-{said}",
+        "pair_id": f"{tool}-{instruction}",
         "contract_digest": f"c{tool}",
         "positive": f"text {tool}",
-        "instruction": said,
+        "instruction": instruction,
         "negatives": json.dumps([f"c{one}" for one in near]),
         **more,
     }
@@ -102,9 +102,9 @@ def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
 
 
 def test_tools_of_one_name_and_description_are_one_tool() -> None:
-    said = json.dumps({"name": "list_files", "description": "List the files of a folder"})
+    contract = json.dumps({"name": "list_files", "description": "List the files of a folder"})
     other = json.dumps({"name": "listFiles", "description": "List the  files of a folder"})
-    rows = [row(0, "a", contract=said), row(1, "b", contract=other), row(2, "c", contract="{}")]
+    rows = [row(0, "a", contract=contract), row(1, "b", contract=other), row(2, "c", contract="{}")]
     found = find_twin_texts(["text 0", "text 1", "text 2"], np.eye(3), collect_tools(rows))
     assert found["text 0"] == {"text 0", "text 1"}
     assert found["text 2"] == {"text 2"}

@@ -77,10 +77,10 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(
     home, made = whole
     with pytest.raises(Killed):
         train_retriever(job(tmp_path, base, train_rows), killed_after(5))
-    told: list[int] = []
-    again = train_retriever(job(tmp_path, base, train_rows), lambda at: told.append(at["step"]))
-    assert told[0] == 5  # the step after the checkpoint of step 4
-    assert again["steps"] == made["steps"] == told[-1] == len(again["losses"])
+    steps: list[int] = []
+    again = train_retriever(job(tmp_path, base, train_rows), lambda at: steps.append(at["step"]))
+    assert steps[0] == 5  # the step after the checkpoint of step 4
+    assert again["steps"] == made["steps"] == steps[-1] == len(again["losses"])
     assert again["losses"] == made["losses"]
     ours, theirs = weights(tmp_path, again["name"]), weights(home, made["name"])
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
@@ -99,9 +99,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     )
     assert newest is not None
     (newest / "state.pt").write_bytes(b"half")
-    told: list[int] = []
-    again = train_retriever(asked, lambda at: told.append(at["step"]))
-    assert told[0] == 3
+    steps: list[int] = []
+    again = train_retriever(asked, lambda at: steps.append(at["step"]))
+    assert steps[0] == 3
     assert "passed over" in capsys.readouterr().err
     ours, theirs = weights(tmp_path, again["name"]), weights(whole[0], whole[1]["name"])
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
@@ -111,9 +111,9 @@ def test_other_rows_start_anew(base: str, train_rows: list, tmp_path: Path) -> N
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
-    told: list[int] = []
-    train_retriever(replace(asked, rows=train_rows[:-4]), lambda at: told.append(at["step"]))
-    assert told[0] == 1
+    steps: list[int] = []
+    train_retriever(replace(asked, rows=train_rows[:-4]), lambda at: steps.append(at["step"]))
+    assert steps[0] == 1
 
 
 def test_a_full_disk_is_said_and_what_was_kept_stays(
@@ -131,9 +131,9 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(
         train_retriever(asked, lambda _: None)
     assert read_model_card(tmp_path, asked.name) is None
     monkeypatch.undo()
-    told: list[int] = []
-    train_retriever(asked, lambda at: told.append(at["step"]))
-    assert told[0] > 2
+    steps: list[int] = []
+    train_retriever(asked, lambda at: steps.append(at["step"]))
+    assert steps[0] > 2
 
 
 def full_after(times: int, real: Any) -> Any:
@@ -165,11 +165,11 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
     with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
     less = replace(SETTINGS, hold_tokens=64)  # the fix that is named goes on from there
-    told: list[int] = []
+    steps: list[int] = []
     starved = job(tmp_path, base, train_rows, less)
     assert starved.name == asked.name
-    train_retriever(starved, lambda at: told.append(at["step"]))
-    assert told[0] == 3
+    train_retriever(starved, lambda at: steps.append(at["step"]))
+    assert steps[0] == 3
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -233,8 +233,8 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
     assert len({served.id, untrained.id, load_retriever(home, BASE_LABEL).id}) == 3
 
     moved = shutil.copytree(home / "models", tmp_path / "models") / made["name"] / "model.json"
-    told = {**json.loads(moved.read_text()), "base": "minilm-l6-v2"}
-    moved.write_text(json.dumps(told))
+    card = {**json.loads(moved.read_text()), "base": "minilm-l6-v2"}
+    moved.write_text(json.dumps(card))
     with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
         load_retriever(tmp_path, made["name"])
 
@@ -254,12 +254,12 @@ def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(
     assert own.keys() == held.keys()
     assert all(own[name].equal(held[name]) for name in held)
     assert resolve_start(base) == NONE
-    for odd, of, told in (
+    for odd, of, message in (
         (replace(chosen, rank=4), BASE, "leave rank and first_layer"),
         (replace(chosen, start="general@0123456789abcdef"), BASE, f"expected {start}"),
         (replace(chosen, first_layer=1), base, f"expected {start} over {BASE}"),
     ):
-        with pytest.raises(TrainingFailed, match=told):
+        with pytest.raises(TrainingFailed, match=message):
             begin_course(job(tmp_path, of, train_rows, odd), of, train_rows[:4], odd)
 
 
@@ -279,11 +279,11 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
             "pools by",
         ),
     }
-    for file, (change, told) in changes.items():
+    for file, (change, message) in changes.items():
         path = folder / file
         before = path.read_text()
         path.write_text(json.dumps({**json.loads(before), **change}))
-        with pytest.raises(TrainingFailed, match=f"{told}.*expected a BERT with mean pooling"):
+        with pytest.raises(TrainingFailed, match=f"{message}.*expected a BERT with mean pooling"):
             resolve_retriever_base(str(folder))
         path.write_text(before)
     modules, before = folder / "modules.json", (folder / "modules.json").read_text()
@@ -298,7 +298,7 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"epochs": 0}, "epochs is 0"),
         ({"tools": 2.5}, "tools is 2.5"),
@@ -308,8 +308,8 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
         ({"lr": 1}, "'lr' is unknown"),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_named(changed: dict, told: str) -> None:
-    with pytest.raises(TrainingFailed, match=told):
+def test_a_setting_that_cannot_be_meant_is_named(changed: dict, message: str) -> None:
+    with pytest.raises(TrainingFailed, match=message):
         read_settings(changed)
 
 

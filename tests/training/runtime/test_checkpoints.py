@@ -63,18 +63,18 @@ def test_a_damaged_newest_is_passed_over_and_told(tmp_path: Path, damage: str) -
         seal.unlink()
     else:
         seal.write_text("not json")
-    told: list[str] = []
-    found = checkpoints.find_newest_checkpoint(tmp_path, tell=told.append)
+    notes: list[str] = []
+    found = checkpoints.find_newest_checkpoint(tmp_path, tell=notes.append)
     assert found == tmp_path / "step-00000001"
-    assert len(told) == 1
-    assert "step-00000002 is passed over" in told[0]
+    assert len(notes) == 1
+    assert "step-00000002 is passed over" in notes[0]
 
 
 def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
     checkpoints.save_checkpoint(tmp_path, 3, wrote("x"), "plan a")
-    told: list[str] = []
-    assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", told.append) is None
-    assert "another plan" in told[0]
+    notes: list[str] = []
+    assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", notes.append) is None
+    assert "another plan" in notes[0]
     assert checkpoints.find_newest_checkpoint(tmp_path, "plan a")
 
 

@@ -27,11 +27,11 @@ def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run_script("caller", train, [job(tmp_path)]) == 0
-    said = capfd.readouterr()
-    [line] = said.out.splitlines()
+    printed = capfd.readouterr()
+    [line] = printed.out.splitlines()
     assert json.loads(line)["steps"] == 1
     assert "losses" not in json.loads(line)
-    assert said.err == "caller step=1 steps=1 loss=0.5\n"
+    assert printed.err == "caller step=1 steps=1 loss=0.5\n"
 
 
 def test_a_failed_training_is_one_line_and_exit_1(
@@ -70,13 +70,13 @@ def test_of_several_processes_one_tells(
 
 
 def test_steps_are_told_now_and_then_notes_and_the_last_step_always() -> None:
-    told: list[str] = []
-    lines = LossLines(told.append, "caller", every_s=1000.0)
+    written: list[str] = []
+    lines = LossLines(written.append, "caller", every_s=1000.0)
     lines._last = 1e12  # nothing is due for long
     for step in (1, 2, 3):
         lines({"step": step, "steps": 3, "loss": step})
         lines({"note": f"after {step}"})
-    assert told == [
+    assert written == [
         "caller after 1", "caller after 2", "caller step=3 steps=3 loss=3", "caller after 3"
     ]  # fmt: skip
 

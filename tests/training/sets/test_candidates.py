@@ -224,9 +224,9 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     root = ROOT
-    told = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
+    out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
                           env={"PYTHONHASHSEED": "12345", "PATH": ""}).stdout  # fmt: skip
     pool = select_split_pool(made.pool, UNSEEN_SERVER)
     drawn = [names(draw_candidates(r, pool, 10, distractors=d)) for r in rows for d in DISTRACTORS]
-    assert json.loads(told) == drawn
+    assert json.loads(out) == drawn
     assert RANDOM in DISTRACTORS

@@ -93,7 +93,7 @@ def on_test_side(row: Row) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("keep", "told"),
+    ("keep", "message"),
     [
         (lambda row: False, "the train split is empty"),
         (on_test_side, "the train split is empty"),
@@ -110,10 +110,10 @@ def on_test_side(row: Row) -> bool:
     ids=["no pairs", "no train", "no unseen server", "one tool", "one server"],
 )
 def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(
-    published: Warehouse, keep: Any, told: str
+    published: Warehouse, keep: Any, message: str
 ) -> None:
     before = set_name(published)
-    assert told in run_asset(published, *only(keep))["refused"]
+    assert message in run_asset(published, *only(keep))["refused"]
     assert set_name(published) == before
     assert len(published.tables.read(TRAINING_SET)) == 60
     assert load_manifest(published.home, before)
@@ -163,5 +163,5 @@ def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
 
 
 def hold(warehouse: Warehouse, digest: str) -> None:
-    said = Decision(digest, "*", "held", "ann", "2026-01-02T03:04:05Z", "read it")
-    record_decision(warehouse.home, said)
+    decision = Decision(digest, "*", "held", "ann", "2026-01-02T03:04:05Z", "read it")
+    record_decision(warehouse.home, decision)

@@ -107,7 +107,7 @@ def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"test_share": 1.5}, r"test_share\n.*less than or equal to 1"),
         ({"seen_tools": -0.1}, r"seen_tools\n.*greater than or equal to 0"),
@@ -116,8 +116,8 @@ def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> Non
         ({"cutoff": "yesterday"}, r"cutoff\n.*valid date"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings: dict, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_settings_that_cannot_be_meant_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         SetPolicy(**settings)
 
 

@@ -140,12 +140,12 @@ def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
     bad = snapshots[0]
     seen: list[str] = []
 
-    def told(texts: Any) -> Any:
+    def embed_shown(texts: Any) -> Any:
         seen.extend(texts)
         return embed(texts)
 
     held = {(bad["server_id"], bad["tool"], bad["contract_digest"])}
-    made = build_training_set(pairs, snapshots, told, held=held, embed_requests=embed)
+    made = build_training_set(pairs, snapshots, embed_shown, held=held, embed_requests=embed)
     assert made.dropped == {"quarantined": 2}
     assert bad["contract_digest"] not in made.pool
     assert not any(bad["contract_digest"] in row["negatives"] for row in made.rows)
@@ -174,11 +174,11 @@ def test_rows_of_no_call_and_of_several_are_kept_and_what_is_no_conversation_cou
     assert json.loads(none["offered"]) == [one["contract_digest"], two["contract_digest"]]
 
 
-def talk(*said: str | Row | list[Row]) -> str:
+def talk(*turns: str | Row | list[Row]) -> str:
     """A conversation: the user's words, the assistant's after a dash, its calls, a tool's result
     after a colon."""
     made: list[Row] = []
-    for one in said:
+    for one in turns:
         if isinstance(one, str):
             role = {"-": "assistant", ":": "tool"}.get(one[0], "user")
             made.append({"role": role, "content": one.lstrip("-:")})
@@ -216,8 +216,8 @@ def test_conversations_are_kept_whole_and_their_wrong_calls_marked() -> None:
     rows = {row["pair_id"]: row for row in made.rows}
     held = {name: json.loads(rows[f"p1:{name}"]["messages"]) for name in
             ("in turn", "lacking", "asked for", "repaired")}  # fmt: skip
-    assert {name: [m.get("weight") for m in said if m["role"] == "assistant"]
-            for name, said in held.items()} == {
+    assert {name: [m.get("weight") for m in turns if m["role"] == "assistant"]
+            for name, turns in held.items()} == {
         "in turn": [None, None], "lacking": [None], "asked for": [None, None],
         "repaired": [0, None],
     }  # fmt: skip
@@ -362,10 +362,10 @@ def test_one_more_server_moves_no_row_of_another() -> None:
 
 
 def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: Path) -> None:
-    told = make_set_manifest(
+    manifest = make_set_manifest(
         made, "set-1", embedder="words", lance_version=3, lance_tag="training-set-1"
     )
-    save_manifest(tmp_path, told)
+    save_manifest(tmp_path, manifest)
     read = load_manifest(tmp_path, "set-1")
     assert read is not None
     assert sum(read["rows"].values()) == 60 == len(read["row_digests"])
@@ -381,9 +381,9 @@ def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: P
 
 
 def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> None:
-    told = make_set_manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
-    assert told["tokenizer"] == "minilm-l6-v2 word pieces"
-    of_train = told["splits"][TRAIN]
+    tokens = make_set_manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
+    assert tokens["tokenizer"] == "minilm-l6-v2 word pieces"
+    of_train = tokens["splits"][TRAIN]
     assert of_train["n"] == 38
     assert 0 < of_train["completion"]["p50"] <= of_train["completion"]["max"] < 60
     assert of_train["prompt_10"]["fewest_candidates"] == 10
@@ -397,11 +397,11 @@ def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None
     def long(texts: Any) -> list[int]:
         return [400 if "parameters" in text else 1 for text in texts]
 
-    told = compute_token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][
+    counts = compute_token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][
         UNSEEN_SERVER
     ]
-    assert told["prompt_10"]["max"] == 4002  # ten tools, the system line, the request
-    assert told["prompt_100"] == {"p50": 12002, "p95": 12002, "max": 12002, "over_limit": 12,
+    assert counts["prompt_10"]["max"] == 4002  # ten tools, the system line, the request
+    assert counts["prompt_100"] == {"p50": 12002, "p95": 12002, "max": 12002, "over_limit": 12,
                                   "fewest_candidates": 30}  # fmt: skip
 
 

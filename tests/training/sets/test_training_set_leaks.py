@@ -37,8 +37,8 @@ def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
     assert made.dropped == {"leak_text": 1}
     assert "p1:copy" not in {row["pair_id"] for row in made.rows}
     assert made.pool[row["contract_digest"]]["split"] == UNSEEN_SERVER  # no train prompt shows it
-    [told] = made.leaks["leak_text"]
-    assert told["tool"][:2] == [LEARNT, "find_note"]
+    [leak] = made.leaks["leak_text"]
+    assert leak["tool"][:2] == [LEARNT, "find_note"]
     assert set_flaws(made.rows, made.pool, embed=embed) == []
 
 
@@ -79,15 +79,15 @@ def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:
 
 def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
     snapshots, pairs = make_rows()
-    said = asked("test", TESTED, "Where did I put the blue folder of invoices for May?", pairs)
+    tested = asked("test", TESTED, "Where did I put the blue folder of invoices for May?", pairs)
     same = asked("same", LEARNT, "where did i put: the BLUE folder of invoices, for may", pairs)
     other = asked("other", LEARNT, "Where did I put the red folder of letters for June?", pairs)
-    made = build_training_set([*pairs, said, same, other], snapshots, embed, PLAIN)
+    made = build_training_set([*pairs, tested, same, other], snapshots, embed, PLAIN)
     assert made.dropped == {"leak_instruction": 1}
-    [told] = made.leaks["leak_instruction"]
-    assert told == {"pair": "p1:same", "split": TRAIN, "like": "p1:test", "beside": UNSEEN_SERVER}
+    [leak] = made.leaks["leak_instruction"]
+    assert leak == {"pair": "p1:same", "split": TRAIN, "like": "p1:test", "beside": UNSEEN_SERVER}
     near_too = build_training_set(
-        [*pairs, said, same, other], snapshots, embed,
+        [*pairs, tested, same, other], snapshots, embed,
         SetPolicy(unseen_tools=0.0, seen_tools=0.0, near_cosine=0.55),
     )  # fmt: skip
     assert {"p1:same", "p1:other"} <= {x["pair"] for x in near_too.leaks["leak_instruction"]}
@@ -103,7 +103,7 @@ def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> No
     tools = {name for name, entry in made.pool.items() if entry["split"] == TRAIN}
     assert len(learnt) == len(tools) == 23
     assert SEEN_TOOL not in {row["split"] for row in made.rows}
-    assert {told["split"] for told in made.leaks["leak_instruction"]} == {SEEN_TOOL}
+    assert {leak["split"] for leak in made.leaks["leak_instruction"]} == {SEEN_TOOL}
 
 
 def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> None:
@@ -139,20 +139,22 @@ def test_the_audit_finds_what_the_building_would_miss(made: TrainingSet) -> None
     one = next(row for row in rows if row["split"] == TRAIN)
     other = next(row for row in rows if row["split"] == UNSEEN_SERVER)
 
-    def told(**changes: Any) -> list[str]:
+    def list_flaws(**changes: Any) -> list[str]:
         return set_flaws([*rows, {**one, "pair_id": "x", "instruction": "New.", **changes}], pool)
 
-    assert told() == []
-    assert any("is in both sides" in flaw for flaw in told(split=UNSEEN_SERVER))
-    assert any(f.startswith("tool npm") for f in told(split=UNSEEN_TOOL))
-    assert any("leak_text" in flaw for flaw in told(positive=other["positive"]))
-    assert any("ask the same" in f for f in told(instruction=other["instruction"].upper()))
-    assert any("c1:lost, which does not resolve" in f for f in told(negatives='["c1:lost"]'))
+    assert list_flaws() == []
+    assert any("is in both sides" in flaw for flaw in list_flaws(split=UNSEEN_SERVER))
+    assert any(f.startswith("tool npm") for f in list_flaws(split=UNSEEN_TOOL))
+    assert any("leak_text" in flaw for flaw in list_flaws(positive=other["positive"]))
+    assert any("ask the same" in f for f in list_flaws(instruction=other["instruction"].upper()))
+    assert any("c1:lost, which does not resolve" in f for f in list_flaws(negatives='["c1:lost"]'))
     hidden = json.dumps([other["contract_digest"]])
-    assert any("its offered name" in f for f in told(offered=hidden))
+    assert any("its offered name" in f for f in list_flaws(offered=hidden))
     strange = json.dumps([{"name": "x", "contract_digest": "c1:lost", "arguments": {}}])
-    assert any("its calls name c1:lost" in flaw for flaw in told(calls=strange))
-    assert any("no training pair calls" in f for f in told(split=SEEN_TOOL, calls=other["calls"]))
+    assert any("its calls name c1:lost" in flaw for flaw in list_flaws(calls=strange))
+    assert any(
+        "no training pair calls" in f for f in list_flaws(split=SEEN_TOOL, calls=other["calls"])
+    )
 
 
 def test_words_alone_make_a_request() -> None:

@@ -104,8 +104,10 @@ def test_many_copies_make_one_row_each_and_one_cluster() -> None:
 
 def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
     names = ["alpha", "beta", "gamma", "delta", "eta", "theta", "iota", "kappa", "mu", "nu"]
-    told = "Description not available here at all, please look it up in the manual pages"
-    rows = [row(f"npm:s{i}", tool(names[i % 10] + "er" * (i // 10), told)) for i in range(40)]
+    description = "Description not available here at all, please look it up in the manual pages"
+    rows = [
+        row(f"npm:s{i}", tool(names[i % 10] + "er" * (i // 10), description)) for i in range(40)
+    ]
     assert all(one["cosine"] >= TWIN for one in found_in(rows))
     # The same words of ten servers only are a description like any other.
     assert any(one["cosine"] < TWIN for one in found_in(rows[:10]))
@@ -156,7 +158,7 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "parts"),
     [
         (tool("list_users", "List the users", annotations={"readOnlyHint": True}),
          tool("list_users", "List the users", annotations={"readOnlyHint": False}),
@@ -178,17 +180,17 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_sentence_names_what_one_has_and_the_other_lacks(
-    one: Json, other: Json, said: list[str]
+    one: Json, other: Json, parts: list[str]
 ) -> None:
-    told = sentence(Side("s/a", one), Side("s/b", other))
-    assert all(part in told for part in said), told
+    text = sentence(Side("s/a", one), Side("s/b", other))
+    assert all(part in text for part in parts), text
 
 
 def test_only_the_server_may_tell() -> None:
-    told = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/trello-mcp", READ))
-    assert told.startswith("Nothing but their servers tells them apart: ")
-    assert "is for jira" in told
-    assert "is for trello" in told
+    text = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/trello-mcp", READ))
+    assert text.startswith("Nothing but their servers tells them apart: ")
+    assert "is for jira" in text
+    assert "is for trello" in text
     fork = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/jira-mcp2", READ))
     assert fork.startswith("Nothing in their contracts tells them apart")
 
@@ -215,9 +217,9 @@ def test_any_two_contracts_have_a_sentence_of_one_line(
         Side(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
         for place, schema in enumerate((one, other))
     ]
-    told = sentence(sides[0], sides[1])
-    assert told.isprintable()
-    assert len(told) < 1500
+    text = sentence(sides[0], sides[1])
+    assert text.isprintable()
+    assert len(text) < 1500
 
 
 def pair(one: str, other: str, kind: str, cosine: float) -> Json:
@@ -256,10 +258,10 @@ def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
     )
     rows = [*LISTED, row("npm:w/jira|mcp", sly, "glama")]
     made = found_in(rows)
-    told = compute_figures(made, rows)
-    assert told["tools"] == 6
-    assert told["names_shared_across_servers"] == 5
-    assert told["clusters"] == len({one["cluster"] for one in made})
+    figures = compute_figures(made, rows)
+    assert figures["tools"] == 6
+    assert figures["names_shared_across_servers"] == 5
+    assert figures["clusters"] == len({one["cluster"] for one in made})
     text = render_markdown(made, rows)
     assert "<b>" not in text
     assert "](http" not in text

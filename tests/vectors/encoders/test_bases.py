@@ -110,10 +110,10 @@ def round_tensor(file: Path, name: str) -> None:
 
 
 def add_token(folder: Path) -> None:
-    told = json.loads((folder / "tokenizer.json").read_text())
+    held = json.loads((folder / "tokenizer.json").read_text())
     one = {"id": 10**6, "content": "<far>", "single_word": False, "lstrip": False}
     one |= {"rstrip": False, "normalized": False, "special": True}
-    write(folder / "tokenizer.json", {**told, "added_tokens": [*told["added_tokens"], one]})
+    write(folder / "tokenizer.json", {**held, "added_tokens": [*held["added_tokens"], one]})
 
 
 def add_module(folder: Path, at: int, kind: str) -> None:

@@ -27,24 +27,24 @@ from warehouse.storage.files import hash_file
 
 
 def test_it_is_whole_small_and_of_this_base() -> None:
-    told = read_recipe()
+    facts = read_recipe()
     assert find_general_folder() == FOLDER
     assert {path.name for path in FOLDER.iterdir()} == {WEIGHTS, CONFIG, RECIPE, CARD}
-    assert hash_file(FOLDER / WEIGHTS) == told["files"][WEIGHTS]
+    assert hash_file(FOLDER / WEIGHTS) == facts["files"][WEIGHTS]
     assert (FOLDER / WEIGHTS).stat().st_size <= 3_000_000
-    assert told["base"]["files"] == digest_base(BASE)
+    assert facts["base"]["files"] == digest_base(BASE)
     assert json.loads((FOLDER / CONFIG).read_bytes())["base_model_name_or_path"] == BASE
-    assert make_general_name() == f"general@{told['files'][WEIGHTS][:16]}"
+    assert make_general_name() == f"general@{facts['files'][WEIGHTS][:16]}"
 
 
 def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
-    told, card = read_recipe(), (FOLDER / CARD).read_text(encoding="utf-8")
-    assert told["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
-    assert card == describe_shipped(told, (FOLDER / WEIGHTS).stat().st_size)
-    for fact in (told["files"][WEIGHTS], told["data"], told["base"]["files"]):
+    facts, card = read_recipe(), (FOLDER / CARD).read_text(encoding="utf-8")
+    assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
+    assert card == describe_shipped(facts, (FOLDER / WEIGHTS).stat().st_size)
+    for fact in (facts["files"][WEIGHTS], facts["data"], facts["base"]["files"]):
         assert fact in card
-    assert sum(one["pairs"] for one in told["sets"].values()) == told["training"]["pairs"]
-    for name, one in told["sets"].items():
+    assert sum(one["pairs"] for one in facts["sets"].values()) == facts["training"]["pairs"]
+    for name, one in facts["sets"].items():
         assert (one["source"], one["licence"]) == SOURCES[name]
         assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
 

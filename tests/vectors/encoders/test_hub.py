@@ -24,7 +24,7 @@ def test_a_folder_needs_no_revision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("Qwen/Qwen3-0.6B", r"names no revision; expected Qwen/Qwen3-0\.6B@<commit>"),
         ("Qwen/Qwen3-0.6B@main", r"'main' is no commit; expected Qwen/Qwen3-0\.6B@<commit>"),
@@ -32,12 +32,12 @@ def test_a_folder_needs_no_revision(tmp_path: Path) -> None:
         ("../a/b/c", "no such folder"),
     ],
 )
-def test_what_is_not_pinned_is_refused_with_the_fix(model: str, said: str) -> None:
-    with pytest.raises(UnpinnedModel, match=said):
+def test_what_is_not_pinned_is_refused_with_the_fix(model: str, message: str) -> None:
+    with pytest.raises(UnpinnedModel, match=message):
         split_hub_id(model)
-    with pytest.raises(TrainingFailed, match=said):
+    with pytest.raises(TrainingFailed, match=message):
         resolve_base(model)
-    with pytest.raises(BadEmbedder, match=said):
+    with pytest.raises(BadEmbedder, match=message):
         name_base(model)
 
 

@@ -145,8 +145,8 @@ def no_model(folder: Path) -> None:
     card = json.loads((folder / "encoder.json").read_text())
     (folder / "encoder.onnx").unlink()
     (folder / "encoder.onnx").write_bytes(b"no model")
-    told = {"bytes": 8, "sha256": stored.sha256(b"no model")}
-    card["files"]["encoder.onnx"] = told
+    facts = {"bytes": 8, "sha256": stored.sha256(b"no model")}
+    card["files"]["encoder.onnx"] = facts
     (folder / "encoder.json").write_text(json.dumps(card))
 
 

@@ -48,9 +48,9 @@ def test_vectors_are_those_of_sentence_transformers_itself(
     folder = make(tmp_path)
     ours, theirs = open_sentence(folder), SentenceTransformer(str(folder))
     whole = [text.replace("\ud800", "?") for text in TEXTS]
-    told = theirs.encode_document(whole, normalize_embeddings=True)
+    documents = theirs.encode_document(whole, normalize_embeddings=True)
     asked = theirs.encode_query(whole, normalize_embeddings=True)
-    assert np.abs(ours.embed(TEXTS) - told).max() < 1e-5
+    assert np.abs(ours.embed(TEXTS) - documents).max() < 1e-5
     assert np.abs(embed_queries(ours, TEXTS) - asked).max() < 1e-5
     assert ours.dim == 32
     assert np.abs(np.linalg.norm(ours.embed(TEXTS), axis=1) - 1).max() < 1e-5
@@ -74,8 +74,8 @@ def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_pat
 
 def test_an_instruction_stands_before_questions_alone(tmp_path: Path) -> None:
     made = open_sentence(make_qwen3(tmp_path))
-    told, asked = made.embed([TEXTS[0]]), embed_queries(made, [TEXTS[0]])
-    assert np.abs(told - asked).max() > 1e-3
+    documents, asked = made.embed([TEXTS[0]]), embed_queries(made, [TEXTS[0]])
+    assert np.abs(documents - asked).max() > 1e-3
     assert np.abs(made.embed([INSTRUCTION + TEXTS[0]]) - asked).max() < 1e-5
 
 

@@ -41,7 +41,7 @@ def calling(*calls: tuple[str, Any], content: Any = None, **more: Any) -> Say:
     return Say(raw=json.dumps({"model": "m", "choices": [choice], "usage": usage}), **more)
 
 
-async def said(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any) -> Turn:
+async def converse(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any) -> Turn:
     facts = {"usd_in": 1.0, "usd_out": 2.0, "attempts": 2, **role}
     chat = Chat(
         Role("actor", model="m", base_url=endpoint.url, **facts),
@@ -57,7 +57,7 @@ async def said(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role:
 
 async def test_a_turn_is_paid_once_and_has_its_receipt(ledger: Ledger) -> None:
     with openai_endpoint([calling(("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))]) as at:
-        first, again = await said(at, ledger), await said(at, ledger)
+        first, again = await converse(at, ledger), await converse(at, ledger)
     assert first.calls == (("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))
     assert (first.prompt_tokens, first.completion_tokens, first.cached) == (100, 10, False)
     assert first.usd == pytest.approx(0.00012) == ledger.spent()
@@ -90,7 +90,7 @@ async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     ledger: Ledger, say: Say
 ) -> None:
     with openai_endpoint([say]) as at, pytest.raises(LLMError) as found:
-        await said(at, ledger)
+        await converse(at, ledger)
     assert found.value.kind == "server_error"
     assert ledger.spent() > 0, "it may have been billed"
     assert len(ledger.list_unknown()) >= 1
@@ -104,12 +104,12 @@ async def test_a_packed_answer_is_unpacked_and_one_beyond_the_bound_is_told(
     assert isinstance(raw, str)
     sound = Say(raw=pack(raw.encode()), headers=headers)
     with openai_endpoint([sound]) as at:
-        assert (await said(at, ledger)).text == "Noon."
+        assert (await converse(at, ledger)).text == "Noon."
     with (
         openai_endpoint([Say(raw=pack(bytes(60 << 20)), headers=headers)]) as at,
         pytest.raises(LLMError, match="more than 8,388,608 bytes"),
     ):
-        await said(at, ledger, (TOOL, TOOL))
+        await converse(at, ledger, (TOOL, TOOL))
 
 
 async def test_an_answer_packed_twice_is_not_unpacked(ledger: Ledger) -> None:
@@ -118,12 +118,12 @@ async def test_an_answer_packed_twice_is_not_unpacked(ledger: Ledger) -> None:
         openai_endpoint([Say(raw=twice, headers={"content-encoding": "gzip, gzip"})]) as at,
         pytest.raises(LLMError, match=r"server_error: .*content-encoding 'gzip, gzip'"),
     ):
-        await said(at, ledger)
+        await converse(at, ledger)
 
 
 async def test_half_a_surrogate_pair_in_a_models_name_is_paid_once(ledger: Ledger) -> None:
     with openai_endpoint([answer_with(model="\ud800")]) as at:
-        first, again = await said(at, ledger), await said(at, ledger)
+        first, again = await converse(at, ledger), await converse(at, ledger)
     assert (len(at.requests), again.cached, first.text) == (1, True, "Noon.")
 
 
@@ -131,7 +131,7 @@ async def test_a_redirect_is_not_followed(ledger: Ledger) -> None:
     with openai_endpoint([Say("Noon.")]) as other:
         away = Say("", 307, headers={"Location": f"{other.url}/chat/completions"})
         with openai_endpoint([away]) as at, pytest.raises(LLMError):
-            await said(at, ledger)
+            await converse(at, ledger)
     assert other.requests == []
 
 
@@ -143,7 +143,7 @@ async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) 
         return Say("Noon.")
 
     with openai_endpoint(follow) as at:
-        turn = await said(at, ledger)
+        turn = await converse(at, ledger)
     assert (turn.text, turn.calls, turn.finish) == ("Noon.", (), "stop")
     assert at.requests[-1]["max_completion_tokens"] == 1024
 
@@ -161,16 +161,20 @@ async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) 
 )
 async def test_a_broken_response_is_asked_for_again(ledger: Ledger, odd: Say) -> None:
     with openai_endpoint([odd, calling(content=[{"text": "No"}, {"text": "on."}])]) as at:
-        assert (await said(at, ledger)).text == "Noon."
-    with openai_endpoint([odd]) as at, pytest.raises(LLMError) as told:
-        await said(at, ledger, tools=())
-    assert told.value.kind in ("server_error", "endpoint_down")
-    assert "roles" in str(told.value) or "base_url" in str(told.value) or "again" in str(told.value)
+        assert (await converse(at, ledger)).text == "Noon."
+    with openai_endpoint([odd]) as at, pytest.raises(LLMError) as failed:
+        await converse(at, ledger, tools=())
+    assert failed.value.kind in ("server_error", "endpoint_down")
+    assert (
+        "roles" in str(failed.value)
+        or "base_url" in str(failed.value)
+        or "again" in str(failed.value)
+    )
 
 
 async def test_half_characters_reach_no_ledger(ledger: Ledger) -> None:
     with openai_endpoint([calling(("time\ud800", '{"zone": "\ud800"}'), content="\ud800!")]) as at:
-        turn = await said(at, ledger)
+        turn = await converse(at, ledger)
     assert (turn.calls, turn.text) == ((("time?", '{"zone": "?"}'),), "?!")
 
 
@@ -179,7 +183,7 @@ async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
         Chat(Role("actor"), ledger, stage="t")
     ledger.set_budget("usd", 0.001)
     with openai_endpoint([Say("never")]) as at, pytest.raises(BudgetExceeded):
-        await said(at, ledger)
+        await converse(at, ledger)
     assert at.requests == []
 
 

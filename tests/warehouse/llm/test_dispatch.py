@@ -44,14 +44,14 @@ def outcomes(llm: LLM, times: int, role: str = "generator") -> list[Reply[Bird] 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "retry_after",
     ["3600", formatdate(time.time() + 3600, usegmt=True)],
     ids=["in seconds", "by date"],
 )
 def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
-    ledger: Ledger, told: str
+    ledger: Ledger, retry_after: str
 ) -> None:
-    hour = Say("come back later", status=429, headers={"retry-after": told})
+    hour = Say("come back later", status=429, headers={"retry-after": retry_after})
     with openai_endpoint(lambda _b, number: Say(GOOD) if number <= 2 else hour) as endpoint:
         llm = client(ledger, endpoint.url, concurrency=1)
         results = outcomes(llm, 20)
@@ -84,11 +84,11 @@ def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledg
         assert isinstance(reply, Reply)
 
 
-@pytest.mark.parametrize("told", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
+@pytest.mark.parametrize("retry_after", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
 def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(
-    ledger: Ledger, told: str
+    ledger: Ledger, retry_after: str
 ) -> None:
-    with openai_endpoint([Say("x", status=429, headers={"retry-after": told})]) as endpoint:
+    with openai_endpoint([Say("x", status=429, headers={"retry-after": retry_after})]) as endpoint:
         (error,) = outcomes(client(ledger, endpoint.url), 1)
     assert isinstance(error, LLMError)
     assert error.kind == "rate_limited"
@@ -269,16 +269,16 @@ def test_cached_answers_wait_for_nothing(ledger: Ledger) -> None:
 
 def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger: Ledger) -> None:
     clock = iter([0.0, 10.0, 20.0, 21.0])
-    said: list[str] = []
-    lines = Lines(said.append, every_s=0.0, clock=lambda: next(clock))
+    written: list[str] = []
+    lines = Lines(written.append, every_s=0.0, clock=lambda: next(clock))
     llm = LLM([Role("generator")], ledger, offline=Scripted())
     ask(llm, times=2)
     for done in (1, 11, 21):
         lines.update("pairs", done, 100, **llm.figures())
     lines.update("pairs", 100, 100, **llm.figures())
-    assert said[0] == "pairs 1/100 asked=2 cached=0 failed=0 usd=0.0"
-    assert said[2].endswith("eta=79s"), "79 more at one a second"
-    assert "eta" not in said[3]
+    assert written[0] == "pairs 1/100 asked=2 cached=0 failed=0 usd=0.0"
+    assert written[2].endswith("eta=79s"), "79 more at one a second"
+    assert "eta" not in written[3]
 
 
 def test_a_blob_of_an_older_version_is_still_read(ledger: Ledger) -> None:

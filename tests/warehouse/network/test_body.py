@@ -35,7 +35,7 @@ def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ([PACKED, b"x"], "after the end"),
         ([PACKED + b"x"], "after the end"),
@@ -43,8 +43,8 @@ def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
         ([b"noon"], "header"),
     ],
 )
-def test_a_broken_body_is_refused(parts: list[bytes], told: str) -> None:
-    with pytest.raises(httpx2.DecodingError, match=told):
+def test_a_broken_body_is_refused(parts: list[bytes], message: str) -> None:
+    with pytest.raises(httpx2.DecodingError, match=message):
         read(parts)
 
 

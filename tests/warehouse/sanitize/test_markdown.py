@@ -80,8 +80,8 @@ def test_a_quoted_text_is_one_code_span_in_a_line_and_in_a_cell(text: str) -> No
 
 
 def test_numbers_and_names_stay_readable_in_the_file() -> None:
-    told = fill_markdown("{:,} of {:.0%}, {}", 1234, 0.5, "recall_at_1")
-    assert told == "1,234 of 50%, recall_at_1"
+    text = fill_markdown("{:,} of {:.0%}, {}", 1234, 0.5, "recall_at_1")
+    assert text == "1,234 of 50%, recall_at_1"
     assert escape_markdown("0.412, time-server 2.0.1, +3") == "0.412, time-server 2.0.1, +3"
     assert make_markdown_table(["n"], [[Markdown("**a|b**")]]).endswith("| **a\\|b** |")
 

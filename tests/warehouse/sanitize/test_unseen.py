@@ -59,7 +59,7 @@ def test_a_secret_parted_by_what_is_not_shown_is_not_shown_whole(found, step):
     result = CallResult("ok", shaped.content, shaped.structured)
     made, _ = check_result(result, "do", {}, own_words=True)
     _, shown, data, _ = passed_on(made.content, made.structured, "x", 5_000)
-    assert not any(one in told for one in (KEY, OWN) for told in (shown, str(data)))
+    assert not any(one in output for one in (KEY, OWN) for output in (shown, str(data)))
 
 
 @settings(max_examples=60)

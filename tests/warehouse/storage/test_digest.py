@@ -74,5 +74,5 @@ def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text: str) -> Non
 
 def test_a_stated_sha256_is_read_in_either_case_and_with_its_prefix() -> None:
     name = sha256(b"x")
-    assert {read_sha256(said) for said in (name, f"sha256:{name}", f" {name.upper()} ")} == {name}
-    assert {read_sha256(said) for said in (None, "", "../x", f"sha512:{name}")} == {None}
+    assert {read_sha256(text) for text in (name, f"sha256:{name}", f" {name.upper()} ")} == {name}
+    assert {read_sha256(text) for text in (None, "", "../x", f"sha512:{name}")} == {None}

@@ -35,7 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("a/link", "it is a link"),
         ("folder/secret", "on its way is no folder"),
@@ -56,9 +56,9 @@ def tree(tmp_path: Path) -> Path:
         ("x" * 300, "too long"),
     ],
 )
-def test_only_plain_files_below_plain_folders_are_read(tree: Path, name: str, said: str) -> None:
+def test_only_plain_files_below_plain_folders_are_read(tree: Path, name: str, message: str) -> None:
     held = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(UnreadableFile, match=said) as refused:
+    with pytest.raises(UnreadableFile, match=message) as refused:
         open_file(tree, name)
     assert len(str(refused.value)) < 300
     assert len(os.listdir("/proc/self/fd")) == held
@@ -114,9 +114,9 @@ def test_a_tree_has_a_depth_and_a_size(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
         list(list_files(tmp_path))
     held = len(os.listdir("/proc/self/fd"))
-    for cap, said in (("_MOST_FOLDERS", "than 5 folders"), ("_MOST_NAMES", "than 5 names")):
+    for cap, message in (("_MOST_FOLDERS", "than 5 folders"), ("_MOST_NAMES", "than 5 names")):
         monkeypatch.setattr(untrusted_files, cap, 5)
-        with pytest.raises(UnreadableFile, match=said):
+        with pytest.raises(UnreadableFile, match=message):
             list(list_files(tmp_path))
         monkeypatch.undo()
     assert len(os.listdir("/proc/self/fd")) == held

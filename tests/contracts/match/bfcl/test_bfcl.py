@@ -26,8 +26,10 @@ def verdict(word: Any, allowed: Any, *given: Any, language: str = "python", **mo
     about = {"type": word, **more}
     doc = {"name": "f", "parameters": {"properties": {"a": about}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given[0]} if given else {}}]
-    told = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
-    return told.match or (told.checker_error or "").partition(": ")[0].rpartition(":")[2] or told
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    return (
+        result.match or (result.checker_error or "").partition(": ")[0].rpartition(":")[2] or result
+    )
 
 
 INTEGERS, FLOATS = {"items": {"type": "integer"}}, {"items": {"type": "float"}}
@@ -75,9 +77,9 @@ TABLE: list[tuple[Any, Any, Any, dict[str, Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("word", "allowed", "given", "more", "told"), TABLE)
-def test_a_value_gets_bfcls_verdict(word, allowed, given, more, told):
-    assert verdict(word, allowed, given, **more) == told
+@pytest.mark.parametrize(("word", "allowed", "given", "more", "wanted"), TABLE)
+def test_a_value_gets_bfcls_verdict(word, allowed, given, more, wanted):
+    assert verdict(word, allowed, given, **more) == wanted
 
 
 def test_left_out_is_right_only_where_the_truth_lists_an_empty_text():
@@ -155,8 +157,8 @@ def test_a_text_on_which_the_checker_would_hang_is_told():
     with pytest.raises(CheckerHangs):
         read_javascript_value(rows, "array", "integer")
     about = {"items": {"type": "integer"}}
-    told = verdict("array", [[1]], rows, language="javascript", **about)
-    assert told.error_kind == "checker_hang"
+    result = verdict("array", [[1]], rows, language="javascript", **about)
+    assert result.error_kind == "checker_hang"
 
 
 DOCS = [
@@ -198,16 +200,16 @@ TWO = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
     ],
 )
 def test_calls_get_bfcls_verdict(truth, calls, category, kind):
-    told = match_bfcl(DOCS, truth, calls, category=category)
-    assert (told.match, told.error_kind) == (kind is None, kind)
+    result = match_bfcl(DOCS, truth, calls, category=category)
+    assert (result.match, result.error_kind) == (kind is None, kind)
 
 
 def test_bfcl_stops_at_the_first_error_and_the_rest_is_unchecked():
     doc = {"name": "f", "parameters": {"properties": {k: {"type": "integer"} for k in "abc"}}}
     doc["parameters"]["required"] = []
     call = {"name": "f", "arguments": {"a": 1, "b": "x", "c": 3}}
-    told = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
-    assert told.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
+    result = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
+    assert result.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
 
 
 def test_a_real_contract_crashes_bfcl_and_not_us():
@@ -215,10 +217,10 @@ def test_a_real_contract_crashes_bfcl_and_not_us():
     schema = {"type": "object", "properties": {"price": {"type": "number"}}}
     call = {"name": "buy", "arguments": {"price": 1.5}}
     assert match_call(schema, call, call).match
-    told = match_call(schema, call, call, bfcl_compat=True)
-    assert (told.error_kind, told.checker_error) == ("checker_crash", "KeyError: 'required'")
-    told = match_call({**schema, "required": []}, call, call, bfcl_compat=True)
-    assert (told.error_kind, told.checker_error) == ("checker_crash", "KeyError: 'number'")
+    result = match_call(schema, call, call, bfcl_compat=True)
+    assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'required'")
+    result = match_call({**schema, "required": []}, call, call, bfcl_compat=True)
+    assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'number'")
 
 
 def test_an_expected_call_is_written_as_bfcl_writes_its_truth():
@@ -236,9 +238,9 @@ words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict",
 def test_no_json_makes_it_raise(word, allowed, given, language):
     doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given}}]
-    told = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
-    assert told.error_kind in (None, *ERROR_KINDS)
-    assert told.match is (told.error_kind is None)
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    assert result.error_kind in (None, *ERROR_KINDS)
+    assert result.match is (result.error_kind is None)
 
 
 @examples(50)
@@ -246,8 +248,8 @@ def test_no_json_makes_it_raise(word, allowed, given, language):
 def test_no_shape_makes_it_raise(functions, truth, calls):
     as_lists = [one if isinstance(one, list) else [one] for one in (functions, truth, calls)]
     for category in ("simple", "multiple", "parallel", "irrelevance", None):
-        told = match_bfcl(*as_lists, category=category)
-        assert told.match is (told.error_kind is None)
+        result = match_bfcl(*as_lists, category=category)
+        assert result.match is (result.error_kind is None)
 
 
 @given(st.text(max_size=40))

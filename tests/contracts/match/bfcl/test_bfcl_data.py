@@ -94,7 +94,7 @@ def test_truths_go_by_id_else_by_place(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "truths", "told"),
+    ("rows", "truths", "message"),
     [
         ([question("a"), "{"], [truth("a")], "BFCL_v4_simple_python.json, line 2: not JSON"),
         (["[1]"], [], "line 1: list, expected a JSON object"),
@@ -107,11 +107,11 @@ def test_truths_go_by_id_else_by_place(tmp_path: Path):
         ([question("a"), question("a")], [truth("a")], "id 'a' stands in simple_python and"),
     ],
 )
-def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, told):
+def test_a_bad_file_is_one_line_that_says_where(tmp_path: Path, rows, truths, message):
     write(tmp_path, "BFCL_v4_simple_python.json", rows, truths)
     with pytest.raises(UnusableInput) as error:
         read_bfcl(tmp_path)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert str(tmp_path) in str(error.value)
 
 

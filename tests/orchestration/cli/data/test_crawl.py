@@ -83,9 +83,9 @@ def test_one_marketplace_is_crawled_by_hand_and_recorded(sites: Replicas, tmp_pa
         home=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["completeness"], len(told["listings"])) == ("complete", 12)
-    assert told["evidence"]["launch"].split(":")[0] in ("captured", "documented", "guessed")
+    report = json.loads(done.stdout)
+    assert (report["completeness"], len(report["listings"])) == ("complete", 12)
+    assert report["evidence"]["launch"].split(":")[0] in ("captured", "documented", "guessed")
     assert not (tmp_path / "tables").exists()
     [page] = captures.glob("*.json")
     parsed = invoke_toolmill("parse", "docker", str(page), home=tmp_path)
@@ -102,9 +102,9 @@ def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: 
         TOOLMILL_MARKETPLACES__GLAMA__API_KEY="wrong",
     )
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert told["completeness"] == "failed"
-    assert "status 401" in told["problems"][0]["hint"]
+    report = json.loads(done.stdout)
+    assert report["completeness"] == "failed"
+    assert "status 401" in report["problems"][0]["hint"]
     assert "wants a key" in done.stderr
     assert "wrong" not in done.stdout
 
@@ -112,6 +112,6 @@ def test_a_refused_key_fails_in_one_line_and_in_json(sites: Replicas, tmp_path: 
 def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path: Path) -> None:
     done = invoke_toolmill("crawl", "pulsemcp", "--json", home=tmp_path, TOOLMILL_SOURCE="live")
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert (told["completeness"], told["requests"]) == ("skipped: key missing", 0)
+    report = json.loads(done.stdout)
+    assert (report["completeness"], report["requests"]) == ("skipped: key missing", 0)
     assert "TOOLMILL_MARKETPLACES__PULSEMCP__TENANT_ID" in done.stderr

@@ -98,13 +98,13 @@ def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
 def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: Pipeline) -> None:
     pipeline.run([contract_changes])
     code, out, _ = toolmill("contract", "history", "npm:photo", "--json")
-    told = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    tools = {tool["tool"]: tool["contracts"] for tool in told["tools"]}
+    tools = {tool["tool"]: tool["contracts"] for tool in report["tools"]}
     assert [one["current"] for one in tools["find_photo"]] == [False, True]
     assert [one["current"] for one in tools["make_photo"]] == [True]
     assert tools["find_photo"][1]["contract_digest"] == pipeline.read_digest(*BAD)
-    [change] = told["changes"]
+    [change] = report["changes"]
     assert (change["tool"], change["class"]) == ("find_photo", "suspicious")
     assert "secret" in change["why"]
     code, out, _ = toolmill("contract", "history", "npm:photo")

@@ -34,9 +34,9 @@ def _file(folder: Path, value: object, name: str = "tools.json") -> str:
 def test_every_shape_of_a_list_is_read(value: object, tmp_path: Path) -> None:
     done = _run(tmp_path, _file(tmp_path, value), "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    told = json.loads(done.stdout)
-    assert (told["tools"], told["high"]) == (1, 2)
-    first = told["findings"][0]
+    report = json.loads(done.stdout)
+    assert (report["tools"], report["high"]) == (1, 2)
+    first = report["findings"][0]
     assert set(first) == {"tool", "rule", "severity", "field", "span", "excerpt", "why"}
     assert (first["tool"], first["field"]) == ("add", "/description")
     assert "\x1b" not in done.stdout

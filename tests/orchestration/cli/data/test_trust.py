@@ -79,16 +79,16 @@ def test_a_no_writes_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         ("nobody", 2, "no command of your own files"),
         ("npm", 2, "no command of your own files"),  # a package is nobody's own
         ("gone", 1, "is not there"),
     ],
 )
-def test_what_cannot_be_trusted_is_told(folder: Path, name: str, code: int, said: str) -> None:
+def test_what_cannot_be_trusted_is_told(folder: Path, name: str, code: int, message: str) -> None:
     found, _, err = toolmill("trust", name, "--yes")
-    assert (found, said in err) == (code, True)
+    assert (found, message in err) == (code, True)
     assert not load_settings().servers
 
 

@@ -12,7 +12,7 @@ import pytest
 from assets.servers.calls.log import query_digest
 from serving.meta import MetaPolicy, Token
 from serving.meta.access.policy import LOCAL
-from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish, said
+from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish, read_text
 
 QUERY = "tell the hour in a city"
 CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
@@ -32,10 +32,10 @@ async def search_and_call(client: Any) -> tuple[str, str]:
     given = {"call_id": call.structured_content["call_id"], "outcome": "worked"}
     reported = await client.call_tool("report_outcome", given)
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    return said(reported), str(tools["report_outcome"].description)
+    return read_text(reported), str(tools["report_outcome"].description)
 
 
-def read_text(meta: MetaServer) -> str:
+def read_log(meta: MetaServer) -> str:
     return "".join(path.read_text() for path in meta.outcomes.list_files())
 
 
@@ -56,7 +56,7 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
         "client",
         "search_id",
     } == set()
-    assert "hour" not in read_text(meta)
+    assert "hour" not in read_log(meta)
     assert all("of queries only a digest" in text for text in told)
 
 
@@ -78,7 +78,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
     assert searched["client"]
     for line in (called, reported):
         assert (line["search_id"], line["client"]) == (searched["search_id"], searched["client"])
-    assert "Oslo" not in read_text(meta)
+    assert "Oslo" not in read_log(meta)
     assert all("the words of every query and what it showed" in text for text in told)
 
 
@@ -88,7 +88,7 @@ async def test_a_vector_is_kept_in_place_of_words(tmp_path: Path) -> None:
         await search_and_call(client)
     searched = meta.recorded[0]
     assert "words" not in searched
-    assert "hour" not in read_text(meta)
+    assert "hour" not in read_log(meta)
     vector = np.frombuffer(base64.b64decode(searched["vector"]), "<f2").astype(np.float32)
     assert np.linalg.norm(vector) == pytest.approx(1.0, abs=0.01)
     assert searched["embedder"]
@@ -103,7 +103,7 @@ async def test_a_key_in_a_query_is_in_no_line(tmp_path: Path) -> None:
     first, second = meta.recorded
     assert "list issues with" in first["words"]
     assert second["words"].startswith("a clock\nhour")
-    assert key not in read_text(meta)
+    assert key not in read_log(meta)
 
 
 async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:

@@ -84,13 +84,13 @@ def alike(texts: Any) -> np.ndarray:
 
 
 def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) -> None:
-    said = Given("@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"})
-    assert verify_rows([said], read_tools(tools), bag_of_words, POLICY)[0]["verdict"] == "accept"
-    (found,) = verify_rows([said], read_tools(tools), alike, POLICY)
+    given = Given("@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"})
+    assert verify_rows([given], read_tools(tools), bag_of_words, POLICY)[0]["verdict"] == "accept"
+    (found,) = verify_rows([given], read_tools(tools), alike, POLICY)
     assert (found["verdict"], found["flaws"]) == ("reject", ["copies_description"])
     assert "cosine" in found["reasons"][0]
     policy = SynthesisPolicy(copies_above=1.0)
-    assert verify_rows([said], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
+    assert verify_rows([given], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
 
 
 def test_rules_come_first_and_the_offline_judge_says_what_it_is(
@@ -178,9 +178,9 @@ def test_the_commands_print_a_line_a_row_and_one_line_of_error(
 ) -> None:
     done = _toolmill("judge", str(pairs), "--tools", str(tools), "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["tool_id"] for one in told] == [row["tool_id"] for row in ROWS]
-    assert list(told[0]) == ["tool_id", "verdict", "flaws", "score", "reasons", "judge"]
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["tool_id"] for one in printed] == [row["tool_id"] for row in ROWS]
+    assert list(printed[0]) == ["tool_id", "verdict", "flaws", "score", "reasons", "judge"]
     assert not (tmp_path / "home").exists()
     pairs.write_text("{oops")
     failed = _toolmill("verify", str(pairs), "--tools", str(tools), "--json", cwd=tmp_path)

@@ -56,8 +56,8 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
             assert bool(flawed) == (made["flaw"] in SCHEMA_FLAWS), made
             call = read_goldens(pair)[0]
             assert call.arguments == json.loads(pair["arguments"])
-            said, spoken = json.loads(pair["messages"])
-            assert said["content"] == pair["instruction"]
+            first, spoken = json.loads(pair["messages"])
+            assert first["content"] == pair["instruction"]
             function = spoken["tool_calls"][0]["function"]
             assert function["name"] == call.tool
             assert json.loads(function["arguments"]) == call.arguments

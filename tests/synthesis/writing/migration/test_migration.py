@@ -112,11 +112,11 @@ def test_a_renamed_parameter_moves_in_every_column() -> None:
     new, before = edited(WRITE, spelt_otherwise), row()
     after = moved(before, new, FIND)
     digest = snapshot(new)["contract_digest"]
-    said = {"project_key": "APOLLO", "words": "buy more paint"}
-    assert json.loads(after["arguments"]) == said
-    assert read_goldens(after)[0].arguments == said
+    arguments = {"project_key": "APOLLO", "words": "buy more paint"}
+    assert json.loads(after["arguments"]) == arguments
+    assert read_goldens(after)[0].arguments == arguments
     [made] = json.loads(after["messages"])[1]["tool_calls"]
-    assert json.loads(made["function"]["arguments"]) == said
+    assert json.loads(made["function"]["arguments"]) == arguments
     assert after["contract_digest"] == read_goldens(after)[0].contract_digest == digest
     assert json.loads(after["offered"]) == [snapshot(FIND)["contract_digest"], digest]
     assert json.loads(after["contracts"]) == [digest, snapshot(FIND)["contract_digest"]]
@@ -181,8 +181,8 @@ def test_what_had_no_worth_retires() -> None:
 def test_the_rules_look_again_at_what_was_moved() -> None:
     named = edited(WRITE, lambda t: t.update(name="jot_down_note"))
     ask = "Use jot_down_note to keep 'buy more paint' for APOLLO."
-    said = dump_text([{"role": "user", "content": ask}, call("c0", WRITE, SAID)])
-    assert "names_the_tool" in retired(row(instruction=ask, messages=said), named, FIND)
+    messages = dump_text([{"role": "user", "content": ask}, call("c0", WRITE, SAID)])
+    assert "names_the_tool" in retired(row(instruction=ask, messages=messages), named, FIND)
 
 
 def test_what_only_others_could_see_stays() -> None:
@@ -222,11 +222,11 @@ def test_borrowed_names_move_and_changed_results_retire() -> None:
               "borrowed": ["projectKey"]}  # fmt: skip
     text = "Find the note about paint and note down 'buy more paint' for its project."
     answer = {"role": "tool", "tool_call_id": "c0", "content": '{"project": "APOLLO"}'}
-    said = [{"role": "user", "content": text}, call("c0", find, {"word": "paint"}), answer,
+    messages = [{"role": "user", "content": text}, call("c0", find, {"word": "paint"}), answer,
             call("c1", WRITE, SAID)]  # fmt: skip
     shown = dump_text([snapshot(find)["contract_digest"], digest])
     before = row("sequential", instruction=text, calls=dump_text([first, second]), offered="[]",
-                 contracts=shown, messages=dump_text(said))  # fmt: skip
+                 contracts=shown, messages=dump_text(messages))  # fmt: skip
     known, new = old(WRITE, find), edited(WRITE, spelt_otherwise)
     made = migrate([before], known, now(new, find))
     assert made.retired == []
@@ -239,14 +239,16 @@ def test_borrowed_names_move_and_changed_results_retire() -> None:
 @given(called(), st.sampled_from((*COMPATIBLE, *BREAKING)), st.data())
 @examples(200)
 def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> None:
-    raw, said = made
+    raw, arguments = made
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
     own = snapshot(raw)
-    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")} | {"arguments": said}
-    spoken = " and ".join(json.dumps(value, ensure_ascii=False) for value in said.values())
+    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")} | {
+        "arguments": arguments
+    }
+    spoken = " and ".join(json.dumps(value, ensure_ascii=False) for value in arguments.values())
     ask = f"Put this down for me now: {spoken}."
-    before = row(instruction=ask, arguments=dump_text(said), calls=dump_text([golden]),
-                 messages=dump_text([{"role": "user", "content": ask}, call("c", raw, said)]),
+    before = row(instruction=ask, arguments=dump_text(arguments), calls=dump_text([golden]),
+                 messages=dump_text([{"role": "user", "content": ask}, call("c", raw, arguments)]),
                  offered="[]", contracts="[]", checks=None, verdict="unsure",
                  **{k: own[k] for k in ("tool", "contract_digest")})  # fmt: skip
     new = next_version(raw, change, name)

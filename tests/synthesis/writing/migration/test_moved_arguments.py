@@ -35,12 +35,12 @@ def scalars(value: Any) -> Counter[str]:
 @given(called(), st.sampled_from(COMPATIBLE), st.data())
 @examples(300)
 def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
-    raw, said = made
+    raw, arguments = made
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
     old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
-    moved = rewrite_arguments(old, new, said)
+    moved = rewrite_arguments(old, new, arguments)
     assert validate_call(new, moved) == []
-    assert scalars(moved) == scalars(said)
+    assert scalars(moved) == scalars(arguments)
     again = old if change in ("option", "described", "tool") else new
     assert rewrite_arguments(new, again, moved) == moved
 
@@ -48,13 +48,13 @@ def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any)
 @given(called(), st.sampled_from(BREAKING), st.data())
 @examples(300)
 def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str, data: Any) -> None:
-    raw, said = made
-    if change != "required" and not said:
+    raw, arguments = made
+    if change != "required" and not arguments:
         return
-    name = data.draw(st.sampled_from(sorted(said or raw["inputSchema"]["properties"])))
+    name = data.draw(st.sampled_from(sorted(arguments or raw["inputSchema"]["properties"])))
     old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
     with pytest.raises(Unmovable):
-        rewrite_arguments(old, new, said)
+        rewrite_arguments(old, new, arguments)
 
 
 @given(st.integers(0, 2**32))
@@ -63,25 +63,25 @@ def test_whatever_the_schemas_a_moved_call_is_valid_and_says_the_same(seed: int)
     rng = Random(seed)
     old = {"name": "t", "inputSchema": whole(rng)}
     new = {"name": "t", "inputSchema": any_version(old["inputSchema"], rng)}
-    said = value_for(old["inputSchema"], old["inputSchema"], rng)
-    if not isinstance(said, dict) or validate_call(old, said):
+    arguments = value_for(old["inputSchema"], old["inputSchema"], rng)
+    if not isinstance(arguments, dict) or validate_call(old, arguments):
         return
     try:
-        moved = rewrite_arguments(old, new, said)
+        moved = rewrite_arguments(old, new, arguments)
     except Unmovable:
         return
     assert validate_call(new, moved) == []
-    assert scalars(moved) == scalars(said)
+    assert scalars(moved) == scalars(arguments)
 
 
-def case(before: dict[str, Any], after: dict[str, Any], said: dict[str, Any]) -> Any:
+def case(before: dict[str, Any], after: dict[str, Any], arguments: dict[str, Any]) -> Any:
     return rewrite_arguments(
-        canonicalize_contract(tool(before, [])), canonicalize_contract(tool(after, [])), said
+        canonicalize_contract(tool(before, [])), canonicalize_contract(tool(after, [])), arguments
     )
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said", "moved"),
+    ("before", "after", "arguments", "moved"),
     [
         ({"userId": STRING}, {"user_id": STRING}, {"userId": "7"}, {"user_id": "7"}),
         ({"lang": {**STRING, "description": "Language of the text"}},
@@ -95,12 +95,14 @@ def case(before: dict[str, Any], after: dict[str, Any], said: dict[str, Any]) ->
          {"meta": {"a": "x"}}, {"meta": {"a": "x"}}),
     ],
 )  # fmt: skip
-def test_where_it_is_plain_a_value_moves(before: Any, after: Any, said: Any, moved: Any) -> None:
-    assert case(before, after, said) == moved
+def test_where_it_is_plain_a_value_moves(
+    before: Any, after: Any, arguments: Any, moved: Any
+) -> None:
+    assert case(before, after, arguments) == moved
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "arguments"),
     [
         ({"start_date": STRING}, {"end_date": STRING}, {"start_date": "2024-01-02"}),
         ({"min_price": STRING}, {"max_price": STRING}, {"min_price": "3"}),
@@ -130,9 +132,11 @@ def test_where_it_is_plain_a_value_moves(before: Any, after: Any, said: Any, mov
         ({"a": STRING}, {"b": STRING}, {"a": "x"}),
     ],
 )  # fmt: skip
-def test_where_it_may_be_something_else_nothing_moves(before: Any, after: Any, said: Any) -> None:
+def test_where_it_may_be_something_else_nothing_moves(
+    before: Any, after: Any, arguments: Any
+) -> None:
     with pytest.raises(Unmovable):
-        case(before, after, said)
+        case(before, after, arguments)
 
 
 def test_each_place_is_given_once() -> None:

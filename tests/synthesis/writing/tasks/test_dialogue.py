@@ -54,7 +54,7 @@ def write(ledger: Ledger, rows: list[Json], task: str, **answers: Any) -> tuple[
     return row, asked
 
 
-def said(row: Json) -> list[tuple[str, Json]]:
+def list_turns(row: Json) -> list[tuple[str, Json]]:
     """(role, text or calls) of a conversation."""
     return [
         (m["role"], m["content"] or [(c["function"]["name"], json.loads(c["function"]["arguments"]))
@@ -122,7 +122,7 @@ OSLO, BERN = {"timezone": "Europe/Oslo"}, {"timezone": "Europe/Bern"}
 def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None:
     row, asked = write(ledger, CLOCK, PARALLEL, several=two_times(OSLO, BERN))
     name = CITY_TIME["name"]
-    assert said(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
+    assert list_turns(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
     assert json.loads(row["arguments"]) == OSLO
     assert (row["status"], row["verdict"], asked) == ("ok", "accept", ["several"])
 
@@ -184,9 +184,9 @@ def chain(borrowed: list[str], **arguments: Json) -> Any:
 def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledger) -> None:
     row, asked = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
     assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
-    assert [role for role, _ in said(row)] == ["user", "assistant", "tool", "assistant"]
-    assert "T-881" in said(row)[2][1]
-    assert said(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
+    assert [role for role, _ in list_turns(row)] == ["user", "assistant", "tool", "assistant"]
+    assert "T-881" in list_turns(row)[2][1]
+    assert list_turns(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
     assert read_goldens(row)[1].borrowed == ("ticket_id",)
     assert asked == ["several", "act"]
 
@@ -242,7 +242,7 @@ def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger: Led
         no_tool=lambda *_: {"instruction": "Why do we have leap seconds at all?",
                             "reply": "Because the Earth turns a little unevenly."},
     )  # fmt: skip
-    assert said(row) == [
+    assert list_turns(row) == [
         ("user", "Why do we have leap seconds at all?"),
         ("assistant", "Because the Earth turns a little unevenly."),
     ]
@@ -272,7 +272,7 @@ FORGOT = {
 
 def test_a_missing_value_is_asked_for(ledger: Ledger) -> None:
     row, asked = write(ledger, CLOCK, MISSING, missing=lambda *_: FORGOT)
-    assert said(row) == [("user", FORGOT["instruction"]), ("assistant", FORGOT["question"])]
+    assert list_turns(row) == [("user", FORGOT["instruction"]), ("assistant", FORGOT["question"])]
     assert (row["verdict"], row["calls"], asked) == ("accept", "[]", ["missing"])
 
 
@@ -280,14 +280,14 @@ def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger: Ledger) -> N
     row, asked = write(
         ledger, CLOCK, CLARIFY, missing=lambda *_: FORGOT, call=lambda *_: {"arguments": OSLO}
     )
-    assert said(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
+    assert list_turns(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
     assert (row["verdict"], asked) == ("accept", ["missing", "call"])
 
 
 def test_a_clarification_where_nothing_was_missing_is_rejected(ledger: Ledger) -> None:
-    told = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
+    answer = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
     row, _ = write(
-        ledger, CLOCK, CLARIFY, missing=lambda *_: told, call=lambda *_: {"arguments": OSLO}
+        ledger, CLOCK, CLARIFY, missing=lambda *_: answer, call=lambda *_: {"arguments": OSLO}
     )
     assert (row["status"], row["verdict"]) == ("ok", "reject")
 
@@ -322,7 +322,7 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) 
         call=lambda *_: {"arguments": right},
         repair=repair,
     )
-    talk = said(row)
+    talk = list_turns(row)
     [(_, wrong)] = talk[1][1]
     flaws = validate_call(CREATE_ISSUE, wrong)
     assert flaws

@@ -50,23 +50,23 @@ def test_the_shipped_base_is_whole_and_small() -> None:
 
 
 def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
-    told = read_recipe()
-    assert told["recipe"] == asdict(Recipe())
+    facts = read_recipe()
+    assert facts["recipe"] == asdict(Recipe())
     card = (FOLDER / CARD).read_text()
-    for fact in (told["data"], read_tiny_base_digest(), f"{told['weights']:,}"):
+    for fact in (facts["data"], read_tiny_base_digest(), f"{facts['weights']:,}"):
         assert fact in card
     for name in ("calls", "shown", "tool", "exact"):
-        one = told["measured"][name]
-        assert one["n"] == told["measured"]["items"] == 300
+        one = facts["measured"][name]
+        assert one["n"] == facts["measured"]["items"] == 300
         assert f"{one['value']:.3f} [{one['low']:.3f}, {one['high']:.3f}]" in card
-    assert str(told["measured"]["loss"]) in card
-    assert card == builder.write_card(told, (FOLDER / WEIGHTS).stat().st_size)
+    assert str(facts["measured"]["loss"]) in card
+    assert card == builder.write_card(facts, (FOLDER / WEIGHTS).stat().st_size)
 
 
 def test_it_writes_calls_and_copies_names_of_tools_it_never_saw() -> None:
-    told = read_recipe()["measured"]
-    assert told["calls"]["low"] > 0.5
-    assert told["shown"]["low"] > 0.25
+    measured = read_recipe()["measured"]
+    assert measured["calls"]["low"] > 0.5
+    assert measured["shown"]["low"] > 0.25
 
 
 def test_it_shares_no_tool_with_the_demo() -> None:
@@ -157,12 +157,12 @@ def test_only_answers_are_learned() -> None:
     import random
 
     one = make_exercise(random.Random(2), learned, 3)
-    ids, told = encode_batch(tokenizer, [one], SMALL.context)
-    said = tokenizer.decode(ids[0][told[0]])
-    assert said.startswith('{"name": "' if one.calls else "<|none|>")
-    assert said.endswith("<|end|>")
-    ids, told = encode_batch(tokenizer, [[5, 6, 7]], SMALL.context)
-    assert ids[0][told[0]].tolist()[:-1] == [5, 6, 7]
+    ids, mask = encode_batch(tokenizer, [one], SMALL.context)
+    answer = tokenizer.decode(ids[0][mask[0]])
+    assert answer.startswith('{"name": "' if one.calls else "<|none|>")
+    assert answer.endswith("<|end|>")
+    ids, mask = encode_batch(tokenizer, [[5, 6, 7]], SMALL.context)
+    assert ids[0][mask[0]].tolist()[:-1] == [5, 6, 7]
 
 
 @pytest.mark.slow

@@ -101,9 +101,9 @@ def test_a_call_comes_back_as_it_was_written(
 def test_where_no_tool_fits_the_answer_says_so(tokenizer: Any) -> None:
     _, completion = render_conversation(tokenizer, functions(ODD), "hello", [])
     ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
-    said = tokenizer.decode(ids, skip_special_tokens=True)
-    assert said == NO_CALL
-    assert parse_calls(said).kind == "no_call"
+    answer = tokenizer.decode(ids, skip_special_tokens=True)
+    assert answer == NO_CALL
+    assert parse_calls(answer).kind == "no_call"
 
 
 def test_a_call_is_plain_json(tokenizer: Any) -> None:

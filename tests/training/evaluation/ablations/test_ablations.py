@@ -179,12 +179,12 @@ def test_arms_that_come_to_the_same_are_trained_once(
 
 
 def test_what_cannot_be_run_is_said(sets: Sets, settings: AblationSettings, tmp_path: Path) -> None:
-    for changed, told in (
+    for changed, message in (
         ({"arms": ("best",)}, r"arms.*\n.*should be 'filtered', 'raw'"),
         ({"roles": ()}, r"roles\n.*at least 1 item"),
         ({"seeds": (1, 1)}, r"seeds\n.*different whole numbers"),
     ):
-        with pytest.raises(ValidationError, match=told):
+        with pytest.raises(ValidationError, match=message):
             replace(settings, **changed)
     train = [one for one in sets.accepted if one["split"] == "train"]
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
@@ -214,11 +214,11 @@ def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
     verdicts = {one["name"]: one["verdict"] for one in found["retriever"]["contrasts"]}
     assert verdicts["hard - random"] == "better"
     assert verdicts["evolved and plain - plain"] == "no difference shown"
-    told = render_ablation_table(found)
-    assert "Do hard negatives help? Significantly better: Recall@1 +1.000" in told
-    assert "Does evolution help? Not significant" in told
-    assert "## Caller\n`not run`" in told
-    assert "n=40 (the arms differ in size too)" in told
+    table = render_ablation_table(found)
+    assert "Do hard negatives help? Significantly better: Recall@1 +1.000" in table
+    assert "Does evolution help? Not significant" in table
+    assert "## Caller\n`not run`" in table
+    assert "n=40 (the arms differ in size too)" in table
     worse = summarise_ablations([*answers("filtered", 1, bad), *answers("random", 1, good)])
     assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
 

@@ -30,7 +30,7 @@ def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
     frame = ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
-    told = render_ablation_table(summarise_ablations(rows))
-    assert "## Retriever\n`not run`" in told
-    assert "hard - random" in told
-    assert "proves that the arms train" in told
+    table = render_ablation_table(summarise_ablations(rows))
+    assert "## Retriever\n`not run`" in table
+    assert "hard - random" in table
+    assert "proves that the arms train" in table

@@ -197,10 +197,10 @@ def test_intervals_draw_whole_groups() -> None:
          "turns": 1, "searches": 1, "seconds": 0.1, "size": 3}
         for n in range(10)
     ]  # fmt: skip
-    told = summarise_arms(rows, ["size"])
-    right = told["cells"]["size 3"]["arms"]["active"]["right"]
+    summary = summarise_arms(rows, ["size"])
+    right = summary["cells"]["size 3"]["arms"]["active"]["right"]
     assert (right["value"], right["low"], right["high"]) == (0.5, 0.5, 0.5)
-    assert told["groups"] == 1
+    assert summary["groups"] == 1
 
 
 DIALOGUE = [
@@ -241,8 +241,8 @@ def test_every_api_turn_is_a_case_in_both_pools(tmp_path: Path) -> None:
         ("AddAlarm::AddAlarm", {"pool": "Full", "dialogue": "multi"}),
     ]
     assert [len(one.pool) for one in held.cases] == [1, 4, 3, 4]
-    said = [one["content"] for one in held.cases[2].messages]
-    assert said == [
+    contents = [one["content"] for one in held.cases[2].messages]
+    assert contents == [
         "Wake me at seven.",
         "I will sign you in.",
         '[called GetToken: {"token": "t"}]',

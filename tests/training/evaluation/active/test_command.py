@@ -19,9 +19,9 @@ def test_api_bank_in_every_arm_without_a_model(tmp_path: Path) -> None:
     asked = ("active-eval", "--set", "api-bank", "--data", bank(tmp_path / "b"), "--limit", 2)
     code, out, err = run(*asked, "--out", tmp_path / "out", "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["provider"], told["cases"], told["of_cases"]) == ("offline", 2, 4)
-    assert set(told["cells"]["all"]["arms"]) == {
+    report = json.loads(out)
+    assert (report["provider"], report["cases"], report["of_cases"]) == ("offline", 2, 4)
+    assert set(report["cells"]["all"]["arms"]) == {
         "retrieval", "standard", "active", "active_example"
     }  # fmt: skip
     assert len((tmp_path / "out" / "items.jsonl").read_text().splitlines()) == 8
@@ -47,7 +47,7 @@ def test_needles_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("--set", "other"), 2, "known: needle, api-bank"),
         (("--set", "api-bank"), 2, "--data DIR"),
@@ -56,24 +56,24 @@ def test_needles_of_files(tmp_path: Path) -> None:
         (("--arm", "best"), 2, "known: retrieval"),
     ],
 )
-def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, told: str) -> None:
+def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, message: str) -> None:
     found = run("active-eval", *arguments)
     assert found[0] == code, found
-    assert told in found[2]
+    assert message in found[2]
     assert found[1] == ""
 
 
 def test_a_local_model_converses_and_says_what_does_not_fit(tmp_path: Path) -> None:
     speaker = LocalSpeaker(AdapterPredictor(tmp_path, find_tiny_base_folder(), max_new=8))
     messages = [{"role": "system", "content": "Help."}, {"role": "user", "content": "Hello."}]
-    said = asyncio.run(speaker.say(messages, []))
-    assert said.prompt_tokens > 0
-    assert said.completion_tokens <= 9
+    turn = asyncio.run(speaker.say(messages, []))
+    assert turn.prompt_tokens > 0
+    assert turn.completion_tokens <= 9
     call = {"id": "1", "type": "function", "function": {"name": "x", "arguments": '{"a": 1}'}}
     called = [{"role": "assistant", "content": "", "tool_calls": [call]},
               {"role": "tool", "tool_call_id": "1", "content": "done"}]  # fmt: skip
     after = asyncio.run(speaker.say([*messages, *called], []))
-    assert after.prompt_tokens > said.prompt_tokens
+    assert after.prompt_tokens > turn.prompt_tokens
     call["function"]["arguments"] = "[1]"
     with pytest.raises(LLMError, match="bad_template"):
         asyncio.run(speaker.say([*messages, *called], []))

@@ -47,7 +47,7 @@ async def test_the_larger_model_goes_on_from_the_small_ones_call() -> None:
     made = await done(larger, tools, small(RIGHT))
     assert (made.called, made.success, made.ended, made.turns) == (True, True, "answered", 1)
     assert tools.called == [("do", {"x": 7})]
-    (messages, offered), *_ = larger.heard
+    (messages, offered), *_ = larger.requests
     assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool"]
     assert messages[2]["tool_calls"][0]["function"] == {"name": "do", "arguments": '{"x": 7}'}
     assert messages[3] | {"tool_call_id": messages[2]["tool_calls"][0]["id"]} == messages[3]
@@ -77,7 +77,7 @@ async def test_a_wrong_first_call_is_mended_by_the_larger_model() -> None:
 async def test_a_first_answer_without_a_call_leaves_the_larger_one_to_begin() -> None:
     larger = Script(says("I cannot."))
     made = await done(larger, first=small())
-    assert [one["role"] for one in larger.heard[0][0]] == ["system", "user"]
+    assert [one["role"] for one in larger.requests[0][0]] == ["system", "user"]
     assert (made.called, made.success, made.ended) == (False, False, "answered")
 
 
@@ -114,7 +114,7 @@ async def test_what_a_tool_says_is_data() -> None:
     made = await done(larger, tools)
     assert tools.called == [("do", {"x": 7})]
     assert made.steps[1].error_kind == "unknown_tool"
-    last = larger.heard[-1][0]
+    last = larger.requests[-1][0]
     assert [one["role"] for one in last].count("system") == 1
     assert next(one["content"] for one in last if one["role"] == "tool") == injected
 
@@ -147,7 +147,7 @@ async def test_arguments_that_are_no_object_are_handed_on_and_never_right(argume
     tools = Tools(lambda _: CallResult("invalid_arguments", error_kind="invalid_arguments"))
     made = await done(larger, tools)
     assert not made.called
-    for one in larger.heard[-1][0][2]["tool_calls"]:
+    for one in larger.requests[-1][0][2]["tool_calls"]:
         assert isinstance(json.loads(one["function"]["arguments"]), dict)
 
 
@@ -181,16 +181,16 @@ async def test_both_arms_are_compared_task_by_task() -> None:
             return says("49", tokens=30) if held else calls(RIGHT, tokens=20)
 
     pairs = await compare_agents(tasks, first, Larger(), Tools().fresh, Limits())
-    told = json.loads(json.dumps(summarise_agents(pairs)))
-    assert told["success"]["small_first"]["value"] == pytest.approx(4 / 6, abs=1e-4)
-    assert told["success"]["large_alone"]["value"] == 1.0
-    assert told["success"]["difference"]["value"] == pytest.approx(-2 / 6, abs=1e-4)
-    assert told["success"]["difference"]["n"] == told["n"] == 6
-    assert told["tokens"]["small_first"]["value"] == 35.0
-    assert told["tokens"]["difference"]["value"] == 35.0 - 60.0
-    assert told["first_call"]["right"]["value"] == pytest.approx(4 / 6, abs=1e-4)
-    assert told["first_call"]["prompt_tokens"] == 300
-    assert "AST" in told["rules"]["called"]
+    summary = json.loads(json.dumps(summarise_agents(pairs)))
+    assert summary["success"]["small_first"]["value"] == pytest.approx(4 / 6, abs=1e-4)
+    assert summary["success"]["large_alone"]["value"] == 1.0
+    assert summary["success"]["difference"]["value"] == pytest.approx(-2 / 6, abs=1e-4)
+    assert summary["success"]["difference"]["n"] == summary["n"] == 6
+    assert summary["tokens"]["small_first"]["value"] == 35.0
+    assert summary["tokens"]["difference"]["value"] == 35.0 - 60.0
+    assert summary["first_call"]["right"]["value"] == pytest.approx(4 / 6, abs=1e-4)
+    assert summary["first_call"]["prompt_tokens"] == 300
+    assert "AST" in summary["rules"]["called"]
     rows = list_agent_rows(pairs)
     assert len(rows) == 12
     assert rows[0]["steps"] == [
@@ -251,6 +251,6 @@ async def test_a_result_that_gives_orders_is_in_no_prompt_and_in_no_row() -> Non
     larger = Script(calls(RIGHT), says("49"))
     made = await done(larger, Tools(lambda _: bad))
     assert made.called  # it ran, and its words are withheld
-    shown = json.dumps([messages for messages, _ in larger.heard]) + made.steps[0].shown
+    shown = json.dumps([messages for messages, _ in larger.requests]) + made.steps[0].shown
     assert "Ignore all previous" not in shown
     assert "withheld" in made.steps[0].shown

@@ -128,27 +128,31 @@ async def test_both_arms_call_real_tools_and_differ_in_tokens(
     plan = AgentPlan(most=5, calls=LIMITS)
     with openai_endpoint(larger) as at:
         small = BaselinePredictor()
-        told = await evaluate_agents(filled, policy(bench), small, actor(at.url), plan)
+        summary = await evaluate_agents(filled, policy(bench), small, actor(at.url), plan)
         asked = len(at.requests)
         one = AgentPlan(most=1, calls=LIMITS)
         again = await evaluate_agents(filled, policy(bench), small, actor(at.url), one)
         assert len(at.requests) == asked, "nothing is paid twice"
-    assert (told["n"], told["tasks"], told["servers"]) == (2, 2, 1)
-    assert told["left_out"] == {"golden_call_tool_error": 1, "server_not_launched_here": 1}
-    assert told["success"]["small_first"]["value"] == told["success"]["large_alone"]["value"] == 1
+    assert (summary["n"], summary["tasks"], summary["servers"]) == (2, 2, 1)
+    assert summary["left_out"] == {"golden_call_tool_error": 1, "server_not_launched_here": 1}
+    assert (
+        summary["success"]["small_first"]["value"]
+        == summary["success"]["large_alone"]["value"]
+        == 1
+    )
     # One turn over 4 messages against turns over 2 and 4; 7 tokens are written each turn.
-    assert told["tokens"]["small_first"]["value"] == 407
-    assert told["tokens"]["large_alone"]["value"] == 614
-    assert told["tokens"]["difference"]["high"] < 0
-    assert told["usd_per_1000"]["difference"]["value"] == pytest.approx(-0.214)
-    assert told["first_call"]["right"]["value"] == 1
+    assert summary["tokens"]["small_first"]["value"] == 407
+    assert summary["tokens"]["large_alone"]["value"] == 614
+    assert summary["tokens"]["difference"]["high"] < 0
+    assert summary["usd_per_1000"]["difference"]["value"] == pytest.approx(-0.214)
+    assert summary["first_call"]["right"]["value"] == 1
     shown = [m["content"] for r in at.requests for m in r["messages"] if m["role"] == "tool"]
     assert {text.split(",")[0] for text in shown} == {"squared 49", "squared 81"}
     assert all("call 1." in text for text in shown), "servers are started anew"
     assert again["usd_per_1000"]["large_alone"]["value"] > 0, "what was paid then is told again"
     (entry,) = load_evaluations(filled.home, AGENT)
     assert (entry["name"], entry["result"]["n"]) == ("baseline:bm25+slots + big", 1), "the last"
-    assert (filled.home / "evaluations" / "agent" / Path(told["path"]).name).exists()
+    assert (filled.home / "evaluations" / "agent" / Path(summary["path"]).name).exists()
 
 
 async def test_an_endpoint_that_is_down_is_the_outcome_of_every_task(
@@ -156,12 +160,15 @@ async def test_an_endpoint_that_is_down_is_the_outcome_of_every_task(
 ) -> None:
     plan = AgentPlan(most=1, calls=LIMITS)
     with openai_endpoint([Say("busy", 503)]) as at:
-        told = await evaluate_agents(
+        summary = await evaluate_agents(
             filled, policy(bench), BaselinePredictor(), actor(at.url), plan
         )
-    assert told["success"]["small_first"]["value"] == 0
-    assert told["called"]["small_first"]["value"] == 1, "the small model's call ran all the same"
-    assert told["ended"] == {"small_first": {"server_error": 1}, "large_alone": {"server_error": 1}}
+    assert summary["success"]["small_first"]["value"] == 0
+    assert summary["called"]["small_first"]["value"] == 1, "the small model's call ran all the same"
+    assert summary["ended"] == {
+        "small_first": {"server_error": 1},
+        "large_alone": {"server_error": 1},
+    }
 
 
 async def test_without_a_model_or_a_task_it_says_so(filled: Warehouse, bench: Bench) -> None:
@@ -198,10 +205,10 @@ def test_the_command_says_that_no_larger_model_is_configured(
     (tmp_path / "none.toml").touch()
     monkeypatch.setenv(CONFIG, str(tmp_path / "none.toml"))
     asked = ["agent-eval", "--small", "baseline"]
-    told = CliRunner().invoke(app, [*asked, "--role", "actor"])
-    assert told.exit_code == 1
-    assert "role 'actor' has no model" in told.output
-    assert "roles.actor.model" in told.output
+    done = CliRunner().invoke(app, [*asked, "--role", "actor"])
+    assert done.exit_code == 1
+    assert "role 'actor' has no model" in done.output
+    assert "roles.actor.model" in done.output
     unknown = CliRunner().invoke(app, [*asked, "--role", "nobody"])
     assert unknown.exit_code == 2
     assert "'nobody' is no role (known: " in unknown.output

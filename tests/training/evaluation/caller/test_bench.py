@@ -52,9 +52,9 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     assert "/no/such/base" in notes[0]
     assert check_same_items(rows, mine, BASELINE).passed
     assert len(CALLER_EVALUATION.frame(rows)) == len(rows)
-    told = summarise_calls(rows, mine)
-    assert told["gate"]["gain"]["n"] == told["n"] > 0
-    assert set(told["gate"]) == {"gain", "irrelevance", "phantom", "phantom_rate"}
+    summary = summarise_calls(rows, mine)
+    assert summary["gate"]["gain"]["n"] == summary["n"] > 0
+    assert set(summary["gate"]) == {"gain", "irrelevance", "phantom", "phantom_rate"}
     with pytest.raises(CannotPredict, match="/no/such/base"):
         evaluate_candidate(opened(home), lost, BASELINE, plan)
 

@@ -28,8 +28,8 @@ def toolmill(
         monkeypatch.setattr("sys.argv", ["toolmill", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
 
     return run
 
@@ -37,21 +37,21 @@ def toolmill(
 def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill: Run, tmp_path: Path) -> None:
     base = make_base(tmp_path / "base")
     out = tmp_path / "out"
-    code, said, err = toolmill(
+    code, printed, err = toolmill(
         "evaluate", "--model", str(base), *SMALL, "--no-perturb", "--json", "--out", str(out)
     )
     assert code == 0, err
-    told = json.loads(said)
-    assert [(one["candidate"], one["incumbent"]) for one in told["summaries"]] == [
+    report = json.loads(printed)
+    assert [(one["candidate"], one["incumbent"]) for one in report["summaries"]] == [
         (f"folder:{base}", BASELINE)
     ]
-    assert told["plan"]["perturbations"] == 0
+    assert report["plan"]["perturbations"] == 0
     rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
-    assert len(rows) == told["rows"]
+    assert len(rows) == report["rows"]
     assert {row["model"] for row in rows} == {f"folder:{base}", BASELINE}
     assert {row["perturbation"] for row in rows} == {"none"}
     assert "| AST |" in (out / "report.md").read_text()
-    assert json.loads((out / "summary.json").read_text()) == told
+    assert json.loads((out / "summary.json").read_text()) == report
 
 
 def test_an_endpoint_is_asked_once_and_its_faults_are_told(
@@ -65,28 +65,28 @@ def test_an_endpoint_is_asked_once_and_its_faults_are_told(
     with openai_endpoint(say) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
         words = ("evaluate", "--model", "endpoint:m", "--split", "unseen_server", *SMALL)
-        code, said, err = toolmill(*words)
+        code, printed, err = toolmill(*words)
         assert code == 1
         assert "questions got no answer (bad_request" in err.splitlines()[-1]
-        assert "Without an answer, in no figure" in said
+        assert "Without an answer, in no figure" in printed
         broken["now"] = False
         assert toolmill(*words)[0] == 0
         sent = len(endpoint.requests)
-        code, said, _ = toolmill(*words, "--json")
+        code, printed, _ = toolmill(*words, "--json")
         assert code == 0
         assert len(endpoint.requests) == sent
-    assert json.loads(said)["summaries"][0]["failures"] == {}
+    assert json.loads(printed)["summaries"][0]["failures"] == {}
 
 
 def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path: Path) -> None:
     base = make_base(tmp_path / "base")
-    code, said, err = toolmill(
+    code, printed, err = toolmill(
         "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
         "--candidates", "3", "--candidates", "6", "--limit", "2", "--seed", "1", "--seed", "2",
         "--json", "--max-new", "4",
     )  # fmt: skip
     assert code == 0, err
-    summary = json.loads(said)["summaries"][0]
+    summary = json.loads(printed)["summaries"][0]
     assert summary["candidate"] == BASELINE
     cells = {(cell["split"], cell["candidates"], cell["distractors"]) for cell in summary["cells"]}
     assert cells == {("unseen_tool", n, kind) for n in (3, 6) for kind in ("random", "hard")}
@@ -111,8 +111,8 @@ def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path:
 def test_what_cannot_be_meant_is_one_line(
     toolmill: Run, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    found, said, err = toolmill("evaluate", *words)
-    assert (found, said) == (code, "")
+    found, printed, err = toolmill("evaluate", *words)
+    assert (found, printed) == (code, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
 

@@ -38,8 +38,8 @@ def item(expected: list[dict[str, Any]], task: str = "single") -> Item:
     return Item("i1", "unseen_server", task, 2, "random", 0, row, TOOLS, expected)
 
 
-def scored(said: Any, expected: list[dict[str, Any]]) -> dict[str, Any]:
-    text = said if isinstance(said, str) else json.dumps(said)
+def scored(answer: Any, expected: list[dict[str, Any]]) -> dict[str, Any]:
+    text = answer if isinstance(answer, str) else json.dumps(answer)
     row = score_answer(item(expected), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
     return row
@@ -51,7 +51,7 @@ def with_arguments(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "tool", "valid"),
+    ("answer", "kind", "tool", "valid"),
     [
         (RIGHT, None, True, True),
         (f"<think>hm</think>{json.dumps(RIGHT)}", None, True, True),
@@ -74,8 +74,8 @@ def with_arguments(**changed: Any) -> dict[str, Any]:
         (json.dumps(RIGHT) + "x" * 500_000, None, True, True),
     ],
 )
-def test_every_way_to_answer_has_its_kind(said: Any, kind: str | None, tool: bool, valid: bool):
-    row = scored(said, [RIGHT])
+def test_every_way_to_answer_has_its_kind(answer: Any, kind: str | None, tool: bool, valid: bool):
+    row = scored(answer, [RIGHT])
     assert (row["error_kind"], row["ast_ok"]) == (kind, kind is None)
     assert row["tool_ok"] is tool
     assert row["valid"] is valid
@@ -95,7 +95,7 @@ def test_parameters_are_counted_by_their_declared_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "ok", "kind"),
+    ("answer", "ok", "kind"),
     [
         ([OTHER, RIGHT], True, None),
         ([RIGHT], False, "too_few_calls"),
@@ -103,14 +103,14 @@ def test_parameters_are_counted_by_their_declared_type() -> None:
         ([RIGHT, {"name": "made_up", "arguments": {}}], False, "unknown_tool"),
     ],
 )
-def test_parallel_calls_are_right_in_any_order(said: Any, ok: bool, kind: str | None) -> None:
-    row = scored(said, [RIGHT, OTHER])
+def test_parallel_calls_are_right_in_any_order(answer: Any, ok: bool, kind: str | None) -> None:
+    row = scored(answer, [RIGHT, OTHER])
     assert (row["ast_ok"], row["error_kind"]) == (ok, kind)
     assert row["tool_ok"] is ok
 
 
 @pytest.mark.parametrize(
-    ("said", "ok", "parsed", "kind"),
+    ("answer", "ok", "parsed", "kind"),
     [
         ("None of these tools can do that.", True, True, None),
         ("The plural is cacti.", True, True, None),
@@ -119,14 +119,14 @@ def test_parallel_calls_are_right_in_any_order(said: Any, ok: bool, kind: str | 
         ('{"name": "find_file", "arg', False, False, "invalid_json"),
     ],
 )
-def test_where_no_call_is_right_none_may_be_tried(said: Any, ok: bool, parsed: bool, kind: Any):
-    row = scored(said, [])
+def test_where_no_call_is_right_none_may_be_tried(answer: Any, ok: bool, parsed: bool, kind: Any):
+    row = scored(answer, [])
     assert (row["ast_ok"], row["tool_ok"], row["parsed"]) == (ok, ok, parsed)
     assert row["error_kind"] == kind
 
 
 @pytest.mark.parametrize(
-    ("said", "ok", "kind"),
+    ("answer", "ok", "kind"),
     [
         ("Which title do you mean?", True, None),
         ("哪一个？", True, None),
@@ -137,8 +137,8 @@ def test_where_no_call_is_right_none_may_be_tried(said: Any, ok: bool, parsed: b
         ('{"name": "find_file", "arg', False, "invalid_json"),
     ],
 )
-def test_where_a_value_is_missing_it_must_be_asked_for(said: Any, ok: bool, kind: Any) -> None:
-    text = said if isinstance(said, str) else json.dumps(said)
+def test_where_a_value_is_missing_it_must_be_asked_for(answer: Any, ok: bool, kind: Any) -> None:
+    text = answer if isinstance(answer, str) else json.dumps(answer)
     row = score_answer(item([], ASK_BACK), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
     assert (row["ast_ok"], row["tool_ok"], row["error_kind"]) == (ok, ok, kind)
@@ -168,8 +168,8 @@ def test_no_answer_is_no_wrong_answer() -> None:
     ).map(json.dumps),
     st.sampled_from([[], [RIGHT], [RIGHT, OTHER]]),
 )
-def test_no_answer_raises(said: str, expected: list[dict[str, Any]]) -> None:
-    row = scored(said, expected)
+def test_no_answer_raises(answer: str, expected: list[dict[str, Any]]) -> None:
+    row = scored(answer, expected)
     assert row["ast_ok"] in (True, False)
     assert row["ast_ok"] == (row["error_kind"] is None)
     assert row["calls"] >= row["known_calls"] >= row["valid_calls"]

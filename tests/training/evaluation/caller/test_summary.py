@@ -55,55 +55,55 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
 ) -> None:
     frame = CALLER_EVALUATION.frame(rows)
     assert len(frame) == 3 * len(items)
-    told = summarise_calls(rows, "perfect")
-    assert told["incumbent"] == BASELINE
+    summary = summarise_calls(rows, "perfect")
+    assert summary["incumbent"] == BASELINE
     for name in ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok"):
-        assert told[name]["candidate"]["value"] == 1.0, name
-        assert all(cell[name]["candidate"]["value"] == 1.0 for cell in told["cells"]), name
-    assert told["errors"] == told["failures"] == {}
-    assert told["chance"] == pytest.approx(1 / 6, abs=1e-3)
-    assert all(each["drop_candidate"]["value"] == 0.0 for each in told["invariance"])
-    assert told["ask_back"]["candidate"]["value"] == 1.0
-    assert told["ask_back"]["candidate"]["n"] == 2
-    assert told["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
-    assert "Asks for a value that the request lacks" in as_markdown([told])
-    json.dumps(told)
+        assert summary[name]["candidate"]["value"] == 1.0, name
+        assert all(cell[name]["candidate"]["value"] == 1.0 for cell in summary["cells"]), name
+    assert summary["errors"] == summary["failures"] == {}
+    assert summary["chance"] == pytest.approx(1 / 6, abs=1e-3)
+    assert all(each["drop_candidate"]["value"] == 0.0 for each in summary["invariance"])
+    assert summary["ask_back"]["candidate"]["value"] == 1.0
+    assert summary["ask_back"]["candidate"]["n"] == 2
+    assert summary["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
+    assert "Asks for a value that the request lacks" in as_markdown([summary])
+    json.dumps(summary)
 
 
 def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
     rows: list[dict[str, Any]], items: list[Item]
 ) -> None:
-    told = summarise_calls(rows, "perfect")
+    summary = summarise_calls(rows, "perfect")
     head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
             and i.perturbation == "none" and not i.phantom]  # fmt: skip
-    gate = told["gate"]
-    assert gate["gain"]["n"] == told["n"] == len(head)
-    assert gate["gain"] == told["ast_ok"]["gain"]
+    gate = summary["gate"]
+    assert gate["gain"]["n"] == summary["n"] == len(head)
+    assert gate["gain"] == summary["ast_ok"]["gain"]
     without = [i for i in items if i.task in ("no_tool", "not_offered")]
     assert gate["irrelevance"]["n"] == len(without)
     assert gate["irrelevance"]["value"] == 1.0  # the baseline always calls
     assert gate["phantom"]["n"] == gate["phantom_rate"]["n"] == 5
     assert gate["phantom_rate"]["value"] == 0.0
-    failed = {one.name: one.found for one in check_gates("caller", told) if not one.passed}
+    failed = {one.name: one.found for one in check_gates("caller", summary) if not one.passed}
     assert not failed.keys() - {"enough_tools", "gain"}, failed
 
 
 def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
     rows: list[dict[str, Any]],
 ) -> None:
-    told = summarise_calls(rows, "memoriser", "perfect")
-    assert told["ast_ok"]["candidate"]["value"] == 1.0
-    assert told["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
-    assert told["gate"]["phantom"]["value"] == 1.0
-    assert told["errors"]["unknown_tool"] >= 5
-    drops = {(e["perturbation"], e["measure"]): e["drop_candidate"] for e in told["invariance"]}
+    summary = summarise_calls(rows, "memoriser", "perfect")
+    assert summary["ast_ok"]["candidate"]["value"] == 1.0
+    assert summary["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
+    assert summary["gate"]["phantom"]["value"] == 1.0
+    assert summary["errors"]["unknown_tool"] >= 5
+    drops = {(e["perturbation"], e["measure"]): e["drop_candidate"] for e in summary["invariance"]}
     assert drops[("renamed_tool", "tool_ok")]["value"] == 1.0
     assert drops[("renamed_parameters", "tool_ok")]["value"] == 0.0
     assert drops[("renamed_parameters", "ast_ok")]["value"] == 1.0
     for kind in ("reordered_parameters", "paraphrased"):
         assert drops[(kind, "ast_ok")]["value"] == 0.0
     assert all(drops[(kind, "ast_ok")]["n"] > 0 for kind in PERTURBATIONS)
-    assert not next(g for g in check_gates("caller", told) if g.name == "phantom_rate").passed
+    assert not next(g for g in check_gates("caller", summary) if g.name == "phantom_rate").passed
 
 
 def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
@@ -127,12 +127,12 @@ def test_questions_without_an_answer_are_counted_apart(items: list[Item], right:
         return parse_answer(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
 
     rows = evaluate_predictors([BaselinePredictor(), Scripted("flaky", say)], items, "set")
-    told = summarise_calls(rows, "flaky")
-    assert told["failures"] == {"candidate": {"timeout": len(lost)}}
-    assert told["items"] == len(items) - len(lost)
-    assert told["ast_ok"]["candidate"]["value"] == 1.0
-    assert "timeout" not in told["errors"]
-    assert "timeout" in as_markdown([told])
+    summary = summarise_calls(rows, "flaky")
+    assert summary["failures"] == {"candidate": {"timeout": len(lost)}}
+    assert summary["items"] == len(items) - len(lost)
+    assert summary["ast_ok"]["candidate"]["value"] == 1.0
+    assert "timeout" not in summary["errors"]
+    assert "timeout" in as_markdown([summary])
 
 
 def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]) -> None:
@@ -145,10 +145,10 @@ def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]
 def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
     rows: list[dict[str, Any]],
 ) -> None:
-    told = summarise_calls(rows, "perfect")
-    text = as_markdown([told])
+    summary = summarise_calls(rows, "perfect")
+    text = as_markdown([summary])
     cells = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
-    assert len(cells) == len(told["cells"])
+    assert len(cells) == len(summary["cells"])
     assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
     assert "| … to tools that are gone | 0 | – | – | – |" in text
     assert "not run: no call was executed" in text

@@ -75,18 +75,23 @@ def test_nearness_is_asked_in_blocks_and_names_the_nearest() -> None:
 
 def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
     items = [TRAINED[0], "the weather in Oslo", "Book a table for nine people at eight", "hi"]
-    told = find_contamination(items, TRAINED).summarise_flags("their set")
-    assert (told["set"], told["n"], told["trained"], told["short"]) == ("their set", 4, 4, 1)
-    assert told["rates"]["exact"]["value"] == 0.25
-    assert told["rates"]["any"] | {"low": 0, "high": 0} == {
+    summary = find_contamination(items, TRAINED).summarise_flags("their set")
+    assert (summary["set"], summary["n"], summary["trained"], summary["short"]) == (
+        "their set",
+        4,
+        4,
+        1,
+    )
+    assert summary["rates"]["exact"]["value"] == 0.25
+    assert summary["rates"]["any"] | {"low": 0, "high": 0} == {
         "value": 0.5,
         "low": 0,
         "high": 0,
         "n": 4,
     }
-    assert "near: not asked" in told["rules"], "no vectors were given"
-    assert told["rates"]["near"]["n"] == 0
-    json.dumps(told)
+    assert "near: not asked" in summary["rules"], "no vectors were given"
+    assert summary["rates"]["near"]["n"] == 0
+    json.dumps(summary)
 
 
 def test_nothing_is_contaminated_by_nothing() -> None:
@@ -136,7 +141,7 @@ def test_texts_are_read_from_lines_lists_and_tables(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "found no rows"),
         ('{"a": 1}\n', "expected one of instruction, query"),
@@ -145,9 +150,9 @@ def test_texts_are_read_from_lines_lists_and_tables(
         ('"text"\n', "line 1: str, expected a JSON object"),
     ],
 )
-def test_a_file_that_is_no_set_of_texts_is_told(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_set_of_texts_is_told(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "set.jsonl").write_text(text)
-    with pytest.raises(UnusableInput, match=told):
+    with pytest.raises(UnusableInput, match=message):
         read_texts(tmp_path / "set.jsonl")
     with pytest.raises(UnusableInput, match="No such file"):
         read_texts(tmp_path / "none.jsonl")

@@ -52,8 +52,8 @@ ASK = "Find the area of a triangle with a base of 10 units and a height of 5 uni
 
 
 def question(name: str, text: str, *functions: Any) -> dict[str, Any]:
-    said = [[{"role": "user", "content": text}]]
-    return {"id": name, "question": said, "function": list(functions)}
+    turns = [[{"role": "user", "content": text}]]
+    return {"id": name, "question": turns, "function": list(functions)}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
     for category, held in files.items():
         lines = "\n".join(json.dumps(one) for one, _ in held)
         (made / f"BFCL_v4_{category}.json").write_text(lines)
-        truth = [{"id": one["id"], "ground_truth": said} for one, said in held if said]
+        truth = [{"id": one["id"], "ground_truth": truth_of} for one, truth_of in held if truth_of]
         if truth:
             path = made / "possible_answer" / f"BFCL_v4_{category}.json"
             path.write_text("\n".join(json.dumps(one) for one in truth))
@@ -158,8 +158,8 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
              "j0": [{"name": "lights", "arguments": {"room": "hall"}}]}  # fmt: skip
     some = {**right, "s1": [area(base=3, height=2)], "p0": "timeout", "i0": [GOOD]}
     models = [Told("all right", **right), Told("some", **some)]
-    told = evaluate_outside_set(warehouse, folder, models, WordEmbedder().embed)
-    first, second = json.loads(json.dumps(told["models"]))
+    report = evaluate_outside_set(warehouse, folder, models, WordEmbedder().embed)
+    first, second = json.loads(json.dumps(report["models"]))
     assert first["bfcl"]["all"] | {"low": 1.0, "high": 1.0} == first["bfcl"]["all"]
     assert (first["n"], first["bfcl"]["clean"]["n"], first["ours"]["all"]["n"]) == (6, 5, 5)
     assert (second["n"], second["failures"]) == (5, {"timeout": 1})
@@ -168,9 +168,9 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
     assert second["categories"]["simple_java"]["ours"]["all"]["n"] == 0, "ours reads no Java"
     assert (first["difference"]["value"], first["difference"]["n"]) == (0.2, 5)
     assert second["errors"] == {"unwanted_call": 1}
-    rates = told["contamination"]["rates"]
+    rates = report["contamination"]["rates"]
     assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 6, 4), 6)
-    assert [one["clean"] for one in told["rows"] if one["item_id"] == "s0"] == [False, False]
+    assert [one["clean"] for one in report["rows"] if one["item_id"] == "s0"] == [False, False]
     assert {one["name"] for one in load_evaluations(warehouse.home, OUTSIDE)} == {
         "BFCL-format data: all right", "BFCL-format data: some",
     }  # fmt: skip
@@ -178,18 +178,18 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
 
 
 def test_the_baseline_answers_a_few_of_each_category(folder: Path, warehouse: Warehouse) -> None:
-    told = evaluate_outside_set(warehouse, folder, [BaselinePredictor()], None, 1)
-    (model,) = told["models"]
+    report = evaluate_outside_set(warehouse, folder, [BaselinePredictor()], None, 1)
+    (model,) = report["models"]
     assert model["n"] == len(model["categories"])
     assert model["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0, "it always calls"
-    assert told["contamination"]["trained"] == 0
-    assert json.loads(told["rows"][1]["calls"])[0]["name"] == "geometry.area"
+    assert report["contamination"]["trained"] == 0
+    assert json.loads(report["rows"][1]["calls"])[0]["name"] == "geometry.area"
 
 
 def test_messages_before_the_users_are_part_of_the_request(folder: Path) -> None:
     path = folder / "BFCL_v4_irrelevance.json"
-    said = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
-    path.write_text(json.dumps({"id": "i0", "question": said, "function": [AREA]}))
+    turns = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
+    path.write_text(json.dumps({"id": "i0", "question": turns, "function": [AREA]}))
     item = next(item for item in read_bfcl(folder) if item.id == "i0")
     assert to_asked(item).instruction == "[system] Be brief.\nSing."
 

@@ -30,7 +30,7 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
 ) -> None:
     some = items[:20]
     asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     rows = evaluate_predictors([BaselinePredictor(), asked], some, "set")
     mine = [row for row in rows if row["model"] == asked.label]
     assert len(CALLER_EVALUATION.frame(rows)) == 40
@@ -38,9 +38,9 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     assert all(row["completion_tokens"] <= 16 for row in mine)
     assert summarise_calls(rows, asked.label)["items"] == 20
     answers = asked.predict(
-        [Asked("i", "Find it.", some[0].tools)], lambda n, of: told.append((n, of))
+        [Asked("i", "Find it.", some[0].tools)], lambda n, of: progress.append((n, of))
     )
-    assert told == [(1, 1)]
+    assert progress == [(1, 1)]
     assert answers[0].shown == len(some[0].tools)
 
 

@@ -140,10 +140,10 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(
             [BaselinePredictor(), predictor(endpoint, warehouse)], some, "set"
         )
         lost = [row for row in rows if row["failed"]]
-        told = summarise_calls(rows, "endpoint:m")
+        summary = summarise_calls(rows, "endpoint:m")
         assert 0 < len(lost) < len(some)
-        assert told["failures"] == {"candidate": {"bad_request": len(lost)}}
-        assert told["items"] == len(some) - len(lost)
+        assert summary["failures"] == {"candidate": {"bad_request": len(lost)}}
+        assert summary["items"] == len(some) - len(lost)
         sent = len(endpoint.requests)
         down["now"] = False
         rows = evaluate_predictors([predictor(endpoint, warehouse)], some, "set")

@@ -110,9 +110,9 @@ def test_without_train_rows_there_are_no_examples() -> None:
 def test_whatever_the_pairs_the_rule_holds(
     made: list[tuple[int, int, int]], split: str, n: int
 ) -> None:
-    said = ["read", "old", "file", "harbour", "ship", "time"]
+    words = ["read", "old", "file", "harbour", "ship", "time"]
     train = [
-        row(f"t{at}", f"{said[a]} {said[b]} {said[a + 1]}", server=f"s{b}", arguments={"v": v})
+        row(f"t{at}", f"{words[a]} {words[b]} {words[a + 1]}", server=f"s{b}", arguments={"v": v})
         for at, (a, b, v) in enumerate(made)
     ]
     asked = row("q", "read file harbour", split, "s1", arguments={"v": 4})

@@ -37,8 +37,8 @@ def test_it_chooses_among_the_offered_tools_only(
     mine = [row for row in rows if row["model"] == "router"]
     assert not any(row["failed"] for row in mine)
     assert all(row["known_calls"] == row["calls"] <= 1 for row in mine)
-    told = summarise_calls(rows, "router")
-    assert told["tool_ok"]["candidate"]["low"] > told["chance"]
+    summary = summarise_calls(rows, "router")
+    assert summary["tool_ok"]["candidate"]["low"] > summary["chance"]
     called = [json.loads(row["called"])[0] for row in mine if row["tool_ok"]]
     assert called
     assert all("title" in call["arguments"] for call in called)

@@ -26,8 +26,8 @@ def test_each_type_takes_the_span_that_fits() -> None:
         mode={"enum": ["fast", "slow"]},
         pattern={"type": "string"},
     )
-    said = "In fast mode, read 5 lines of /var/log/app.log and find 'boom'."
-    assert copy_slots(reader, said) == {
+    request = "In fast mode, read 5 lines of /var/log/app.log and find 'boom'."
+    assert copy_slots(reader, request) == {
         "path": "/var/log/app.log", "lines": 5, "mode": "fast", "pattern": "boom",
     }  # fmt: skip
 
@@ -44,8 +44,8 @@ def test_urls_mails_and_dates_go_to_parameters_of_that_name() -> None:
         email={"type": "string"},
         url={"type": "string", "format": "uri"},
     )
-    said = "On 2026-03-04 send https://example.com/a to ann@example.com."
-    assert copy_slots(mailer, said) == {
+    request = "On 2026-03-04 send https://example.com/a to ann@example.com."
+    assert copy_slots(mailer, request) == {
         "date": "2026-03-04", "email": "ann@example.com", "url": "https://example.com/a",
     }  # fmt: skip
 

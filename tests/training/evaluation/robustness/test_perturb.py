@@ -40,8 +40,8 @@ def contracts(draw: Any) -> dict[str, Any]:
             schema["dependentRequired"] = {names[0]: [names[-1]]}
     if draw(st.booleans()):
         schema["additionalProperties"] = draw(st.booleans())
-    said = 'Get a file. If `path` is set, the `pageSize` must be 3, e.g. "such as" this.'
-    return {"name": draw(st.sampled_from(["get_file", "x", "API-get"])), "description": said,
+    description = 'Get a file. If `path` is set, the `pageSize` must be 3, e.g. "such as" this.'
+    return {"name": draw(st.sampled_from(["get_file", "x", "API-get"])), "description": description,
             "inputSchema": schema}  # fmt: skip
 
 
@@ -157,9 +157,9 @@ EXACT = r"`[^`]*`|\"[^\"]*\"|https?://\S+|\S*\d\S*"
     st.integers(0, 5),
 )  # fmt: skip
 def test_a_paraphrase_keeps_all_that_is_exact(text: str, seed: int) -> None:
-    said = paraphrase_text(text, seed)
-    assert re.findall(EXACT, said) == re.findall(EXACT, text)
-    assert said == paraphrase_text(text, seed)
+    paraphrase = paraphrase_text(text, seed)
+    assert re.findall(EXACT, paraphrase) == re.findall(EXACT, text)
+    assert paraphrase == paraphrase_text(text, seed)
 
 
 @given(st.text())
@@ -172,9 +172,9 @@ def test_any_text_can_be_paraphrased(text: str) -> None:
     [("Delete a file. Returns `true`.", ["file", "`true`"]), ("Get the maximum size", ["size"])],
 )
 def test_a_paraphrase_says_it_in_other_words(text: str, kept: list[str]) -> None:
-    said = paraphrase_text(text)
-    assert said != text
-    assert all(word in said for word in kept)
+    paraphrase = paraphrase_text(text)
+    assert paraphrase != text
+    assert all(word in paraphrase for word in kept)
 
 
 def test_a_property_named_description_is_no_description() -> None:

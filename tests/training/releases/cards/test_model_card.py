@@ -75,12 +75,15 @@ def test_the_hub_reads_the_front_matter(tmp_path: Path) -> None:
     from huggingface_hub import ModelCard
 
     made(tmp_path)
-    told = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
-    assert told["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
-    assert (told["license"], told["license_name"]) == ("other", "mixed-see-data-and-licences")
-    assert told["pipeline_tag"] == "sentence-similarity"
-    assert {"mcp", "tool-calling", "retriever"} <= set(told["tags"])
-    [dataset] = told["datasets"]
+    front_matter = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
+    assert front_matter["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert (front_matter["license"], front_matter["license_name"]) == (
+        "other",
+        "mixed-see-data-and-licences",
+    )
+    assert front_matter["pipeline_tag"] == "sentence-similarity"
+    assert {"mcp", "tool-calling", "retriever"} <= set(front_matter["tags"])
+    [dataset] = front_matter["datasets"]
     assert dataset.startswith("toolmill-training-set-")
 
 
@@ -100,9 +103,9 @@ def test_a_base_is_named_to_the_hub_only_where_it_is_an_id_of_it(
     from huggingface_hub import ModelCard
 
     made(tmp_path, base=base, role="caller")
-    told = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
-    assert told.get("base_model") == shown
-    assert told["license"] == "other"
+    front_matter = ModelCard.load(str(write_card(tmp_path, "m1"))).data.to_dict()
+    assert front_matter.get("base_model") == shown
+    assert front_matter["license"] == "other"
 
 
 def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path: Path) -> None:
@@ -134,8 +137,8 @@ def test_a_caller_s_cells_are_shown_and_a_tiny_base_is_told(tmp_path: Path) -> N
     cell = {"split": "seen_tool", "candidates": 10, "distractors": "hard", "n": 90, "servers": 5}
     nothing = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
     cell |= {"tool_ok": {**BOTH, "gain": BETTER}, "ast_ok": {**BOTH, "gain": nothing}}
-    told = {"candidate": "m1", "incumbent": "baseline:bm25+slots", "cells": [cell]}
-    text = text_of(tmp_path, summary=told, gates=[])
+    summary = {"candidate": "m1", "incumbent": "baseline:bm25+slots", "cells": [cell]}
+    text = text_of(tmp_path, summary=summary, gates=[])
     assert "| seen_tool | 10 | hard | 90 | tool_ok | 0.100 [" in text
     assert re.search(r"\| ast_ok \| .* \| – \|", text)
     assert "tiny causal model" in text
@@ -195,9 +198,9 @@ def tags(markdown: str) -> set[str]:
 
 def test_no_third_party_name_becomes_markup(tmp_path: Path) -> None:
     made(tmp_path, base=EVIL, device=EVIL)
-    told = {**SUMMARY, "incumbent": EVIL}
+    summary = {**SUMMARY, "incumbent": EVIL}
     gates = [{"name": "gain", "passed": False, "found": EVIL, "needed": "x"}]
-    text = text_of(tmp_path, summary=told, gates=gates)
+    text = text_of(tmp_path, summary=summary, gates=gates)
     body = text.split("---\n", 2)[2]
     assert "Owned" in body
     assert tags(body) <= ALLOWED
@@ -216,7 +219,7 @@ def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name: str) -
 
 
 def test_many_names_are_cut_and_counted() -> None:
-    told = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
-    assert told == "`s29` 29, `s28` 28, `s27` 27, 27 more"
+    text = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
+    assert text == "`s29` 29, `s28` 28, `s27` 27, 27 more"
     assert format_counts_inline({}) == "none"
     assert len(quote_text("x" * 5000)) == 102

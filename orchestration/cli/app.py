@@ -29,6 +29,7 @@ from orchestration.cli.data import (
     readme,
     review,
     scan,
+    trajectories,
     trust,
     worlds,
 )
@@ -102,6 +103,7 @@ app = typer.Typer(
 for _part in (
     *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
     *(execute, grant),
+    *(trajectories,),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

@@ -74,4 +74,6 @@ def _make_turn(before: Sequence[Message], message: Message) -> Turn:
     calls = read_message_calls(message)
     # What was said before is context: nothing of it is asked for again.
     known = tuple({**one, "weight": 0} if is_learnt(one) else one for one in before)
-    return Turn(known, calls, asks=not calls and is_question(message.get("content") or ""))
+    asks = not calls and is_question(message.get("content") or "")
+    answered = any(one["role"] == "tool" for one in before)  # then it is an answer
+    return Turn(known, calls, asks=asks and not answered)

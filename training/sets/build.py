@@ -11,6 +11,7 @@ import polars as pl
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
 from assets.contracts.quarantine.firewall import key_contract
 from assets.outcomes.table import may_keep, read_tried
+from assets.outcomes.trajectories.trajectory import make_pair_row, read_kept
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.embed import Embedder
@@ -74,6 +75,8 @@ def make_set(
     accepted = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     tried = read_tried(tables)
     chosen = [row for row in accepted if may_keep(tried.get(row["pair_id"]), policy.executed)]
+    if policy.trajectories:
+        chosen += map(make_pair_row, read_kept(tables))
     clear, kept_out = read_contracts(warehouse)
     contracts: dict[tuple[str, str], Row] = {}
     for row in clear:  # of a server that two marketplaces list, the first counts

@@ -26,6 +26,9 @@ class SplitSettings:
         Field(description="pairs by their executed calls: valid drops invalid responses"),
     ] = "any"
     seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
+    trajectories: Annotated[
+        bool, Field(description="learn from the trajectories that `toolmill trajectories` kept")
+    ] = False
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -13,6 +13,7 @@ from assets.synthesis.common.tables import (
     SEQUENTIAL,
     SINGLE,
     TASKS,
+    TRAJECTORY,
     read_goldens,
 )
 from assets.synthesis.export.example import Unshowable, make_messages
@@ -23,7 +24,7 @@ from training.sets.split import SEEN_TOOL, TRAIN, compute_pair_draw
 from warehouse.json_types import Row
 
 # What is no request and one answer: several turns, or an answer that is a question.
-CONVERSATIONS = (SEQUENTIAL, MISSING, CLARIFY, RECOVERY)
+CONVERSATIONS = (SEQUENTIAL, MISSING, CLARIFY, RECOVERY, TRAJECTORY)
 _EVOLVED = "evolve"  # the step of a receipt
 
 
@@ -108,7 +109,7 @@ def collect_trained_tools(placed: Iterable[Placed]) -> set[tuple[str, str]]:
 def _find_unusable_reason(
     pair: Row, known: Collection[Key], quarantined: Collection[str]
 ) -> str | None:
-    if (pair.get("task") or SINGLE) not in TASKS:
+    if (pair.get("task") or SINGLE) not in (*TASKS, TRAJECTORY):
         return "other_task"
     shown = {pair["contract_digest"], *json.loads(pair.get("contracts") or "[]")}
     keys = [(pair["server_id"], pair["tool"], pair["contract_digest"]), *_list_gold_keys(pair)]

@@ -17,6 +17,7 @@ PARALLEL, SEQUENTIAL = "parallel", "sequential"
 NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
 TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
 ONE_CALL = (SINGLE, LOOKALIKE)
+TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
 
 PAIRS = TableSpec(
     name="pairs",

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TRAJECTORY
 from assets.synthesis.export.formats import LAST_TURN, Format
 from assets.synthesis.export.licences import normalise_licence
 from assets.synthesis.export.select import Choice, Chosen
@@ -109,6 +109,7 @@ def write_card(
         counts=join_markdown("\n", _list_counts(figures)),
         wording=_WORDING if figures.by["provider"].keys() <= {OFFLINE} else "",
         by_rules=by_rules,
+        ran=_write_ran(figures),
         unknown=figures.by["license"].get(_UNKNOWN, 0),
         versions=make_markdown_table(
             ["table", "partition", "version"],
@@ -156,6 +157,12 @@ def _write_front_matter(form: Format, figures: Figures) -> Markdown:
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
+
+
+def _write_ran(figures: Figures) -> str:
+    if not (n := figures.by["task"].get(TRAJECTORY, 0)):
+        return "No call was carried out"
+    return f"The calls of {n} trajectories ran, in disposable worlds; no other was carried out"
 
 
 def _group_files(figures: Figures) -> dict[str, list[tuple[str, str]]]:

@@ -43,6 +43,17 @@ class Choice:
     commercial_only: bool = False
     proved: Collection[str] | None = None
     invalid: Collection[str] = frozenset()
+    more: Sequence["Added"] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """A row in the columns of a pair that no marketplace's table holds. judge: what accepted it;
+    offered: snapshot rows of the contracts that it rests on."""
+
+    row: Record
+    judge: str
+    offered: Sequence[Record]
 
 
 @dataclass
@@ -120,6 +131,29 @@ def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iter
             offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
             row["offered"] = json.dumps(offered)
             yield Chosen(row, judged[row["pair_id"]], split, bodies)
+    yield from _select_added(tables, choice, left_out)
+
+
+def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+    """Those of `more` that the same rules let through."""
+    if not choice.more:
+        return
+    digests = {one["contract_digest"] for added in choice.more for one in added.offered}
+    listed = tables.read(SNAPSHOTS, as_of=choice.as_of)
+    listed = listed.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
+    for added in choice.more:
+        row, rows = added.row, [*listed, *added.offered]
+        split, why = _choose_side(row, choice)
+        sides = _find_sides(rows, choice)
+        if why is None and set(choice.held(added.offered)) & _list_shown(row):
+            why = "a contract that its prompts showed is held"
+        if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
+            why = "a server of the test side lists the same tool"
+        if why is not None:
+            left_out[why] += 1
+            continue
+        bodies = {one["contract_digest"]: read_contract(one) for one in added.offered}
+        yield Chosen(row, {"judge": added.judge, "score": None}, split, bodies)
 
 
 def ask_firewall(wall: Firewall) -> Held:

@@ -20,7 +20,10 @@ def export(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="an empty or new folder")] = None,
     split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
-    tasks: Annotated[str | None, typer.Option(help="comma-separated; default: all")] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(help="comma-separated; default: all of pairs; trajectory: those played"),
+    ] = None,
     commercial_only: Annotated[
         bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
     ] = False,
@@ -34,7 +37,8 @@ def export(
     """Write accepted pairs with their tools, split by server, and a dataset card."""
     from assets.contracts.quarantine.firewall import open_firewall
     from assets.outcomes.table import PROVED, read_tried
-    from assets.synthesis.common.tables import TASKS
+    from assets.outcomes.trajectories.trajectory import list_exportable
+    from assets.synthesis.common.tables import TASKS, TRAJECTORY
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
     from assets.synthesis.export.write import export as write_export
@@ -45,7 +49,7 @@ def export(
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
     require_known("--format", [name], tuple(FORMATS))
     require_known("--split", [split], (TRAIN, TEST, ALL))
-    require_known("--tasks", wanted, TASKS)
+    require_known("--tasks", wanted, (*TASKS, TRAJECTORY))
     try:
         at = parse_moment(day)
     except ExportError as error:
@@ -64,6 +68,7 @@ def export(
         commercial_only,
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
+        list_exportable(warehouse.tables, at) if TRAJECTORY in wanted else (),
     )
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})

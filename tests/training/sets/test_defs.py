@@ -9,6 +9,7 @@ import pytest
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.trajectories.trajectory import TRAJECTORIES, Place, Step, Trajectory
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
@@ -165,3 +166,43 @@ def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
 def hold(warehouse: Warehouse, digest: str) -> None:
     decision = Decision(digest, "*", "held", "ann", "2026-01-02T03:04:05Z", "read it")
     record_decision(warehouse.home, decision)
+
+
+def played(snapshots: list[Row], server: str, why: str | None = None) -> Row:
+    """A trajectory of one server's first two tools: a wrong call, its error, two right calls."""
+    own = [row for row in snapshots if row["server_id"] == server][:2]
+    steps = [
+        Step(server, row["tool"], row["contract_digest"], given, "no such title", "useful",
+             "s1", "s1", wrong=wrong)
+        for row, given, wrong in ((own[0], {"title": "Odd"}, True),
+                                  (own[0], {"title": "Even", "count": 1}, False),
+                                  (own[1], {"title": "Even", "count": 1}, False))
+    ]  # fmt: skip
+    offered = {row["contract_digest"]: (server, json.loads(row["contract"])) for row in own}
+    places = (Place("small", "task", 1, "s1", "s2"),)
+    words = f"Please take care of it all at {server}."
+    return Trajectory(words, tuple(steps), "Done.", places, offered, why).make_row()
+
+
+def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path: Any) -> None:
+    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    snapshots, pairs = make_rows()
+    learnt = next(row["server_id"] for row in pairs if not on_test_side(row))
+    tested = next(row["server_id"] for row in pairs if on_test_side(row))
+    unknown = {**played(snapshots, learnt), "trajectory_id": "t1:unknown", "server_id": "npm:gone"}
+    wrong = {**played(snapshots, learnt, "it ended wrong"), "trajectory_id": "t1:wrong"}
+    rows = [played(snapshots, learnt), played(snapshots, tested), unknown, wrong]
+    tables = warehouse.tables
+    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), "test", [])
+    assert run_asset(warehouse, snapshots, pairs)["dagster/row_count"] == 60
+    policy = SetPolicy(trajectories=True, seen_tools=0.0, unseen_tools=0.0)
+    found = run_asset(warehouse, snapshots, pairs, Trainer(split=policy))
+    assert found["dropped"] == {"stale_contract": 1}  # of a server that this home does not know
+    kept = tables.read(TRAINING_SET).filter(task="trajectory").to_dicts()
+    assert {row["server_id"]: row["split"] for row in kept} == {
+        learnt: TRAIN, tested: UNSEEN_SERVER,
+    }  # fmt: skip
+    for row in kept:
+        own = [one for one in json.loads(row["messages"]) if one["role"] == "assistant"]
+        assert [one.get("weight") for one in own] == [0, None, None, None]
+        assert len(json.loads(row["calls"])) == 2

@@ -1,0 +1,177 @@
+"""Playing tasks: their reference calls against real servers, a wrong one first where asked for."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.outcomes.trajectories.trajectory import Place, Step, Trajectory
+from assets.outcomes.worlds.opened import OpenWorld
+from assets.outcomes.worlds.perturb import perturb_task
+from assets.outcomes.worlds.session import WorldSession, join_texts
+from assets.outcomes.worlds.spec import Fit
+from assets.outcomes.worlds.task import Task, TaskCall
+from assets.servers.calls.result import CallResult
+from assets.servers.recipes.placeholders import DATA
+from warehouse.sanitize.redact import redact
+
+USEFUL, TOOL_ERROR = "useful", "tool_error"
+MOST_ANSWER = 8000  # characters, as an answer of a pair may have
+MOST_TOLD = 2000  # characters of an answer that is handed on as it is
+MOST_TRIES = 6  # wrong calls of a task that are tried until a server objects to one
+_NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Stage:
+    """An open world with a server at work in it. Used by one task at a time."""
+
+    opened: OpenWorld
+    fit: Fit
+    session: WorldSession
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, contract in self.session.contracts.items():
+            if name in self.fit.tools:
+                try:
+                    self.digests[name] = contract_digest(contract)
+                except ContractError:
+                    continue
+
+    def list_tasks(self, seed: int, n: int) -> list[Task]:
+        """Tasks that this server can carry out here alone."""
+        return [
+            task
+            for task in self.opened.tasks(seed, n)
+            if self.fit.id in task.servers
+            and {call.tool for call in task.calls} <= set(self.digests)
+        ]
+
+    def put_back(self) -> None:
+        """The world's first state, for a server that remembers nothing. Raises WorldFailed."""
+        self.opened.reset()
+        if self.fit.restart:
+            self.session.owner = f"trajectory-{next(_NUMBERS)}"
+
+
+async def play_tasks(
+    parts: Sequence[tuple[Stage, Task]], wrong: TaskCall | None = None
+) -> Trajectory:
+    """Carries tasks out one after the other, each in its own world. wrong: a call that is made
+    before the first right one. Raises WorldFailed."""
+    steps: list[Step] = []
+    places: list[Place] = []
+    problems: list[str] = []
+    words: list[str] = []
+    for number, (stage, task) in enumerate(parts):
+        stage.put_back()
+        before = stage.opened.digest_state()
+        texts: list[str] = []
+        if wrong is not None and number == 0:
+            result, step = await _call(stage, wrong)
+            steps.append(replace(step, wrong=True))
+        for call in task.calls:
+            result, step = await _call(stage, call)
+            steps.append(step)
+            texts += join_texts([result])
+            if step.outcome != USEFUL:
+                problems.append(f"{call.tool}: {step.outcome}")
+                break
+        else:
+            if not task.check(stage.opened, texts):
+                problems.append(f"{task.name}: the end state or answer is not the one asked for")
+        words.append(_write_answer(task, steps[-1].answer))
+        after = stage.opened.digest_state()
+        places.append(Place(task.world, task.name, task.seed, before, after))
+    offered = {
+        name: (stage.fit.id, stage.session.contracts[tool])
+        for stage, _ in parts
+        for tool, name in stage.digests.items()
+    }
+    request = _join_requests([task.request for _, task in parts])
+    answer = "\n\n".join(words)
+    return Trajectory(
+        request, tuple(steps), answer, tuple(places), offered, "; ".join(problems) or None
+    )
+
+
+async def play_recovery(stage: Stage, task: Task) -> Trajectory | None:
+    """A task whose first call has a wrong argument, the server's own objection to it, and the right
+    calls; None where no wrong argument is objected to. Raises WorldFailed."""
+    first = stage.opened.read_first_facts()
+    others = [calls[0] for calls in perturb_task(task, first, stage.opened.seed, DATA)]
+    wrong = [*_perturb_call(task.calls[0]), *others]
+    for call in [one for one in wrong if one != task.calls[0]][:MOST_TRIES]:
+        made = await play_tasks([(stage, task)], call)
+        told = made.steps[0]
+        if told.outcome == TOOL_ERROR and told.answer and told.before == told.after:
+            return made
+    return None
+
+
+async def play_stage(stage: Stage, seed: int, n: int) -> AsyncIterator[Trajectory]:
+    """Every task of a stage, and each with a recovery where there is one. Raises WorldFailed."""
+    for task in stage.list_tasks(seed, n):
+        yield await play_tasks([(stage, task)])
+        if (made := await play_recovery(stage, task)) is not None:
+            yield made
+
+
+def match_stages(stages: Sequence[Stage], seed: int, n: int) -> Iterator[list[tuple[Stage, Task]]]:
+    """Two tasks of two servers in worlds of their own, as one request: each task once."""
+    for one, other in itertools.pairwise(stages):
+        if one.fit.id != other.fit.id and not set(one.digests) & set(other.digests):
+            tasks = zip(one.list_tasks(seed, n), other.list_tasks(seed, n), strict=False)
+            for first, second in tasks:
+                yield [(one, first), (other, second)]
+
+
+def find_outcome(result: CallResult) -> str:
+    """ "useful", or what was wrong with a result."""
+    if result.status != "ok":
+        return result.status if result.status == TOOL_ERROR else str(result.error_kind)
+    if result.alarming:
+        return "refused"
+    if result.problems:
+        return "protocol_error"
+    text = "\n".join(join_texts([result]))
+    if result.cut or result.unread or len(text) > MOST_ANSWER:
+        return "truncated"
+    return USEFUL if text.strip() else "empty"
+
+
+async def _call(stage: Stage, call: TaskCall) -> tuple[CallResult, Step]:
+    before = stage.opened.digest_state()
+    [result] = await stage.session.run_calls([call])
+    outcome = find_outcome(result)
+    unsafe = result.alarming or result.unread  # what nobody may be handed is not kept either
+    text = "" if unsafe else redact("\n".join(join_texts([result]))[:MOST_ANSWER])
+    named = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)
+    return result, Step(*named, text, outcome, before, stage.opened.digest_state())
+
+
+def _perturb_call(call: TaskCall) -> list[TaskCall]:
+    """The call with one word of one of its texts misspelt: of a path each part, from its end."""
+    found = []
+    for name, value in call.arguments.items():
+        parts = value.removeprefix(f"{DATA}/").split("/") if isinstance(value, str) else []
+        for place in reversed(range(len(parts))):
+            if parts[place]:
+                wrong = [*parts[:place], f"{parts[place]}x", *parts[place + 1 :]]
+                told = value.removesuffix("/".join(parts)) + "/".join(wrong)
+                found.append(TaskCall(call.tool, {**call.arguments, name: told}))
+    return found
+
+
+def _join_requests(requests: Sequence[str]) -> str:
+    first, *others = requests
+    return " ".join([first, *(f"After that: {one[0].lower()}{one[1:]}" for one in others)])
+
+
+def _write_answer(task: Task, last: str) -> str:
+    """The words that end a task: what was asked for as the server told it, or that it is done."""
+    if task.changes_state and not task.answer:
+        return "Done."
+    told = last.strip()
+    return told if 0 < len(told) <= MOST_TOLD else "\n".join(task.answer) or "Done."

@@ -27,6 +27,7 @@ from orchestration.cli.data import (
     probe,
     quarantine,
     readme,
+    replay,
     review,
     scan,
     trajectories,
@@ -104,6 +105,7 @@ for _part in (
     *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
     *(execute, grant),
     *(trajectories,),
+    *(replay,),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

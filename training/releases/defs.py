@@ -21,6 +21,7 @@ from training.releases.release import (
     read_current_release,
     serve_version,
 )
+from training.releases.replay import save_release_replay
 from training.releases.retention import prune_releases
 from training.retriever.settings import NONE
 from training.runtime.adapter_table import make_adapter_table
@@ -58,6 +59,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     refused = find_release_refusal(home, *facts)
     rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
     name = make_release(home, *facts)
+    save_release_replay(warehouse, name)
     yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
 
 

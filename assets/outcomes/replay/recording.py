@@ -1,0 +1,153 @@
+"""A recording: what calls were answered in which states, and the tasks that they belong to."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.outcomes.trajectories.trajectory import KEPT, Step
+from assets.synthesis.export.select import Held
+from warehouse.json_types import Row
+from warehouse.statistics import wilson_interval
+from warehouse.storage.digest import digest
+
+
+class ReplayMiss(LookupError):
+    """A call that was never recorded: what a server would have answered, nobody knows. kind:
+    unknown_contract, unknown_call."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call was answered in one state, most often. after: the state then. seen: how often
+    it was made; differing: how often the answer or the state after it was another one."""
+
+    text: str
+    outcome: str
+    after: str
+    seen: int = 1
+    differing: int = 0
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call as it is recorded: of which server's tool, by which contract."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """A request with the calls that carried it out. states: server -> digests (first, last);
+    contracts: digests of the tools on offer."""
+
+    id: str
+    request: str
+    calls: tuple[RecordedCall, ...]
+    states: dict[str, tuple[str, str]]
+    contracts: tuple[str, ...]
+
+
+@dataclass
+class Recording:
+    """contracts: digest -> {server_id, tool, contract_digest, contract}. answers: by `make_key`."""
+
+    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    tasks: dict[str, ReplayTask] = field(default_factory=dict)
+
+    def answer(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> Answer:
+        """What was recorded. Raises ReplayMiss."""
+        if contract_digest not in self.contracts:
+            told = f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
+            raise ReplayMiss("unknown_contract", told)
+        found = self.answers.get(make_key(contract_digest, arguments, state))
+        if found is None:
+            tool = self.contracts[contract_digest]["tool"]
+            told = f"{tool} was never called with these arguments in this state"
+            raise ReplayMiss("unknown_call", told)
+        return found
+
+    def measure_volatility(self) -> dict[str, float | int]:
+        """The share of calls that, made again in the same state, were answered otherwise, with
+        Wilson's 95% interval; n: those that were made more than once."""
+        again = [one for one in self.answers.values() if one.seen > 1]
+        differing = sum(one.differing > 0 for one in again)
+        low, high = wilson_interval(differing, len(again)) if again else (0.0, 1.0)
+        value = differing / len(again) if again else 0.0
+        return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4),
+                "n": len(again)}  # fmt: skip
+
+    def find_changed(self, listed: Iterable[Row]) -> list[str]:
+        """server::tool of what these rows list by another contract than the recorded one."""
+        known = {(one["server_id"], one["tool"]): name for name, one in self.contracts.items()}
+        found = {
+            f"{row['server_id']}::{row['tool']}"
+            for row in listed
+            if known.get((row["server_id"], row["tool"]), row["contract_digest"])
+            != row["contract_digest"]
+        }
+        return sorted(found)
+
+
+def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
+    """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
+    arguments are given: those without a canonical form have a key that no recording holds."""
+    try:
+        return digest([contract_digest, dict(arguments), state])
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return ""
+
+
+def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
+    """The rows of TRAJECTORIES none of whose contracts is held."""
+    return [row for row in rows if not held([{**one} for one in json.loads(row["contracts"])])]
+
+
+def record_trajectories(rows: Sequence[Row]) -> Recording:
+    """The recording of rows of TRAJECTORIES: every call that ran, and the tasks of those kept."""
+    made = Recording()
+    seen: dict[str, list[Step]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["trajectory_id"]):
+        steps = [Step(**step) for step in json.loads(row["steps"])]
+        for one in json.loads(row["contracts"]):
+            contract = json.loads(one["contract"])
+            made.contracts[one["contract_digest"]] = {**one, "contract": contract}
+        for step in steps:
+            seen[make_key(step.contract_digest, step.arguments, step.before)].append(step)
+        if row["status"] == KEPT and not row["recovers"]:
+            made.tasks[row["trajectory_id"]] = _make_task(row, steps)
+    made.answers = {key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key}
+    return made
+
+
+def _make_task(row: Row, steps: Sequence[Step]) -> ReplayTask:
+    states: dict[str, tuple[str, str]] = {}
+    for step in steps:
+        first = states.get(step.server_id, (step.before, ""))[0]
+        states[step.server_id] = (first, step.after)
+    calls = [
+        RecordedCall(step.server_id, step.tool, step.contract_digest, step.arguments)
+        for step in steps
+        if not step.wrong
+    ]
+    offered = tuple(one["contract_digest"] for one in json.loads(row["contracts"]))
+    return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
+
+
+def _merge_steps(steps: Sequence[Step]) -> Answer:
+    """The commonest answer; of two alike common the first."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for step in steps:
+        told = step.answer, step.outcome, step.after
+        counts[told] = counts.get(told, 0) + 1
+    best = max(counts, key=lambda told: counts[told])
+    return Answer(*best, seen=len(steps), differing=len(steps) - counts[best])

@@ -1,0 +1,111 @@
+"""The command `toolmill replay`: recorded worlds as a file that answers and scores calls."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from assets.outcomes.replay.recording import Recording
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="a replay file")],
+    write: Annotated[
+        bool, typer.Option("--write", help="record what this home's trajectories hold")
+    ] = False,
+    task: Annotated[str | None, typer.Option(help="one task, by id or its beginning")] = None,
+    call: Annotated[
+        list[str] | None,
+        typer.Option(help='a call of the task, in order: {"name": …, "arguments": {…}}'),
+    ] = None,
+) -> None:
+    """Check a replay: every task's own calls must be worth 1. With --task: what calls are answered
+    and worth. Exit 1 where a check fails or a call was never recorded."""
+    from assets.outcomes.replay.environment import score_calls
+    from assets.outcomes.replay.file import read_recording
+
+    if write:
+        _write_file(file)
+        return
+    recording = read_recording(file)
+    if task is None:
+        if call:
+            fail("--call needs --task", 2)
+        told = _check_recording(recording)
+        print_json({"file": str(file), **told})
+        sys.exit(1 if told["not_worth_1"] else 0)
+    ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
+    if len(ids) != 1:
+        fail(f"--task {task[:60]!r}: {len(ids)} of {len(recording.tasks)} tasks begin so", 2)
+    score, steps = score_calls(recording, ids[0], [_read_call(text) for text in call or ()])
+    request = recording.tasks[ids[0]].request
+    rows = [vars(step) for step in steps]
+    print_json({"task": ids[0], "request": request, "steps": rows, "score": vars(score)})
+    if not score.known:
+        sys.exit(1)
+
+
+def _write_file(file: Path) -> None:
+    from assets.contracts.quarantine.firewall import open_firewall
+    from assets.outcomes.replay.file import write_recording
+    from assets.outcomes.replay.recording import record_trajectories, select_clear
+    from assets.outcomes.trajectories.trajectory import TRAJECTORIES
+    from assets.synthesis.export.select import ask_firewall
+    from orchestration.factories import open_made_warehouse
+
+    warehouse = open_made_warehouse(load_settings())
+    rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
+    if not rows:
+        fail("no trajectory was played in this home: run `toolmill trajectories` first", 1)
+    clear = select_clear(rows, ask_firewall(open_firewall(warehouse)))
+    if not clear:
+        fail(f"all of {len(rows)} trajectories rest on a contract that is held", 1)
+    made = record_trajectories(clear)
+    write_recording(file, made)
+    print_json({"file": str(file), **_describe(made)})
+
+
+def _check_recording(recording: "Recording") -> dict[str, Any]:
+    from assets.contracts.quarantine.clear import read_clear
+    from assets.outcomes.replay.environment import score_calls
+    from orchestration.factories import open_warehouse
+
+    wrong = []
+    for name, task in sorted(recording.tasks.items()):
+        calls = [{"name": one.tool, "arguments": one.arguments} for one in task.calls]
+        score, _ = score_calls(recording, name, calls)
+        if score.reward < 1:
+            wrong.append({"task": name, "score": vars(score)})
+    settings = load_settings()
+    known = (settings.home_path() / "tables").is_dir()
+    listed = read_clear(open_warehouse(settings)) if known else []
+    changed = recording.find_changed(listed)
+    return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
+
+
+def _describe(recording: "Recording") -> dict[str, Any]:
+    return {
+        "tasks": len(recording.tasks),
+        "calls": len(recording.answers),
+        "tools": len(recording.contracts),
+        "volatility": recording.measure_volatility(),
+    }
+
+
+def _read_call(text: str) -> dict[str, Any]:
+    try:
+        held = json.loads(text)
+    except (ValueError, RecursionError):
+        held = None
+    if not isinstance(held, dict) or not isinstance(held.get("name"), str):
+        fail(f"--call {text[:60]!r}: expected a JSON object with `name` and `arguments`", 2)
+    return held

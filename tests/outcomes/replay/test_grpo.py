@@ -1,0 +1,84 @@
+"""The shapes that TRL's GRPOTrainer takes: an environment of tools, a function of rewards."""
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+
+from assets.outcomes.replay.grpo import (
+    make_environment_factory,
+    make_prompt_rows,
+    make_reward_function,
+)
+from tests.outcomes.replay.recorded import READ, WRITE, find_task, recording
+
+MADE = recording()
+BOTH = find_task(MADE, "Read /a, then write x into /b.")
+
+
+def call(one: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {**one, "arguments": json.dumps(one["arguments"])}}
+
+
+def test_a_rollout_calls_tools_and_is_rewarded_once() -> None:
+    environment = make_environment_factory(MADE)()
+    [row] = [row for row in make_prompt_rows(MADE) if row["task"] == BOTH]
+    assert row["prompt"] == [{"role": "user", "content": MADE.tasks[BOTH].request}]
+    told = environment.reset(**row)
+    assert '"name": "read"' in told
+    assert '"name": "write"' in told
+    assert environment.call_tool("read", '{"path": "/a"}') == "first"
+    assert "expected" in environment.call_tool("read", "{broken") or environment.get_reward() < 1
+    environment.reset(**row)
+    for one in (READ, WRITE):
+        environment.call_tool(one["name"], json.dumps(one["arguments"]))
+    assert environment.get_reward() == 1.0
+    environment.call_tool("read", '{"path": "/unseen"}')
+    assert environment.get_reward() is None  # TRL leaves such a rollout out of the update
+
+
+def test_only_what_the_model_may_call_is_a_tool() -> None:
+    factory = make_environment_factory(MADE)
+    named = [name for name, _ in inspect.getmembers(type(factory()), predicate=inspect.isfunction)]
+    assert [name for name in named if not name.startswith("_")] == [
+        "call_tool", "get_reward", "reset",
+    ]  # fmt: skip
+    transformers = pytest.importorskip("transformers.utils")
+    schema = transformers.get_json_schema(factory().call_tool)["function"]
+    assert set(schema["parameters"]["properties"]) == {"tool", "arguments"}
+
+
+def test_two_rollouts_do_not_see_one_another() -> None:
+    factory = make_environment_factory(MADE)
+    one, other = factory(), factory()
+    for each in (one, other):
+        each.reset(task=BOTH)
+    one.call_tool("write", json.dumps(WRITE["arguments"]))
+    assert one.get_reward() > 0
+    assert other.get_reward() == 0.0
+
+
+def test_completions_are_rewarded_by_their_calls() -> None:
+    reward = make_reward_function(MADE)
+    assert reward.__name__ == "replay"
+    both = [{"role": "assistant", "content": "", "tool_calls": [call(READ)]},
+            {"role": "tool", "content": "first"},
+            {"role": "assistant", "content": "", "tool_calls": [call(WRITE)]}]  # fmt: skip
+    unseen = {"name": "read", "arguments": {"path": "/unseen"}}
+    broken = {"type": "function", "function": {"name": "read", "arguments": "{"}}
+    completions = [
+        both,
+        [{"role": "assistant", "content": "I would read it."}],
+        [{"role": "assistant", "content": "", "tool_calls": [call(unseen)]}],
+        [{"role": "assistant", "content": "", "tool_calls": [broken, {}]}],
+    ]
+    found = reward(prompts=[[]] * 4, completions=completions, task=[BOTH] * 4)
+    assert found == [1.0, 0.0, None, 0.0]
+
+
+def test_trl_takes_the_environment_and_its_reward() -> None:
+    grpo = pytest.importorskip("trl.trainer.grpo_trainer")
+    source = inspect.getsource(grpo)
+    assert "environment_factory" in source  # the installed TRL still has the shape that is tested
+    assert '"get_reward"' in source

@@ -27,10 +27,8 @@ from orchestration.cli.data import (
     probe,
     quarantine,
     readme,
-    replay,
     review,
     scan,
-    trajectories,
     trust,
     worlds,
 )
@@ -50,6 +48,7 @@ from orchestration.cli.models import (
     serve,
 )
 from orchestration.cli.servers import grant, login
+from orchestration.cli.outcomes import replay, trajectories
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path

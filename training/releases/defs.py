@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
+from assets.outcomes.replay.release import save_release_replay
 from assets.vectors.embed import Embedder, open_general
 from assets.vectors.scale import get_plain
 from serving.index.blocklist import write_blocklist
@@ -21,7 +22,6 @@ from training.releases.release import (
     read_current_release,
     serve_version,
 )
-from training.releases.replay import save_release_replay
 from training.releases.retention import prune_releases
 from training.retriever.settings import NONE
 from training.runtime.adapter_table import make_adapter_table

@@ -64,15 +64,14 @@ def make_reward_function(recording: Recording) -> Callable[..., list[float | Non
     def reward(
         completions: Sequence[Completion], task: Sequence[str], **_: Any
     ) -> list[float | None]:
-        return [
-            _reward_one(recording, name, said) for said, name in zip(completions, task, strict=True)
-        ]
+        both = zip(completions, task, strict=True)
+        return [_score_completion(recording, name, said) for said, name in both]
 
     reward.__name__ = "replay"
     return reward
 
 
-def _reward_one(recording: Recording, task: str, completion: Completion) -> float | None:
+def _score_completion(recording: Recording, task: str, completion: Completion) -> float | None:
     calls = []
     for message in completion:
         for call in message.get("tool_calls") or ():

@@ -47,8 +47,8 @@ from orchestration.cli.models import (
     release,
     serve,
 )
-from orchestration.cli.servers import grant, login
 from orchestration.cli.outcomes import replay, trajectories
+from orchestration.cli.servers import grant, login
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
@@ -102,9 +102,7 @@ app = typer.Typer(
 
 for _part in (
     *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
-    *(execute, grant),
-    *(trajectories,),
-    *(replay,),
+    *(execute, grant, trajectories, replay),
     *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
 ):
     app.add_typer(_part.app)

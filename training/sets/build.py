@@ -75,8 +75,7 @@ def make_set(
     accepted = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     tried = read_tried(tables)
     chosen = [row for row in accepted if may_keep(tried.get(row["pair_id"]), policy.executed)]
-    if policy.trajectories:
-        chosen += map(make_pair_row, read_kept(tables))
+    played = list(map(make_pair_row, read_kept(tables))) if policy.trajectories else []
     clear, kept_out = read_contracts(warehouse)
     contracts: dict[tuple[str, str], Row] = {}
     for row in clear:  # of a server that two marketplaces list, the first counts
@@ -84,7 +83,7 @@ def make_set(
     held: set[Key] = set(map(key_contract, kept_out))
     alike = tables.read(CONFUSABLES).to_dicts()
     made = build_training_set(
-        chosen,
+        [*chosen, *played],
         contracts.values(),
         tools,
         policy,

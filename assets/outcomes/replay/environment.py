@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.validate import validate_call
+from assets.outcomes.outcome import USEFUL
 from assets.outcomes.replay.recording import Recording, ReplayMiss, ReplayTask, make_key
-from assets.outcomes.trajectories.play import USEFUL
 
 # What a rollout is worth at most by each measure; they sum to 1.
 VALID, CALLS_USEFUL, END = 0.2, 0.3, 0.5

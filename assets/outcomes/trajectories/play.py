@@ -1,10 +1,12 @@
 """Playing tasks: their reference calls against real servers, a wrong one first where asked for."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from assets.contracts.canonical import ContractError, contract_digest
+from assets.outcomes.outcome import TOOL_ERROR, TRUNCATED, USEFUL, classify_outcome
 from assets.outcomes.trajectories.trajectory import Place, Step, Trajectory
 from assets.outcomes.worlds.opened import OpenWorld
 from assets.outcomes.worlds.perturb import perturb_task
@@ -15,7 +17,6 @@ from assets.servers.calls.result import CallResult
 from assets.servers.recipes.placeholders import DATA
 from warehouse.sanitize.redact import redact
 
-USEFUL, TOOL_ERROR = "useful", "tool_error"
 MOST_ANSWER = 8000  # characters, as an answer of a pair may have
 MOST_TOLD = 2000  # characters of an answer that is handed on as it is
 MOST_TRIES = 6  # wrong calls of a task that are tried until a server objects to one
@@ -127,24 +128,17 @@ def match_stages(stages: Sequence[Stage], seed: int, n: int) -> Iterator[list[tu
                 yield [(one, first), (other, second)]
 
 
-def find_outcome(result: CallResult) -> str:
-    """ "useful", or what was wrong with a result."""
-    if result.status != "ok":
-        return result.status if result.status == TOOL_ERROR else str(result.error_kind)
-    if result.alarming:
-        return "refused"
-    if result.problems:
-        return "protocol_error"
-    text = "\n".join(join_texts([result]))
-    if result.cut or result.unread or len(text) > MOST_ANSWER:
-        return "truncated"
-    return USEFUL if text.strip() else "empty"
+def find_outcome(result: CallResult, arguments: Mapping[str, Any]) -> str:
+    """The outcome of one call; an answer too long for a prompt is truncated."""
+    found = classify_outcome(result, arguments, offline=True).kind
+    too_long = len("\n".join(join_texts([result]))) > MOST_ANSWER
+    return TRUNCATED if found == USEFUL and too_long else found
 
 
 async def _call(stage: Stage, call: TaskCall) -> tuple[CallResult, Step]:
     before = stage.opened.digest_state()
     [result] = await stage.session.run_calls([call])
-    outcome = find_outcome(result)
+    outcome = find_outcome(result, call.arguments)
     unsafe = result.alarming or result.unread  # what nobody may be handed is not kept either
     text = "" if unsafe else redact("\n".join(join_texts([result]))[:MOST_ANSWER])
     named = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)

@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -138,6 +138,7 @@ def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Ite
     """Those of `more` that the same rules let through."""
     if not choice.more:
         return
+    choice = replace(choice, proved=None, invalid=frozenset())  # their end states are the proof
     digests = {one["contract_digest"] for added in choice.more for one in added.offered}
     listed = tables.read(SNAPSHOTS, as_of=choice.as_of)
     listed = listed.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()

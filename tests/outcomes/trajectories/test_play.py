@@ -172,14 +172,14 @@ def test_without_a_real_objection_there_is_no_recovery(opened: OpenWorld) -> Non
         (said("x", cut=True), "truncated"),
         (said("x", unread=True), "truncated"),
         (said("x", problems=[{"path": "$"}]), "protocol_error"),
-        (CallResult("failed", error_kind="timeout_call"), "timeout_call"),
+        (CallResult("failed", error_kind="timeout_call"), "timeout"),
         (CallResult("tool_error", [{"type": "text", "text": "no"}]), "tool_error"),
     ],
 )
 def test_every_result_has_its_outcome_and_only_useful_ones_are_kept(
     opened: OpenWorld, result: CallResult, outcome: str
 ) -> None:
-    assert find_outcome(result) == outcome
+    assert find_outcome(result, {}) == outcome
     stage = stage_of(opened, says=result)
     made = asyncio.run(play_tasks([(stage, tasks_of(stage)["read"])]))
     assert made.steps[-1].outcome == outcome

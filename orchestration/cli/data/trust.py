@@ -42,7 +42,7 @@ def trust(
             return
         for one in servers:
             print_line(f"{one.state:<9} {one.server_id}  {one.shown}")
-        print_line(f"{len(servers)} commands in your own files")
+        print_line(f"{len(servers)} commands in your own files (`marketplaces.private.paths`)")
         return
     found = find_local_server(servers, server)
     if found.digest is None:

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
@@ -23,6 +26,7 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.trust import list_local_servers
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
@@ -384,3 +388,56 @@ def test_a_local_image_where_no_engine_is_is_one_row(
     row = deploy(list_server(folder, "docker", "run", "-i", "own:dev"), policy)
     assert (row["server_id"], row["error_kind"]) == (NAME, "needs_software")
     assert "no-such-engine (not installed)" in row["hint"]
+
+
+ENGINE = """#!{python}
+import json, subprocess, sys
+words = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write(json.dumps(words) + "\\n")
+images = dict(line.split() for line in open({images!r}))
+if words[0] == "version":
+    print(json.dumps({{"Client": {{"Version": "9.9"}}}}))
+elif words[:2] == ["image", "inspect"]:
+    found = images.get(words[-1]) or next((i for i in images.values() if i == words[-1]), None)
+    sys.exit(print(found) if found else 1)
+elif words[0] == "run":
+    place = next((at for at, word in enumerate(words) if word in images.values()), None)
+    if place is not None:
+        sys.exit(subprocess.run([{python!r}, {server!r}, *words[place + 1:]]).returncode)
+"""
+
+
+def test_a_local_image_is_run_by_its_id_and_a_new_build_of_it_is_launched_again(
+    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
+) -> None:
+    """A program that takes docker's words; its one image is a Python server."""
+    source = "calls(lambda m, x: say(m, [x, *sys.argv[1:]]))"
+    folder = write_server(tmp_path / "own", source)
+    images, log, program = (tmp_path / name for name in ("images", "log", "engine"))
+    images.write_text(f"own:dev sha256:{'a' * 64}\n")
+    words = {"python": sys.executable, "images": str(images), "log": str(log)}
+    program.write_text(ENGINE.format(**words, server=str(folder / "server.py")))
+    program.chmod(0o755)
+    policy = replace(policy, sandbox=replace(policy.sandbox, engine=str(program)))
+    listing = list_server(folder, "docker", "run", "-i", "--rm", "own:dev", "--all")
+    assert deploy(listing, policy)["error_kind"] == "needs_confirmation"
+    [shown] = list_local_servers(CrawlPolicy(base_url="", paths=(tmp_path / "mcp.json",)), policy)
+    assert (shown.state, 'image "own:dev"' in shown.shown) == ("new", True)
+    policy = replace(policy, confirmed={NAME: (str(shown.digest),)})
+    row = deploy(listing, policy)
+    assert (row["status"], row["certified"]) == ("ok", None), row["hint"]
+    assert read_text(call(row, policy)) == str([7, "--all"])
+    ran = [json.loads(line) for line in log.read_text().splitlines() if '"run"' in line]
+    assert ran[-1][-2:] == ["sha256:" + "a" * 64, "--all"]
+    assert ("--network", "none") in set(pairwise(ran[-1]))
+    assert "pull" not in [json.loads(line)[0] for line in log.read_text().splitlines()]
+    assert not deploy(listing, policy, row)["done"]
+    images.write_text(f"own:dev sha256:{'b' * 64}\n")
+    gone = call(row, policy)  # an index of before names an image that is no more
+    assert (gone.error_kind, "no longer on this host" in str(gone.hint)) == ("needs_software", True)
+    again = deploy(listing, policy, row)
+    assert (again["done"], again["recipe_digest"] != row["recipe_digest"]) == (True, True)
+    images.write_text("")
+    row = deploy(listing, policy, again)
+    assert (row["error_kind"], "build it" in row["hint"]) == ("needs_software", True)

@@ -1,7 +1,8 @@
 """A launch with what its user granted: folders, a volume as its home, hosts behind a gateway."""
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from assets.servers.deploy.volume import choose_volume_user, prepare_volume
 from assets.servers.egress import tool_relay
 from assets.servers.egress.gateway import GATEWAY, Gateway, build_relayed, open_gateway
 from assets.servers.egress.hosts import find_wanted_host, make_granted_dial, parse_host
+from assets.servers.egress.proxy_request import Host
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.sandbox.environment import choose_user
@@ -19,6 +21,8 @@ from assets.servers.sandbox.process import choose_backend
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 
 _PROXY = f"http://127.0.0.1:{tool_relay.PORT}"
+_FIRST_PORT = tool_relay.PORT + 1
+_NODE = Mount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
 _NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # the sandbox's own, unless the user named the host's
 _FIRST_USER, _USERS = 1_200_000_000, 1 << 24
@@ -58,8 +62,8 @@ def open_hosts(
             replace(
                 launch,
                 argv=build_relayed(python, launch.argv),
-                env={**launch.env, **_build_proxy_settings({host for host, _ in hosts})},
-                mounts=(*launch.mounts, Mount(folder, GATEWAY)),
+                env={**launch.env, **_build_proxy_settings(hosts, launch.env)},
+                mounts=(*launch.mounts, Mount(folder, GATEWAY), _NODE),
                 uid=user,
             ),
             gateway.refused,
@@ -106,8 +110,13 @@ def format_advice(server_id: str, refused: Sequence[str], said: str) -> str:
     return f"{asked}to grant it: `toolmill grant {server_id} --host {wanted}`"
 
 
-def _build_proxy_settings(hosts: set[str]) -> dict[str, str]:
-    """What programs find their proxy by. Not SOCKS: httpx ends without a package for it."""
-    local = ",".join(name for name in _LOCAL if name not in hosts)
+def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> dict[str, str]:
+    """What programs find their proxy by. Not SOCKS: httpx ends without a package for it. Node.js
+    before 22.21 takes none at all, so it is led to a port of the relay for each host."""
+    names = {host for host, _ in hosts}
+    local = ",".join(name for name in _LOCAL if name not in names)
     named = {one: _PROXY for name in _NAMES for one in (name, name.lower())}
-    return {**named, "NO_PROXY": local, "no_proxy": local, "NODE_USE_ENV_PROXY": "1"}
+    ports = {f"{host}:{port}": _FIRST_PORT + n for n, (host, port) in enumerate(sorted(hosts))}
+    options = f"{env.get('NODE_OPTIONS', '')} --require={_NODE.inside}".strip()
+    node = {"NODE_USE_ENV_PROXY": "1", "NODE_OPTIONS": options, "TOOLMILL_HOSTS": json.dumps(ports)}
+    return {**named, "NO_PROXY": local, "no_proxy": local, **node}

@@ -53,10 +53,11 @@ def run(tmp_path, monkeypatch):
     artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
     monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
 
-    def launch(source: str, *hosts: str):
+    def launch(source: str, *hosts: str, **limits: int):
         (tree / "main.py").write_text(PREAMBLE + FETCH + source)
         grants = {NAME: ServerGrant(hosts=hosts, personal=True)}
-        policy = DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False, grants=grants)
+        sandbox = replace(POLICY, **limits)  # type: ignore[arg-type]
+        policy = DeployPolicy(tmp_path / "home", sandbox, CONVERSATION, twice=False, grants=grants)
         return deploy(RECIPE, policy).probe
 
     return launch
@@ -73,6 +74,37 @@ def test_a_granted_host_is_reached_and_no_other(run):
         assert tool_names(result) == wanted, (result.hint, result.stderr_tail)
         assert (here.paths, other.paths) == (["/"], [])
         assert result.refused == [f"localhost:{far}"]
+
+
+NODE = """
+const send = (id, result) => console.log(JSON.stringify({ jsonrpc: "2.0", id, result }));
+const ask = (url) => fetch(url).then((one) => one.text(), () => "failed");
+const old = (url) => new Promise((done) => require("http").get(url, (answer) => {
+  answer.on("data", (data) => done("old " + data)); }).on("error", () => done("failed")));
+require("readline").createInterface({ input: process.stdin }).on("line", async (line) => {
+  const { id, method } = JSON.parse(line);
+  if (method === "initialize") send(id, { protocolVersion: "2025-06-18",
+    capabilities: { tools: {} }, serverInfo: { name: "n", version: "1" } });
+  if (method !== "tools/list") return;
+  const names = await Promise.all([ask(NEAR), old(NEAR), ask(FAR)]);
+  send(id, { tools: names.map((name) => ({ name, inputSchema: { type: "object" } })) });
+});
+"""
+
+
+def test_a_node_server_that_knows_no_proxy_reaches_its_host_too(run, tmp_path, monkeypatch):
+    node = find_toolchain().node
+    if node is None:
+        pytest.skip("no Node.js on this host")
+    artifact = Artifact(tmp_path / "tree", (str(node), "/srv/server/main.js"), {}, (), "l", 1.0)
+    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
+        near, far = (one.url.rpartition(":")[2] for one in (here, other))
+        urls = f"const NEAR = 'http://localhost:{near}/', FAR = 'http://localhost:{far}/';"
+        (tmp_path / "tree" / "main.js").write_text(urls + NODE)
+        result = run("", f"localhost:{near}", memory_mb=512)
+        assert tool_names(result) == ["granted", "old granted", "failed"], result.stderr_tail
+        assert (here.paths, other.paths) == (["/", "/"], [])
 
 
 def test_a_server_that_dies_for_a_host_says_which_and_how_it_is_granted(run):

@@ -165,7 +165,7 @@ class BM25:
         few = len(servers) <= _FEW
         floor = (_FLOOR_OF_FEW if few else _FLOOR) * self.sum_rarity([""])
         texts = np.quantile(self._masses[held], _USUAL) if len(held) else 0.0
-        found = np.minimum(_quantile_of_others(np.array(votes)), texts)
+        found = np.minimum(_find_quantile_of_others(np.array(votes)), texts)
         usual = np.maximum(_MANY * found, floor)
         credit = np.ones(self.size, np.float32)
         credit[held] = np.minimum(usual[at] / self._masses[held], 1.0) ** _DILUTION
@@ -197,7 +197,7 @@ def _measure_rarity(df: np.ndarray, size: int) -> np.ndarray:
     return np.log1p((size - df + np.float32(0.5)) / (df + np.float32(0.5)))
 
 
-def _quantile_of_others(votes: np.ndarray) -> np.ndarray:
+def _find_quantile_of_others(votes: np.ndarray) -> np.ndarray:
     """The _USUAL quantile of all votes but its own for each, float [votes]; 0 for a single one."""
     if len(votes) < 2:
         return np.zeros(len(votes))

@@ -2,15 +2,16 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assets.outcomes.execution import Execution, make_call_key
 from assets.outcomes.trajectories.trajectory import KEPT, Step
+from assets.synthesis.common.tables import read_contract
 from assets.synthesis.export.select import Held
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
-from warehouse.storage.digest import digest
 
 
 class ReplayMiss(LookupError):
@@ -102,7 +103,7 @@ def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> 
     """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
     arguments are given: those without a canonical form have a key that no recording holds."""
     try:
-        return digest([contract_digest, dict(arguments), state])
+        return make_call_key(contract_digest, dict(arguments), state)
     except (ValueError, TypeError, RecursionError, OverflowError):
         return ""
 
@@ -127,6 +128,38 @@ def record_trajectories(rows: Sequence[Row]) -> Recording:
             made.tasks[row["trajectory_id"]] = _make_task(row, steps)
     made.answers = {key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key}
     return made
+
+
+def add_executions(
+    made: Recording, rows: Iterable[Row], listed: Iterable[Row], read: Callable[[str], bytes]
+) -> int:
+    """Adds what executed calls were answered; returns how many of them. rows: of EXECUTIONS;
+    listed: the clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
+    whose answer is withheld, is left out."""
+    clear = {row["contract_digest"]: row for row in listed}
+    added = 0
+    for row in sorted(rows, key=lambda row: row["execution_id"]):
+        contract = clear.get(row["contract_digest"])
+        if contract is None or not row["result_blob"] or row["withheld"] != "[]":
+            continue
+        held = Execution(**json.loads(read(row["result_blob"]))["execution"])
+        if len(held.text) < held.size or not held.text:  # cut, or not said in text
+            continue
+        named = ("server_id", "tool", "contract_digest")
+        body = {"contract": read_contract(contract)}
+        made.contracts.setdefault(row["contract_digest"], {n: contract[n] for n in named} | body)
+        key = make_key(row["contract_digest"], json.loads(row["arguments"]), held.before)
+        seen = 1 if held.repeated is None else 2
+        new = Answer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
+        made.answers[key] = _merge_answers(made.answers[key], new) if key in made.answers else new
+        added += 1
+    return added
+
+
+def _merge_answers(one: Answer, other: Answer) -> Answer:
+    same = (one.text, one.outcome, one.after) == (other.text, other.outcome, other.after)
+    differing = one.differing + (other.differing if same else other.seen)
+    return replace(one, seen=one.seen + other.seen, differing=differing)
 
 
 def _make_task(row: Row, steps: Sequence[Step]) -> ReplayTask:

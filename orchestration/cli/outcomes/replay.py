@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 def replay(
     file: Annotated[Path, typer.Argument(help="a replay file")],
     write: Annotated[
-        bool, typer.Option("--write", help="record what this home's trajectories hold")
+        bool, typer.Option("--write", help="record what this home's worlds were asked")
     ] = False,
     task: Annotated[str | None, typer.Option(help="one task, by id or its beginning")] = None,
     call: Annotated[
@@ -55,21 +55,16 @@ def replay(
 
 
 def _write_file(file: Path) -> None:
-    from assets.contracts.quarantine.firewall import open_firewall
     from assets.outcomes.replay.file import write_recording
-    from assets.outcomes.replay.recording import record_trajectories, select_clear
-    from assets.outcomes.trajectories.trajectory import TRAJECTORIES
-    from assets.synthesis.export.select import ask_firewall
+    from assets.outcomes.replay.release import record_home
     from orchestration.factories import open_made_warehouse
 
-    warehouse = open_made_warehouse(load_settings())
-    rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
-    if not rows:
-        fail("no trajectory was played in this home: run `toolmill trajectories` first", 1)
-    clear = select_clear(rows, ask_firewall(open_firewall(warehouse)))
-    if not clear:
-        fail(f"all of {len(rows)} trajectories rest on a contract that is held", 1)
-    made = record_trajectories(clear)
+    made = record_home(open_made_warehouse(load_settings()))
+    if made is None:
+        fail(
+            "no trajectory was played in this home whose contracts are clear: run `toolmill"
+            " trajectories` first", 1,
+        )  # fmt: skip
     write_recording(file, made)
     print_json({"file": str(file), **_describe(made)})
 

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.outcomes.replay.file import write_recording
+from assets.contracts.quarantine.clear import CLEAR
+from assets.outcomes.replay.file import read_recording, write_recording
 from assets.outcomes.replay.release import save_release_replay
+from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES
 from orchestration.cli.app import app
 from tests.outcomes.replay.recorded import READ, find_task, recording, rows
+from tests.outcomes.replay.test_recording import LISTED, NAME, executed
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
@@ -42,6 +45,21 @@ def test_it_records_what_was_played_and_every_task_is_worth_one(
     told = json.loads(run(file).stdout)
     assert (told["tasks"], told["not_worth_1"], told["changed_contracts"]) == (2, [], [])
     assert told["volatility"]["n"] == 1
+
+
+def test_what_was_executed_is_recorded_with_what_was_played(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    play(warehouse)
+    row, blob = executed("more", {"path": "/more"})
+    rows = [{**row, "result_blob": warehouse.blobs.put(blob)}]
+    for spec, held in ((EXECUTIONS, rows), (CLEAR, [{**LISTED[0], "marketplace": "registry"}])):
+        staged = warehouse.tables.stage(spec, spec.frame(held), "registry")
+        warehouse.tables.promote(staged, "test", [])
+    before = len(recording().answers)
+    told = json.loads(run(str(tmp_path / "replay.jsonl"), "--write").stdout)
+    assert (told["tasks"], told["calls"]) == (2, before + 1)
+    assert read_recording(tmp_path / "replay.jsonl").answer(NAME, {"path": "/more"}, "s1")
 
 
 def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(

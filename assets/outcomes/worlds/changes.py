@@ -7,6 +7,7 @@ text, an entity and its observations, a table's row. Each change is one object:
     {add = KEY, to = VALUE}               the same, and it was not there before
     {remove = KEY}                        it is gone; with a `/` at its end, all below it too
     {move = KEY, to = KEY}                it has another key; what lies below it moves along
+    {copy = KEY, to = KEY}                it and what lies below it are there twice
     {update = KEY, with = {...}}          members of an object get these values
     {increase = KEY, of = NAME, by = N}   a number in it grows, or the fact itself without `of`
     {append = KEY, of = NAME, items = [...]}   a list in it grows; text, given text
@@ -55,17 +56,30 @@ def _remove(facts: Facts, key: str) -> None:
     if not key.endswith("/"):
         del facts[key]
         return
-    for one in [one for one in facts if one == key[:-1] or one.startswith(key)]:
+    for one in _list_below(facts, key[:-1]):
         del facts[one]
 
 
 def _move(facts: Facts, key: str, value: str) -> None:
     if value in facts or key == value:
         raise ValueError(f"{value!r} is there already")
-    moved = {value: facts.pop(key)}
-    for one in [one for one in facts if one.startswith(f"{key}/")]:
-        moved[value + one[len(key) :]] = facts.pop(one)
-    facts.update(moved)
+    for one in _list_below(facts, key):
+        facts[value + one[len(key) :]] = facts.pop(one)
+
+
+def _copy(facts: Facts, key: str, value: str) -> None:
+    if value in facts:
+        raise ValueError(f"{value!r} is there already")
+    for one in _list_below(facts, key):
+        facts[value + one[len(key) :]] = facts[one]
+
+
+def _list_below(facts: Facts, key: str) -> list[str]:
+    """The key and what lies below it: `a/b` of a folder, `branch/a:b` of a branch, `A!B1`
+    of a sheet. Raises KeyError."""
+    if key not in facts:
+        raise KeyError(key)
+    return [one for one in facts if one == key or one.startswith((f"{key}/", f"{key}:", f"{key}!"))]
 
 
 def _update(facts: Facts, key: str, members: Mapping[str, Any]) -> None:
@@ -116,6 +130,7 @@ _OPERATIONS: dict[str, Callable[..., None]] = {
     "add": _add,
     "remove": _remove,
     "move": _move,
+    "copy": _copy,
     "update": _update,
     "increase": _add_number,
     "append": _append,

@@ -1,7 +1,7 @@
 """Whether worlds are what they say: resets are equal, and tasks can be proved by real servers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +12,8 @@ from assets.outcomes.worlds.opened import OpenWorld, find_missing, open_world
 from assets.outcomes.worlds.perturb import perturb_task
 from assets.outcomes.worlds.session import WorldSession, join_texts, open_session
 from assets.outcomes.worlds.spec import Fit, World
-from assets.outcomes.worlds.task import Task
+from assets.outcomes.worlds.task import Task, TaskCall
+from assets.servers.calls.result import CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.sandbox.backend import SandboxUnavailable
@@ -93,10 +94,7 @@ async def _prove_task(
     """`provable`, `leaky` where a perturbed call passes the check, `failed` where the reference
     does not."""
     row: dict[str, Any] = {"task": task.name, "id": task.id, "status": "provable", "why": None}
-    tries = _make_owners(task) if fit.restart else iter(lambda: "", None)
-    opened.reset()
-    session.owner = next(tries)
-    results = await session.run_calls(task.calls)
+    results = await _run_afresh(opened, task.calls, session, fit)
     if not task.check(opened, join_texts(results)):
         last = results[-1]
         said = " ".join(" ".join(join_texts([last])).split())[:200]
@@ -104,9 +102,7 @@ async def _prove_task(
         return {**row, "status": "failed", "why": why, "perturbed": 0, "caught": 0}
     tally = Counter[str]()
     for calls in perturb_task(task, opened.read_first_facts(), opened.seed, DATA):
-        opened.reset()
-        session.owner = next(tries)
-        results = await session.run_calls(calls)
+        results = await _run_afresh(opened, calls, session, fit)
         if results[-1].status == "invalid_arguments":
             continue  # the contract alone tells
         passed = task.check(opened, join_texts(results))
@@ -116,12 +112,14 @@ async def _prove_task(
     return {**row, "perturbed": tally.total(), "caught": tally["caught"]}
 
 
-def _make_owners(task: Task) -> Iterator[str]:
-    """A fresh server for each try."""
-    number = 0
-    while True:
-        number += 1
-        yield f"{task.id}-{number}"
+async def _run_afresh(
+    opened: OpenWorld, calls: Sequence[TaskCall], session: WorldSession, fit: Fit
+) -> list[CallResult]:
+    """The results of calls in the first state."""
+    if fit.restart:
+        await session.restart()
+    opened.reset()
+    return await session.run_calls(calls)
 
 
 def _describe_world(one: KnownWorld) -> dict[str, Any]:

@@ -47,8 +47,10 @@ class OpenWorld:
 
     @property
     def grant(self) -> ServerGrant:
-        locked = self.fault is not None and self.fault.action == READ_ONLY
-        return ServerGrant(folders=(Mount(self.folder, DATA, writable=not locked),))
+        # Of a database that is reached by a socket nothing in the folder is written.
+        faulty = self.fault is not None and self.fault.action == READ_ONLY
+        closed = faulty or self._kind.open_state is not None
+        return ServerGrant(folders=(Mount(self.folder, DATA, writable=not closed),))
 
     @property
     def args(self) -> Mapping[str, tuple[str, ...] | None]:

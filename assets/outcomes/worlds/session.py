@@ -1,6 +1,6 @@
 """A real server at work in an open world: planned, listed once, and called."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,19 +29,26 @@ class WorldSession:
     """A server in a world. contracts: its tools by name, as it lists them."""
 
     server_id: str
-    caller: Caller
     contracts: Mapping[str, Mapping[str, Any]]
-    owner: str = ""
+    make_caller: Callable[[], Caller]
+
+    def __post_init__(self) -> None:
+        self._caller = self.make_caller()
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+    async def restart(self) -> None:
+        """Ends the server; the next call finds a fresh one."""
+        await self._caller.close()
+        self._caller = self.make_caller()
 
     async def run_calls(self, calls: Sequence[TaskCall]) -> list[CallResult]:
         """Results in order, up to the first call that fails."""
         results = []
         for call in calls:
             contract = self.contracts[call.tool]
-            made = self.caller.call
-            result = await made(
-                self.server_id, call.tool, contract, call.arguments, owner=self.owner
-            )
+            result = await self._caller.call(self.server_id, call.tool, contract, call.arguments)
             results.append(result)
             if result.status != "ok":
                 break
@@ -58,11 +65,11 @@ async def open_session(
     facts, tools = await anyio.to_thread.run_sync(
         _list_tools, opened, fit, granted, ledger, run_date
     )
-    caller = Caller({fit.id: facts}, granted)
+    session = WorldSession(fit.id, tools, lambda: Caller({fit.id: facts}, granted))
     try:
-        yield WorldSession(fit.id, caller, tools)
+        yield session
     finally:
-        await caller.close()
+        await session.close()
 
 
 def join_texts(results: Sequence[CallResult]) -> list[str]:

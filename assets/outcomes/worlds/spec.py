@@ -50,8 +50,8 @@ class Draw(_Part):
     """What a placeholder of a task stands for; exactly one of these, drawn anew for each task.
 
     key: a fact of the first state whose key matches the pattern, no two alike in a task; where:
-    members that its value has. one_of: one of these. between: a whole number. words: one of the
-    world's word lists. text: composed of other draws."""
+    members that its value has, `*` for any value. one_of: one of these. between: a whole number.
+    words: one of the world's word lists. text: composed of other draws."""
 
     key: str | None = None
     where: Mapping[str, Any] = {}
@@ -210,7 +210,8 @@ def _find_task_problems(world: World, task: TaskTemplate) -> Iterator[str]:
         yield "expected `changes`, `answer` or both, else nothing is checked"
     known = {*task.draw, ROOT}
     written = [task.requests, task.changes, task.answer]
-    written += [[call.arguments for call in task.calls], [one.text for one in task.draw.values()]]
+    written += [[call.arguments for call in task.calls]]
+    written += [[one.text, one.key, one.where] for one in task.draw.values()]
     for text in _list_texts(written):
         for name in _PLACEHOLDER.findall(text):
             if name not in known:

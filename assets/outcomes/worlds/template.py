@@ -1,7 +1,8 @@
 """Templates: what the placeholders of a task stand for, drawn by a seed, and filled in.
 
 `{name}` is a draw. Of a fact it is the key, `{name.value}` its value, `{name.value.member}` a part
-of that, `{name.lines.0}` the first line of a text and `{name.size}` its bytes; of a key that is a
+of that, `{name.lines.0}` the first line of a text `{name.size}` its bytes and `{name.blob}`
+its id in git; of a key that is a
 path, `{name.name}`, `{name.stem}`, `{name.suffix}`, `{name.parent}`, and `{name.1}` its first part.
 A template that is one placeholder keeps the value's type.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from hashlib import sha1
 from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any
@@ -112,11 +114,15 @@ def _draw_value(
 def _has_members(value: Any, wanted: Mapping[str, Any]) -> bool:
     if not wanted:
         return True
-    return isinstance(value, Mapping) and all(value.get(k) == one for k, one in wanted.items())
+    if not isinstance(value, Mapping):
+        return False
+    return all(k in value and one in ("*", value[k]) for k, one in wanted.items())
 
 
 def _find_value(name: str, values: Mapping[str, Any]) -> Any:
     first, *parts = name.split(".")
+    if first not in values:
+        raise NothingToDraw(f"{{{first}}} is not drawn yet: draw it first")
     found = values[first]
     for place, part in enumerate(parts):
         if isinstance(found, DrawnFact) and part == "value":
@@ -125,6 +131,8 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
             found = found.value.splitlines()
         elif isinstance(found, DrawnFact) and part == "size" and isinstance(found.value, str):
             found = len(found.value.encode())
+        elif isinstance(found, DrawnFact) and part == "blob" and isinstance(found.value, str):
+            found = _hash_blob(found.value.encode())
         elif place == 0 and not isinstance(found, Mapping | list):
             found = _find_path_part(found.key if isinstance(found, DrawnFact) else str(found), part)
         else:
@@ -133,12 +141,17 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _find_path_part(key: str, part: str) -> str:
-    path = PurePosixPath(key)
-    if part.isdigit() and 0 < int(part) <= len(path.parts):
-        return path.parts[int(part) - 1]
+    path, parts = PurePosixPath(key), re.split("[/!]", key)
+    if part.isdigit() and 0 < int(part) <= len(parts):
+        return parts[int(part) - 1]
     if part in ("name", "stem", "suffix", "parent"):
         return str(getattr(path, part))
     raise NothingToDraw(f"{key!r} has no part {part!r}")
+
+
+def _hash_blob(data: bytes) -> str:
+    """What git calls a file that holds it."""
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _find_member(found: Any, part: str, name: str) -> Any:

@@ -69,7 +69,7 @@ def build_command_line(
     env = ["--args", str(files[-1])]
     limited = [*environment.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
-    if calls := seccomp.program():
+    if calls := seccomp.program(segments=launch.segments):
         files.append(make_memory_file(calls))
         closed += ["--seccomp", str(files[-1])]
     if not root:

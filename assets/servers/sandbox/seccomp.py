@@ -52,8 +52,9 @@ _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in seccomp_data; low words co
 _ALLOW = 0x7FFF0000
 
 
-def program(machine: str | None = None) -> bytes | None:
-    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for."""
+def program(machine: str | None = None, *, segments: bool = False) -> bytes | None:
+    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for.
+    segments: System V shared memory is there."""
     machine = machine or platform.machine()
     if machine not in _MACHINES:
         return None
@@ -67,7 +68,8 @@ def program(machine: str | None = None) -> bytes | None:
     if machine == "x86_64":
         lines += [(_JGE, 0, 1, 0x40000000), _make_failure(errno.ENOSYS)]  # the x32 numbering
     for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
-        numbers = [number for pair in table.values() if (number := pair[column]) is not None]
+        kept = [pair for name, pair in table.items() if not (segments and name == "shmget")]
+        numbers = [number for pair in kept if (number := pair[column]) is not None]
         for number in numbers:
             lines += [(_JEQ, 0, 1, number), _make_failure(code)]
     for call in (CLONE, UNSHARE):

@@ -77,7 +77,8 @@ class Mount:
 class Launch:
     """A command and what it sees. `env` is its whole environment besides HOME and friends;
     `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host);
-    `volume` is a folder of the host that is its HOME, in place of a private one."""
+    `volume` is a folder of the host that is its HOME, in place of a private one; `segments`: it
+    may have System V shared memory, as a database of ours needs (bubblewrap)."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Launch:
     dirs: tuple[str, ...] = ()
     uid: int | None = None
     volume: Path | None = None
+    segments: bool = False
 
 
 def is_private_folder(path: Path) -> bool:

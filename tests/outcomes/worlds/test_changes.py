@@ -34,6 +34,16 @@ def test_a_change_touches_its_key_and_no_other(change, key, after):
     }
 
 
+def test_a_branch_is_copied_with_its_files_and_a_sheet_moves_with_its_cells():
+    facts = {"branch/a": 1, "branch/a:x": 2, "branch/ab": 3, "S": 4, "S!A1": 5}
+    copied = apply_changes(facts, [{"copy": "branch/a", "to": "branch/c"}])
+    assert copied == {**facts, "branch/c": 1, "branch/c:x": 2}
+    moved = apply_changes(facts, [{"move": "S", "to": "T"}])
+    assert (moved["T"], moved["T!A1"], "S!A1" in moved) == (4, 5, False)
+    with pytest.raises(ChangeImpossible):
+        apply_changes(facts, [{"copy": "S", "to": "branch/a"}])
+
+
 def test_a_folder_moves_and_goes_with_all_that_is_in_it():
     moved = apply_changes(FACTS, [{"move": "sub", "to": "top"}])
     assert sorted(moved) == ["a.txt", "subtle", "top", "top/b"]

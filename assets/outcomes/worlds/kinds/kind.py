@@ -46,7 +46,7 @@ class Kind:
     """One kind. generators: by name, of (random numbers, number of items). actions: what a fault
     does to each file that it hits. hold: what a fault keeps hold of while the world is open, of the
     file that it hits. programs: what must be on this host, with its Debian package. open_state:
-    other than files in a folder."""
+    of one that is more than files in a folder, with the actions that it knows (faults)."""
 
     name: str
     generators: Mapping[str, Callable[[Random, int], Tree]]
@@ -55,9 +55,12 @@ class Kind:
     hold: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     open_state: Callable[..., State] | None = None
+    faults: tuple[str, ...] = ()
 
     def list_actions(self) -> list[str]:
         """What a fault can do."""
+        if self.open_state:
+            return sorted(self.faults)
         return sorted({REMOVE, *_ACTIONS, *self.actions, *self.hold, READ_ONLY})
 
 

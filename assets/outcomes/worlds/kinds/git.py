@@ -1,0 +1,156 @@
+"""The kind `git`: a repository with a history, branches, and work that is not committed yet."""
+
+from random import Random
+
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.kinds.git_objects import (
+    add_commit,
+    add_object,
+    list_commit_files,
+    read_index,
+    read_object,
+    write_index,
+)
+from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.template import draw_words, load_words
+from assets.outcomes.worlds.tree import Node, Tree
+
+_START, _DAY = 1_767_258_000, 86_400  # 2026-01-01 09:00 UTC
+_CONFIG = """[core]
+\trepositoryformatversion = 0
+\tfilemode = false
+\tbare = false
+[user]
+\tname = Mill Worker
+\temail = worker@example.com
+"""
+# What git writes for itself at every command: times, and where a name once stood.
+_LEFT_OUT = (".git/logs", ".git/index", ".git/objects", ".git/refs", ".git/packed-refs")
+_EPHEMERAL = (".git/COMMIT_EDITMSG", ".git/ORIG_HEAD", ".git/HEAD", ".git/FETCH_HEAD")
+
+
+def generate_project(rng: Random, size: int) -> Tree:
+    """A history of `size` commits on `main`, branches off it, and work that is not committed: two
+    files that are changed, one that is staged and three that are new."""
+    words, tree = load_words(), dict[str, Node]()
+    files = {"README.md": b"# Project\n", "src/main.py": b"print('start')\n"}
+    topics = rng.sample(words["topics"], len(words["topics"]))
+    parent, made, branches = None, list[str](), dict[str, str]()
+    for number in range(size):
+        topic = topics[number % len(topics)]
+        person = f"{rng.choice(words['people'])} {rng.choice(words['surnames'])}"
+        path = f"docs/{topic}.md" if number % 2 else f"src/{topic}.py"
+        files = {**files, path: f"# {topic}\n{draw_words('sentence', rng)}\n".encode()}
+        who = f"{person} <{person.split()[0].lower()}@example.com>"
+        at = _START + number * _DAY
+        parent = add_commit(tree, files, parent, who, at, f"Add the {topic} part ({number + 1})")
+        made.append(parent)
+    for name in rng.sample(words["colours"], 3):
+        branches[f"topic/{name}"] = rng.choice(made[len(made) // 2 :])
+    refs = {"main": str(parent), **branches}
+    tree |= {f".git/refs/heads/{name}": f"{of}\n".encode() for name, of in refs.items()}
+    tree |= {".git/HEAD": b"ref: refs/heads/main\n", ".git/config": _CONFIG.encode()}
+    tree |= dict.fromkeys((".git/refs/tags", ".git/objects/info", ".git/objects/pack"))
+    tree |= {".git/description": b"A small project\n", ".git/info/exclude": b"*.log\n"}
+    staged = {**files, "NOTICE.md": f"{draw_words('sentence', rng)}\n".encode()}
+    tree |= {**staged, ".git/index": write_index(staged)}
+    add_object(tree, "blob", staged["NOTICE.md"])
+    for path in rng.sample(sorted(one for one in files if one.startswith("docs/")), 2):
+        tree[path] = files[path] + f"{draw_words('sentence', rng)}\n".encode()
+    for topic in rng.sample(words["things"], 3):
+        tree[f"drafts/{topic}.txt"] = f"{draw_words('sentence', rng)}\n".encode()
+    return tree
+
+
+def read_repository(tree: Tree) -> Facts:
+    """`HEAD`; `branch/NAME` -> its tip's message and author, and how many commits it has;
+    `branch/NAME:PATH` -> blob, and the same of `tag/NAME`; `staged/PATH` -> blob; the working
+    tree's files as in a folder; what else is in `.git` (configuration, hooks). Commit ids and times
+    are left out, and so are reflogs: the same work has the same facts whenever it is done. Packed
+    history reads as missing."""
+    facts = read_file_facts({path: node for path, node in tree.items() if not _is_gits(path)})
+    head = tree.get(".git/HEAD")
+    head_text = head.decode("utf-8", "replace").strip() if isinstance(head, bytes) else "none"
+    refs = _list_refs(tree)
+    if head_text.startswith("ref: "):
+        facts["HEAD"] = head_text
+    else:
+        refs["HEAD"] = head_text
+    for name, commit in refs.items():
+        facts |= _describe_tip(tree, name, commit)
+    index = tree.get(".git/index")
+    try:
+        staged = read_index(index) if isinstance(index, bytes) else {}
+    except (ValueError, IndexError) as error:
+        staged = {"unreadable": str(error)}
+    facts |= {f"staged/{path}": blob for path, blob in staged.items()}
+    return dict(sorted(facts.items()))
+
+
+def _is_gits(path: str) -> bool:
+    """Whether it is told of otherwise, or not at all."""
+    known = path == ".git" or path in _EPHEMERAL
+    return known or any(path == one or path.startswith(f"{one}/") for one in _LEFT_OUT)
+
+
+def _list_refs(tree: Tree) -> dict[str, str]:
+    """`branch/NAME` and `tag/NAME` -> commit; a loose reference counts before a packed one."""
+    packed, found = tree.get(".git/packed-refs"), dict[str, str]()
+    for line in packed.decode("utf-8", "replace").splitlines() if isinstance(packed, bytes) else []:
+        commit, _, name = line.partition(" ")
+        if not line.startswith(("#", "^")):
+            found[name] = commit
+    for path, node in tree.items():
+        if path.startswith(".git/refs/") and isinstance(node, bytes):
+            found[path.removeprefix(".git/")] = node.decode("utf-8", "replace").strip()
+    return {_shorten_ref(name): commit for name, commit in found.items()}
+
+
+def _shorten_ref(name: str) -> str:
+    for old, new in {"refs/heads/": "branch/", "refs/tags/": "tag/"}.items():
+        if name.startswith(old):
+            return new + name[len(old) :]
+    return name
+
+
+def _describe_tip(tree: Tree, name: str, commit: str) -> Facts:
+    """The facts of a reference: what its commit holds, without its id and times."""
+    read = read_object(tree, commit)
+    if read is None or read[0] != "commit":
+        return {name: {"missing": True}}
+    head, _, message = read[1].decode("utf-8", "replace").partition("\n\n")
+    lines = {line.partition(" ")[0]: line.partition(" ")[2] for line in head.split("\n")}
+    tip = {
+        "message": message.strip(),
+        "author": lines.get("author", "").partition(" <")[0],
+        "commits": _count_commits(tree, commit),
+    }
+    files = list_commit_files(tree, lines.get("tree", ""))
+    return {name: tip, **{f"{name}:{path}": blob for path, blob in files.items()}}
+
+
+def _count_commits(tree: Tree, commit: str) -> int:
+    """How many commits are reachable, this one too."""
+    seen, left = set[str](), [commit]
+    while left and len(seen) < 10_000:
+        one = left.pop()
+        read = read_object(tree, one) if one not in seen else None
+        if read is not None:
+            seen.add(one)
+            head = read[1].partition(b"\n\n")[0].decode("utf-8", "replace")
+            left += [line[7:] for line in head.split("\n") if line.startswith("parent ")]
+    return len(seen)
+
+
+def _break_head(tree: dict[str, Node], path: str) -> Node:
+    """HEAD names a branch that is not there."""
+    return b"ref: refs/heads/gone\n"
+
+
+KIND = Kind(
+    "git",
+    {"project": generate_project},
+    read_repository,
+    {"break_head": _break_head},
+    programs={"git": "git"},
+)

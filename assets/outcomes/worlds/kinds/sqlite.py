@@ -1,0 +1,115 @@
+"""The kind `sqlite`: a database in one file, read by a logical dump."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kinds.shop import draw_shop, write_sql
+from assets.outcomes.worlds.tree import Node, Tree
+from warehouse.storage.digest import sha256
+
+FILE = "shop.db"
+_BESIDE = (f"{FILE}-wal", f"{FILE}-journal", f"{FILE}-shm")
+_MOST_ROWS, _MOST_STEPS = 20_000, 2_000  # a dump's rows; its work, in 10,000 steps of the machine
+
+
+def generate_shop(rng: Random, size: int) -> Tree:
+    """Customers, products and orders of a shop."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for statement in write_sql(draw_shop(rng, size)):
+            database.execute(statement)
+        database.commit()
+        return {FILE: database.serialize()}
+
+
+def read_database(tree: Tree) -> Facts:
+    """`TABLE/KEY` -> the row, by its primary key or its row id; `schema/NAME` -> the statement that
+    made it. The layout of pages, free space and the journal's form are left out; other files are
+    as they are, and so is a database that cannot be read."""
+    others = {path: node for path, node in tree.items() if path not in (FILE, *_BESIDE)}
+    facts, node = read_file_facts(others), tree.get(FILE)
+    if not isinstance(node, bytes):
+        return read_file_facts(tree)
+    # A copy: what a server wrote is never opened where it lies, and a write-ahead log is applied.
+    with TemporaryDirectory(prefix="toolmill-sqlite-") as folder:
+        for path in (FILE, *_BESIDE[:2]):
+            if isinstance(data := tree.get(path), bytes):
+                (Path(folder) / path).write_bytes(data)
+        try:
+            facts.update(_dump_database(Path(folder) / FILE))
+        except (sqlite3.Error, ValueError) as error:
+            facts[FILE] = {"is": "unreadable", "sha256": sha256(node), "why": str(error)[:200]}
+    return dict(sorted(facts.items()))
+
+
+def _dump_database(path: Path) -> Facts:
+    """Raises sqlite3.Error, or ValueError for more rows than are read."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA cell_size_check = ON")
+        steps = iter(range(_MOST_STEPS))
+        database.set_progress_handler(lambda: next(steps, None) is None, 10_000)
+        database.text_factory = lambda data: data.decode("utf-8", "replace")
+        made = database.execute(
+            "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        ).fetchall()
+        facts: Facts = {f"schema/{name}": " ".join(str(sql).split()) for _, name, sql in made}
+        for kind, name, sql in made:
+            if kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL"):
+                facts.update(_dump_table(database, name))
+                if len(facts) > _MOST_ROWS:
+                    raise ValueError(f"more than {_MOST_ROWS:,} rows")
+    return facts
+
+
+def _dump_table(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, Any]]:
+    quoted = '"' + name.replace('"', '""') + '"'
+    columns = database.execute(f"PRAGMA table_xinfo({quoted})").fetchall()
+    keys = [one[1] for one in sorted(columns, key=lambda one: one[5]) if one[5]]
+    order = ", ".join('"' + key.replace('"', '""') + '"' for key in keys) or "1"
+    cursor = database.execute(f"SELECT * FROM {quoted} ORDER BY {order} LIMIT {_MOST_ROWS + 1}")
+    names = [one[0] for one in cursor.description]
+    for number, row in enumerate(cursor, 1):
+        values = {column: _show_value(value) for column, value in zip(names, row, strict=True)}
+        key = "/".join(str(values[key]) for key in keys) if keys else str(number)
+        yield f"{name}/{key}", values
+
+
+def _show_value(value: Any) -> Any:
+    """As JSON: bytes by their digest; as text, a whole number beyond 2**53 and what is infinite."""
+    if isinstance(value, bytes):
+        return {"bytes": len(value), "sha256": sha256(value)}
+    if isinstance(value, int | float) and not abs(value) < 2**53:
+        return str(value)
+    return value
+
+
+@contextmanager
+def _hold_database(path: Path) -> Iterator[None]:
+    """Another user writes to it and does not end. Held right after a reset: nobody else has
+    written to the file yet."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def _damage_page(tree: dict[str, Node], path: str) -> Node:
+    """The first page's header stays, so that it still looks like a database."""
+    data = tree[path]
+    assert isinstance(data, bytes)
+    return data[:100] + b"\xff" * (len(data) - 100)
+
+
+KIND = Kind(
+    "sqlite",
+    {"shop": generate_shop},
+    read_database,
+    {"damage_page": _damage_page},
+    {"lock": _hold_database},
+)

@@ -1,0 +1,105 @@
+"""Kinds of worlds: facts follow the content, not its layout, and damage is a state too."""
+
+import json
+import sqlite3
+from contextlib import closing
+from random import Random
+
+import pytest
+
+from assets.outcomes.worlds.kinds import mail, memory, sqlite
+from assets.outcomes.worlds.tree import add_folders, read_tree, write_tree
+
+
+def test_a_graph_is_the_same_in_any_order_and_with_what_a_server_adds():
+    tree = memory.generate_team(Random("x"), 8)
+    whole = memory.read_graph(tree)
+    data = tree[memory.FILE]
+    assert isinstance(data, bytes)
+    lines = [json.loads(line) for line in data.splitlines()]
+    more = [{**line, "version": 2, "createdAt": "2026-01-01"} for line in reversed(lines)]
+    text = "\n".join(json.dumps(line) for line in more)
+    assert memory.read_graph({memory.FILE: text.encode()}) == whole
+    twice = text + "\n" + json.dumps(lines[0])
+    assert memory.read_graph({memory.FILE: twice.encode()}) != whole
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"type": "entity"}', "\x00\xff", '{"a":' * 9999])
+def test_a_line_that_is_no_part_of_a_graph_is_a_fact(text):
+    facts = memory.read_graph({memory.FILE: text.encode("latin-1")})
+    assert len(facts) == 1
+
+
+def make_database(tmp_path, *, changes=(), mode="delete"):
+    write_tree(tmp_path, sqlite.generate_shop(Random("x"), 8))
+    with closing(sqlite3.connect(tmp_path / sqlite.FILE)) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        for sql in changes:
+            database.execute(sql)
+            database.commit()
+        return sqlite.read_database(read_tree(tmp_path))  # a log beside it is there still
+
+
+def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    plain = make_database(tmp_path / "a")
+    assert plain["customers/1"]["id"] == 1
+    assert "CREATE TABLE orders" in plain["schema/orders"]
+    churn = ["INSERT INTO customers VALUES (99, 'x', 'y')", "DELETE FROM customers WHERE id = 99"]
+    assert make_database(tmp_path / "b", changes=[*churn, "VACUUM"], mode="wal") == plain
+
+
+def test_what_is_only_in_the_write_ahead_log_counts(tmp_path):
+    after = make_database(tmp_path, changes=["DELETE FROM orders WHERE id = 1"], mode="wal")
+    assert "orders/1" not in after
+    assert "orders/2" in after
+
+
+HOSTILE = {
+    "endless": "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n)"
+    " SELECT i FROM n",
+    "odd": 'CREATE TABLE "a""b; DROP TABLE orders" (x)',
+    "keyless": "CREATE TABLE k AS SELECT 1e999 AS big, x'ff00' AS raw, 9007199254740993 AS n",
+}
+
+
+@pytest.mark.parametrize("sql", HOSTILE.values(), ids=HOSTILE)
+def test_what_a_server_puts_into_a_database_is_read_and_never_run(tmp_path, sql):
+    facts = make_database(tmp_path, changes=[sql])
+    assert "orders/1" in facts
+    json.dumps(facts, allow_nan=False)
+
+
+@pytest.mark.parametrize("action", ["damage_page", "corrupt", "empty"])
+def test_a_damaged_database_is_a_state_with_a_digest(tmp_path, action):
+    from assets.outcomes.worlds.kinds.kind import damage_tree
+
+    tree = sqlite.generate_shop(Random("x"), 8)
+    facts = sqlite.read_database(damage_tree(sqlite.KIND, tree, action, sqlite.FILE))
+    assert facts != sqlite.read_database(tree)
+
+
+def test_a_locked_database_is_read_and_cannot_be_written_until_it_is_let_go(tmp_path):
+    write_tree(tmp_path, sqlite.generate_shop(Random("x"), 4))
+    path = tmp_path / sqlite.FILE
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        with sqlite.KIND.hold["lock"](path):
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("DELETE FROM orders")
+            assert "orders/1" in sqlite.read_database(read_tree(tmp_path))
+        other.execute("DELETE FROM orders")
+
+
+def test_a_mail_is_known_by_its_id_and_its_place_by_folder_and_flags():
+    tree = dict(add_folders(mail.generate_mailbox(Random("x"), 8)))
+    facts = mail.read_mailbox(tree)
+    new = next(path for path in tree if path.startswith("new/"))
+    name = new.partition("/")[2]
+    tree[f".Archive/cur/{name}:2,FS"] = tree.pop(new)
+    moved = mail.read_mailbox(tree)
+    (gone,), (there,) = set(facts) - set(moved), set(moved) - set(facts)
+    assert (gone.partition("/")[0], there.partition("/")[0]) == ("INBOX", "Archive")
+    assert (facts[gone]["new"], moved[there]["new"], moved[there]["flags"]) == (True, False, "FS")
+    tree["cur/broken"] = b"\xff\x00 no headers"
+    assert "INBOX/broken" in mail.read_mailbox(tree)

@@ -44,7 +44,7 @@ def find_call(
         )
     servers = list_launchable(
         warehouse.tables.read(DEPLOYMENTS).to_dicts(),
-        [key for key, one in executor.policy.grants.items() if one.network == "full"],
+        [key for key, one in executor.policy.grants.items() if one.has_network],
         network=executor.policy.sandbox.network == "full",
     )
     if named.server_id not in servers:

@@ -101,7 +101,7 @@ async def open_server(
     try:
         facts = bind_facts(recipe, opened)
         own = policy.grants.get(server_id) or ServerGrant()
-        granted = replace(policy, grants={server_id: replace(opened.grant, network=own.network)})
+        granted = replace(policy, grants={server_id: opened.grant.with_network_of(own)})
         fit = next((one for one in world.servers if one.id == server_id), None)
         caller = Caller({server_id: facts}, granted, _LIMITS)
         try:

@@ -93,7 +93,7 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
         tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
     )
     clear, _ = read_contracts(warehouse, name)
-    networked = [key for key, one in executor.policy.grants.items() if one.network == "full"]
+    networked = [key for key, one in executor.policy.grants.items() if one.has_network]
     servers = list_launchable(
         tables.read(DEPLOYMENTS, name).to_dicts(),
         networked,

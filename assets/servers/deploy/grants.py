@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +37,16 @@ class ServerGrant:
     def reaches_own(self) -> bool:
         """Whether it reaches something that its user keeps."""
         return self.personal and bool(self.folders or self.hosts or self.volume)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether it reaches hosts, some or all: what they answer moves."""
+        return self.network == "full" or bool(self.hosts)
+
+    def with_network_of(self, other: "ServerGrant") -> "ServerGrant":
+        """This grant with what another reaches of the network: a server that is called in a folder
+        of toolmill's own keeps its hosts, and gets none of its user's folders."""
+        return replace(self, network=other.network, hosts=other.hosts)
 
     @property
     def user(self) -> int | None:

@@ -218,6 +218,17 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
     assert digest_conditions(NAME, written) not in (before, digest_conditions(NAME, policy))
 
 
+def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of_its_users(notes):
+    own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",), volume=True)
+    made = ServerGrant(folders=(Mount(notes, DATA),)).with_network_of(replace(own, personal=True))
+    assert made == ServerGrant(folders=(Mount(notes, DATA),), hosts=("a.example",))
+    assert [one.has_network for one in (made, own, ServerGrant("full"), ServerGrant())] == [
+        *(True, True, True),
+        False,
+    ]
+    assert not made.reaches_own
+
+
 def test_a_made_up_path_is_real_once_a_folder_lies_there(tmp_path, notes):
     given = grant(f"{notes}")[NAME]
     recipe = RECIPE.model_copy(

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from assets.outcomes.replay.grpo import (
     make_reward_function,
 )
 from tests.outcomes.replay.recorded import READ, WRITE, find_task, recording
+from training.caller.tiny.base import find_tiny_base_folder
 
 MADE = recording()
 BOTH = find_task(MADE, "Read /a, then write x into /b.")
@@ -77,8 +79,29 @@ def test_completions_are_rewarded_by_their_calls() -> None:
     assert found == [1.0, 0.0, None, 0.0]
 
 
-def test_trl_takes_the_environment_and_its_reward() -> None:
-    grpo = pytest.importorskip("trl.trainer.grpo_trainer")
-    source = inspect.getsource(grpo)
-    assert "environment_factory" in source  # the installed TRL still has the shape that is tested
-    assert '"get_reward"' in source
+@pytest.mark.slow
+def test_trl_makes_a_step_with_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    base = str(find_tiny_base_folder())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    templates = Path(trl.__file__).parent / "chat_templates"
+    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()
+    settings = trl.GRPOConfig(
+        output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=2, num_generations=2,
+        max_completion_length=8, use_cpu=True, bf16=False, report_to=[], save_strategy="no",
+        disable_tqdm=True,
+    )  # fmt: skip
+    trainer = trl.GRPOTrainer(
+        model=base,
+        args=settings,
+        train_dataset=datasets.Dataset.from_list(make_prompt_rows(MADE)),
+        environment_factory=make_environment_factory(MADE),
+        processing_class=tokenizer,
+    )
+    made = trainer.train()
+    assert made.global_step == 1
+    assert made.metrics["rewards/ReplayWorld/mean"] == 0.0  # the tiny base calls nothing

@@ -40,7 +40,8 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
         raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is not empty: name another folder with --out, or empty it")
-    check_published(tables, choice.as_of)
+    if not choice.more:
+        check_published(tables, choice.as_of)
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     try:
         beside.mkdir(parents=True)

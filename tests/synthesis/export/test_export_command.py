@@ -86,6 +86,14 @@ def test_trajectories_are_exported_where_they_are_asked_for(
     assert "0 hold a tool's answer that no tool gave" in card
 
 
+def test_a_home_that_only_played_exports_what_it_played(home: Path, warehouse: Warehouse) -> None:
+    play(warehouse)
+    assert "no pairs were ever published" in run("--format", "trl").stderr
+    done = run("--format", "trl", "--tasks", "trajectory")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["pairs"] == 2
+
+
 def test_a_trajectory_with_a_held_contract_is_not_exported(
     home: Path, warehouse: Warehouse
 ) -> None:

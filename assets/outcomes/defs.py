@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets.outcomes.outcome import OUTCOMES, REFUSED, USEFUL
+from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import Executor, execute_pairs
 from assets.outcomes.report import report_executions
-from assets.outcomes.table import EXECUTIONS, PROOFS
+from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
@@ -82,7 +82,7 @@ def check_launches(rows: Sequence[Record]) -> Verdict:
 
 def check_useful_share(rows: Sequence[Record]) -> Verdict:
     """Whether enough of the calls that ran were answered with something."""
-    ran = [row for row in rows if row["outcome"] not in (None, REFUSED)]
+    ran = [row for row in rows if has_run(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
     enough = len(ran) < _FEW_CALLS or useful >= USEFUL_FLOOR * len(ran)
     expected = f"at least {USEFUL_FLOOR:.0%} of the calls are useful"

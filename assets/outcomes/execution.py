@@ -17,7 +17,7 @@ from assets.servers.calls.result import CallResult
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.digest import digest
 
-EXECUTION_VERSION = 1  # of what is kept of a call: another one is another effect
+EXECUTION_VERSION = 2  # of what is kept of a call: another one is another effect
 _KEPT = 65_536  # characters of an answer's text that are kept; the rest is told by its digest
 _KEYS = 50  # facts of a world that are named as changed
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.outcome import OUTCOMES, REFUSED, USEFUL
-from assets.outcomes.table import PROOFS
+from assets.outcomes.outcome import OUTCOMES, USEFUL
+from assets.outcomes.table import PROOFS, has_run
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
@@ -18,7 +18,7 @@ _SHOWN = 24
 
 def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
     """Figures and tables of rows of EXECUTIONS."""
-    ran = [row for row in rows if row["outcome"] not in (None, REFUSED)]
+    ran = [row for row in rows if has_run(row)]
     useful = [row for row in ran if row["outcome"] == USEFUL]
     low, high = wilson_interval(len(useful), len(ran))
     pairs = {pair for row in rows for pair in json.loads(row["pair_ids"])}

@@ -8,9 +8,12 @@ from typing import Any
 from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
 from assets.outcomes.run import Done, Job
 from assets.outcomes.table import EXECUTIONS
+from assets.synthesis.common.purpose import read_purpose
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
 from warehouse.sanitize.redact import redact
+
+_READS = ("read", "search", "compute")
 
 
 def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
@@ -64,7 +67,9 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
     ]
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for row in listed:
-        if row["outcome"] == USEFUL and row["changed"] == "[]":
+        # That something was done is told in the same words whatever it was done to.
+        reads = row["only_reads"] or read_purpose({"name": row["tool"]}).family in _READS
+        if row["outcome"] == USEFUL and row["changed"] == "[]" and reads:
             groups[row["server_id"], row["tool"], row["contract_digest"]].append(row)
     for own in groups.values():
         canned = find_canned((row["arguments"], row["answer"], row["size"]) for row in own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from assets.outcomes.environment import ServerInWorld, digest_world, open_server
 from assets.outcomes.execution import EXECUTION_VERSION, Execution, ToolCall, execute_call
-from assets.outcomes.outcome import USEFUL, is_stale
+from assets.outcomes.outcome import REFUSED, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import Effect, Facts, Proof, prove_call
 from assets.outcomes.select import Launchable, WantedCall
@@ -200,7 +200,8 @@ class Run:
             await self._settle(made, done, place)
             return done, after
 
-        if not job.wanted.requests:
+        sent = effect.execution.outcome != REFUSED
+        if not (job.wanted.requests and sent):
             return None
         request = job.wanted.requests[0]
         return await prove_call(job.wanted.call, request, effect, run_perturbed)

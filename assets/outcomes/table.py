@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.outcomes.outcome import USEFUL
+from assets.outcomes.outcome import REFUSED, USEFUL
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables, TableSpec
 
@@ -70,6 +70,11 @@ class Tried:
     proof: str | None
 
 
+def has_run(row: Mapping[str, Any]) -> bool:
+    """Whether a call was sent: neither settings, missing secrets nor a fault of ours kept it."""
+    return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
+
+
 def is_invalid(row: Mapping[str, Any]) -> bool:
     """Whether a call's real response is none that a model should learn to ask for (MCP-Flow's
     filter of invalid responses)."""
@@ -89,11 +94,11 @@ def may_keep(tried: Tried | None, rule: str) -> bool:
 
 
 def group_by_pair(rows: Iterable[Row]) -> dict[str, Tried]:
-    """Pair -> what executions of its own calls say of it."""
+    """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
 
     held: dict[str, list[Row]] = {}
     for row in rows:
-        if row["twin_of"] is None:
+        if row["twin_of"] is None and has_run(row):
             for pair in json.loads(row["pair_ids"]):
                 held.setdefault(pair, []).append(row)
     return {pair: _summarise_pair(own) for pair, own in held.items()}

@@ -10,8 +10,8 @@ from assets.contracts.listed.table import LISTED, UNVERIFIED
 from assets.contracts.quarantine.held_tools import list_held_tools
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
-from assets.outcomes.outcome import REFUSED, USEFUL
-from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair
+from assets.outcomes.outcome import USEFUL
+from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
@@ -72,7 +72,7 @@ def _describe_made(warehouse: Warehouse) -> str:
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     made = tables.read(EXECUTIONS).unique("execution_id").to_dicts()
-    ran = [row for row in made if row["outcome"] not in (None, REFUSED)]
+    ran = [row for row in made if has_run(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
     proved = sum(one.proof == PROVED for one in group_by_pair(made).values())
     launched = deployed.filter(pl.col("status") == "ok")

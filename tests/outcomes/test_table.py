@@ -35,6 +35,12 @@ def test_the_fault_of_others_makes_no_pair_invalid() -> None:
     assert not tried(row("a", "empty")).invalid
 
 
+def test_a_call_that_was_not_sent_is_no_execution() -> None:
+    assert group_by_pair([row("a", "refused", status="failed", blame="credentials")]) == {}
+    assert group_by_pair([{**row("a"), "outcome": None, "status": "failed"}]) == {}
+    assert tried(row("a", "refused", status="ok", blame="tool")).invalid  # it gave orders
+
+
 def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
     assert group_by_pair([row("a", "tool_error", blame="tool", twin_of="npm:b::do")]) == {}
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from assets.outcomes.outcome import OUTCOMES, REFUSED, USEFUL
-from assets.outcomes.table import EXECUTIONS, PROVED, REFUTED, Tried, group_by_pair
+from assets.outcomes.outcome import OUTCOMES, USEFUL
+from assets.outcomes.table import EXECUTIONS, PROVED, REFUTED, Tried, group_by_pair, has_run
 from assets.synthesis.common.tables import JUDGEMENTS
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION
@@ -31,9 +31,7 @@ def summarise_executions(warehouse: Warehouse, candidate: str | None = None) -> 
     return {
         "outcomes": dict(Counter(str(row["outcome"]) for row in rows)),
         "blame": dict(Counter(str(row["blame"]) for row in rows if row["blame"])),
-        "calls": _measure_hits(
-            row["outcome"] == USEFUL for row in rows if row["outcome"] != REFUSED
-        ),
+        "calls": _measure_hits(row["outcome"] == USEFUL for row in rows if has_run(row)),
         "pairs": count_pairs(tried, len(pairs)),
         "recall_at_1": measure_recall(ranked, tried),
     }

@@ -38,12 +38,14 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NETWORK = re.compile(
-    r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|getaddrinfo|name resolution"
+    r"\b(?:ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED)\b|getaddrinfo"
+    r"|name resolution|connection refused"
     r"|name or service not known|network is unreachable|fetch failed|failed to fetch"
     r"|no route to host|could not resolve host|all connection attempts failed|ERR_INTERNET_"
     r"|ERR_NAME_NOT_RESOLVED|failed to establish a new connection",
     re.IGNORECASE,
 )
+_STATUS = re.compile(r"\b(?:429|50[0234])\b")
 _UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", re.IGNORECASE)
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
 _PROGRAM = re.compile(
@@ -77,10 +79,11 @@ _BUG = re.compile(
 _REJECTS = re.compile(
     r"not found|no such|does ?n[o']t exist|do(?:es)? not (?:exist|match)|unknown|invalid"
     r"|not (?:a )?valid|outside|not allowed|not permitted|denied|unsupported|not supported"
-    r"|unrecogni[sz]ed|must be|expected|out of range|too (?:long|large|short|many)|already exists"
+    r"|unrecogni[sz]ed|must (?:be|point|contain|have|start|end|match|not)|expected"
+    r"|cannot contain|out of range|too (?:long|large|short|many)|already exists"
     r"|(?:could|can)(?: ?no|')t (?:be )?(?:find|found|pars|read|open|resolve)|is missing|malformed"
-    r"|no \w+ (?:was |were )?found|is required|did not match|there is no|nothing matches|not in\b"
-    r"|should be|(?:is|was) not one of"
+    r"|no (?:\w+ ){1,3}(?:was |were )?found|is required|did not match|there is no"
+    r"|nothing matches|not in\b|should be|(?:is|was) not one of"
     r"|ENOENT|EEXIST|EISDIR|ENOTDIR",
     re.IGNORECASE,
 )
@@ -118,7 +121,8 @@ def find_fault(
         return Fault("tool_gone")
     if found := _UNKNOWN_TOOL.search(head):
         return Fault("tool_gone", _quote_line(head, found))
-    if network := _NETWORK.search(head):
+    # An answer with a status came from somewhere: the network was there.
+    if (network := _NETWORK.search(head)) and not _STATUS.search(head):
         return Fault("needs_network" if offline else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return Fault("invalid_arguments")
@@ -145,6 +149,8 @@ def _find_named_argument(text: str, arguments: Any) -> str:
     if not words:
         return ""
     for line in text.splitlines():
+        if line.rpartition(": ")[2].strip().casefold() in words:
+            return line.strip()[:_EVIDENCE]  # nothing but a value of the call, as GitPython says it
         if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
             return line.strip()[:_EVIDENCE]
     return ""

@@ -36,7 +36,8 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
         executed(0, proof="proved"),
         executed(1, proof="unproved"),
         executed(2, outcome="tool_error", blame="caller", proof="refuted"),
-        executed(3, outcome="refused", blame="credentials"),
+        executed(3, outcome="refused", blame="credentials", status="failed"),
+        executed(4),
         executed(9, outcome="tool_error", blame="tool"),  # of a pair that was not accepted
     ]
     publish(warehouse, EXECUTIONS, rows)
@@ -46,7 +47,7 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
     shares = {name: (one["value"], one["n"]) for name, one in found["pairs"].items()}
     assert shares == {
         "executed": (0.5, 8),
-        "useful": (0.5, 4),
+        "useful": (0.75, 4),
         "invalid": (0.25, 4),
         "proved": (0.25, 4),
         "refuted": (0.25, 4),
@@ -56,5 +57,5 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
     assert recall["proved by execution"] == (1.0, 1)
     text = render_executions_part(found)
     assert text.startswith("## Calls that really ran\n")
-    assert "Outcomes: useful 2, refused 1, tool" in text
+    assert "Outcomes: useful 3, refused 1, tool" in text
     assert "Laid to: caller 1, credentials 1, tool 1." in text

@@ -4,6 +4,8 @@ import pytest
 
 from assets.outcomes.worlds.catalogue import find_world, list_worlds
 from assets.outcomes.worlds.check import prove_tasks
+from assets.outcomes.worlds.opened import open_world
+from assets.outcomes.worlds.session import ServerUnavailable, join_texts, open_session
 from assets.servers.deploy.policy import DeployPolicy
 from tests.support.untrusted_server import require_sandbox
 
@@ -25,16 +27,41 @@ async def test_tasks_of_a_memory_are_provable_on_its_real_server(warehouse):
     assert sum(one["perturbed"] for one in row["tasks"]) > 15
 
 
+SUITED = [(one.world, fit) for one in list_worlds() if one.world for fit in one.world.servers]
+EACH_SERVER = pytest.mark.parametrize(
+    ("world", "fit"), SUITED, ids=lambda one: getattr(one, "id", getattr(one, "name", ""))
+)
+
+
 @pytest.mark.registry
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("world", "fit"),
-    [(one.world, fit) for one in list_worlds() if one.world for fit in one.world.servers],
-    ids=lambda one: getattr(one, "id", getattr(one, "name", "")),
-)
+@EACH_SERVER
 async def test_every_shipped_task_holds_on_every_server_it_suits(warehouse, world, fit):
     row = await prove(world, fit, warehouse)
     if row["status"] == "unavailable":
         pytest.skip(row["why"])
     assert row["status"] == "ok", row
     assert {one["status"] for one in row["tasks"]} <= {"provable", "leaky"}
+
+
+@pytest.mark.registry
+@pytest.mark.slow
+@EACH_SERVER
+async def test_each_fault_makes_a_call_of_its_tasks_fail(warehouse, tmp_path, world, fit):
+    require_sandbox()
+    found = {}
+    for fault in world.faults:
+        with open_world(world, 1, tmp_path / fault.name, fault=fault.name) as opened:
+            tasks = [one for one in opened.tasks(1) if fit.id in one.servers]
+            policy = DeployPolicy(warehouse.home)
+            try:
+                async with open_session(opened, fit, policy, warehouse.ledger, "worlds") as session:
+                    for task in tasks:
+                        results = await session.run_calls(task.calls)
+                        said = " ".join(join_texts(results)).lower()
+                        # Some servers answer an error without saying that it is one.
+                        failed = results[-1].status != "ok" or "error" in said
+                        found[fault.name, task.name] = failed or said
+            except ServerUnavailable as error:
+                pytest.skip(str(error))
+    assert set(found.values()) <= {True}, found

@@ -53,11 +53,11 @@ def open_hosts(
     if not hosts or choose_backend(sandbox).name == "none":
         yield launch, ()
         return
-    user = launch.uid
-    if user is None and os.geteuid() == 0:
-        user = choose_user(_FIRST_USER, _USERS)
+    root = os.geteuid() == 0
+    # Known before the sandbox is: only this user may connect to the gateway's socket.
+    user = launch.uid or (choose_user(_FIRST_USER, _USERS) if root else os.getuid())
     gateway = Gateway(hosts, {}, make_granted_dial(hosts))
-    with open_gateway(gateway, user if os.geteuid() == 0 else None) as folder:
+    with open_gateway(gateway, user if root else None) as folder:
         yield (
             replace(
                 launch,

@@ -1,5 +1,6 @@
 """What a granted server reaches of the network, in the real sandbox: its hosts and no other."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,10 @@ from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.deploy.reach import format_advice
+from assets.servers.deploy.reach import format_advice, open_hosts
 from assets.servers.packages.fetch import Artifact
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.site import Answer, site
 from tests.support.untrusted_server import (
@@ -123,6 +124,19 @@ def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
     assert format_advice(NAME, ["(no name of a host):443"], "").endswith("--network full`")
     assert format_advice(NAME, [], "it is down").endswith(f"`toolmill grant {NAME} --network full`")
     assert format_advice(NAME, ["a.example:80"], "").endswith("--host a.example:80`")
+
+
+@pytest.mark.parametrize("uid", [None, os.getuid() or 4242])
+def test_the_gateway_is_the_servers_user_alone(uid):
+    require_sandbox()
+    grant, python = ServerGrant(hosts=("api.example.com",)), find_toolchain().python
+    with open_hosts(Launch(("true",), uid=uid), grant, POLICY, python) as (launch, refused):
+        [folder] = [one.host for one in launch.mounts if one.inside == "/srv/gateway"]
+        about = (folder / "socket").stat()
+        assert (about.st_uid, about.st_mode & 0o777) == (launch.uid, 0o600)
+        assert launch.uid not in (0, None)
+        assert list(refused) == []
+    assert not folder.exists()
 
 
 def test_hosts_narrow_a_network_that_all_servers_have(tmp_path):

@@ -29,7 +29,6 @@ from orchestration.cli.data import (
     readme,
     review,
     scan,
-    trust,
     worlds,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
@@ -48,7 +47,7 @@ from orchestration.cli.models import (
     serve,
 )
 from orchestration.cli.outcomes import replay, trajectories
-from orchestration.cli.servers import grant, login
+from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path

@@ -11,7 +11,7 @@ app = typer.Typer(add_completion=False)
 
 _MEANING = (
     "Trusted, it is launched in the sandbox every night and whenever one of its tools is called:",
-    "- its folder is read-only to it; of your other files it sees only what you grant;",
+    "- its folder is read-only to it, and it sees no other file of yours that is not granted;",
     "- what the folder holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",
 )
@@ -30,7 +30,9 @@ def trust(
     from dataclasses import asdict
 
     from assets.servers.trust import find_local_server, list_local_servers
+    from orchestration.cli.servers.grant import describe_grant
     from orchestration.factories import make_crawl_policy, make_launcher
+    from orchestration.settings.deploy_policy import find_volume
     from orchestration.settings.edit import write_server_settings
 
     chosen = load_settings()
@@ -48,8 +50,9 @@ def trust(
     if found.digest is None:
         fail(f"{found.server_id}: {found.shown}", 1)
     print_line(found.server_id, err=True)
-    print_line(f"  {found.shown}, network {found.network}", err=True)
-    for line in _MEANING:
+    print_line(f"  {found.shown}", err=True)
+    grant, kept = policy.grant_of(found.server_id), find_volume(chosen, found.server_id)
+    for line in (*_MEANING, *describe_grant("Besides, it", grant, found.network, kept)):
         print_line(line, err=True)
     if not yes and found.state != "trusted":
         typer.confirm("Trust it?", abort=True, err=True)

@@ -51,7 +51,7 @@ def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(fold
     assert '["python", "server.py"]' in err
     assert f'folder "{folder}"' in err
     assert '["API_KEY", "MODE"]' in err
-    assert "network none" in err
+    assert "reach nothing beyond its sandbox" in err
     assert "a1b2" not in out + err
     assert states()[NAME] == "trusted"
     text = (folder.parent / "toolmill.toml").read_text()
@@ -68,6 +68,13 @@ def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(fold
     assert code == 0
     assert f"trusted   {NAME}" in out
     assert "2 commands in your own files" in out
+
+
+def test_what_is_granted_besides_is_said_before_it_is_trusted(folder: Path) -> None:
+    with (folder.parent / "toolmill.toml").open("a") as file:
+        file.write(f'[servers."{NAME}"]\nnetwork = "full"\n')
+    code, _, err = toolmill("trust", "own", answer="n\n")
+    assert (code, "reach every host" in err) == (1, True)
 
 
 def test_a_no_writes_nothing(folder: Path) -> None:

@@ -1,12 +1,13 @@
 """One deployment: a recipe brought to a result, with the secrets its user gave it."""
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.confirm import find_unconfirmed
-from assets.servers.deploy.grants import find_grant_problem, find_overlap
+from assets.servers.deploy.grants import find_grant_problem
 from assets.servers.deploy.image import run_image
 from assets.servers.deploy.package import (
     list_given_names,
@@ -23,7 +24,7 @@ from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.probe import probe_remote
 from assets.servers.remote.transport import RemotePolicy
-from assets.servers.sandbox.spec import Mount, MountRefused
+from assets.servers.sandbox.spec import is_private_folder
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
@@ -90,16 +91,19 @@ def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
 
 
 def _find_folder_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
-    """Why the folder that a private command runs in is not shown to it."""
+    """Why the folder that a private command runs in is not shown to it: it holds toolmill's own
+    files, or lies among them elsewhere than in the home as a whole."""
     if not recipe.directory:
         return None
-    try:
-        overlap = find_overlap(Mount.same(Path(recipe.directory)), policy.own)
-    except MountRefused as error:
-        return Failure("policy_denied", str(error))
-    return (
-        Failure("policy_denied", f"its folder {recipe.directory}: {overlap}") if overlap else None
-    )
+    folder = Path(recipe.directory)
+    if is_private_folder(folder):
+        return Failure("policy_denied", f"its folder {folder} is a home folder or lies above one")
+    for own in map(Path, map(os.path.realpath, policy.own)):
+        among = own != policy.home and folder.is_relative_to(own)
+        if own.is_dir() and (among or own.is_relative_to(folder)):
+            found = f"its folder {folder}: toolmill keeps its own files in {own}"
+            return Failure("policy_denied", f"{found}: choose a folder apart from that")
+    return None
 
 
 def _deploy_remote(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:

@@ -104,7 +104,7 @@ def find_grant_problem(grant: ServerGrant, own: Iterable[Path] = ()) -> str | No
     for mount in grant.folders:
         problem = find_folder_problem(mount.host)
         if not problem and grant.personal:
-            problem = find_overlap(mount, own)
+            problem = _find_overlap(mount, own)
         if problem:
             return f"folder {mount.host}: {problem}"
     user = grant.user
@@ -141,7 +141,7 @@ def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
     return {place for place, word in words if word == DATA}
 
 
-def find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
+def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
     """Whether a server would see what toolmill keeps, or could write what it is told by."""
     for path in map(Path, map(os.path.realpath, own)):
         if path.is_dir() and (mount.host.is_relative_to(path) or path.is_relative_to(mount.host)):

@@ -266,7 +266,10 @@ def test_a_folder_that_holds_toolmills_own_files_is_not_shown(
     for own in (state, folder, tmp_path):
         row = deploy(listing, replace(trusted, own=(own,)))
         assert (row["error_kind"], str(own) in row["hint"]) == ("policy_denied", True)
-    assert deploy(listing, replace(trusted, own=(tmp_path / "home",)))["status"] == "ok"
+    elsewhere = (tmp_path / "home", tmp_path / "toolmill.toml")
+    assert deploy(listing, replace(trusted, own=elsewhere))["status"] == "ok"
+    # A folder in the home as a whole is nobody's secret; one among its state is.
+    assert deploy(listing, replace(trusted, home=tmp_path, own=(tmp_path,)))["status"] == "ok"
 
 
 def test_an_index_cannot_name_a_home_folder(policy: DeployPolicy, folder: Path) -> None:

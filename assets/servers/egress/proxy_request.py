@@ -13,7 +13,8 @@ REFUSED, FAILED = 2, 5  # SOCKS: not allowed by ruleset, connection refused
 _SIZES = {1: 4, 4: 16}  # bytes of an IPv4 and an IPv6 address
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _MOST_HEAD = 32_768  # bytes
-_STATUS = {REFUSED: "403 Not granted", FAILED: "502 Bad Gateway"}
+# Not 403: what a program says of that reads like a key that is refused.
+_STATUS = {REFUSED: "421 Not granted", FAILED: "502 Bad Gateway"}
 # Of this connection alone, and not for the host behind it.
 _OURS = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
 

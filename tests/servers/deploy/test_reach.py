@@ -71,7 +71,7 @@ def test_a_granted_host_is_reached_and_no_other(run):
         source = f"serve([tool(get(one)) for one in {urls}] + [tool(connect({near}))])"
         result = run(source, f"localhost:{near}")
         # Of the address the sandbox's own loopback is asked, where nobody listens.
-        wanted = ["granted", "URLError", "HTTPError 403", "ConnectionRefusedError"]
+        wanted = ["granted", "URLError", "HTTPError 421", "ConnectionRefusedError"]
         assert tool_names(result) == wanted, (result.hint, result.stderr_tail)
         assert (here.paths, other.paths) == (["/"], [])
         assert result.refused == [f"localhost:{far}"]

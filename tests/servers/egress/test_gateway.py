@@ -85,7 +85,7 @@ def test_an_http_client_is_led_to_the_same_hosts_and_no_other():
             got = _send(folder, tunnel)
             assert got.startswith("HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.")
             for head in (f"GET http://{far}/ HTTP/1.1\r\n\r\n", f"CONNECT {far} HTTP/1.1\r\n\r\n"):
-                assert _send(folder, head).startswith("HTTP/1.1 403 Not granted\r\n")
+                assert _send(folder, head).startswith("HTTP/1.1 421 Not granted\r\n")
         assert (index.paths, other.paths) == (["/x?y=1", "/z"], [])
         assert gateway.refused == [far, far]
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from assets.marketplaces.installed import list_installed
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings
+from orchestration.settings.own_models import allow_models
 from warehouse.home import require_home
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
@@ -178,6 +179,7 @@ def make_trainer(settings: Settings) -> "Trainer":
     from training.retriever.settings import NONE, RetrieverSettings
     from training.sets.policy import SetPolicy
 
+    allow_models(settings)
     chosen = settings.training
     retriever = RetrieverSettings(
         start=_choose_start(settings),
@@ -209,12 +211,15 @@ def make_trainer(settings: Settings) -> "Trainer":
 
 
 def _choose_retriever_base(settings: Settings) -> str:
-    """The base that is set, else the embedder's own where an adapter of it can be trained."""
+    """The base that is set, else the embedder in use where an adapter of it can be trained: a user
+    who chose a model expects that one to get better. `minilm-l6-v2` names MiniLM all the same."""
     from training.retriever.settings import RetrieverOptions
 
     kind, _, model = settings.embedder.model.partition(":")
     base = settings.training.retriever.base
-    return model if kind == "onnx" and base == RetrieverOptions.base else base
+    if base != RetrieverOptions.base:
+        return base
+    return {"onnx": model, "sentence-transformers": settings.embedder.model}.get(kind, base)
 
 
 def _choose_start(settings: Settings) -> str:

@@ -5,7 +5,7 @@ vectors agree with the torch model to 1e-6, and torch, with its import of second
 everything that serves.
 """
 
-from assets.vectors.encoders.choose import SPECS, open_embedder
+from assets.vectors.encoders.choose import SPECS, open_embedder, open_retriever
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
     Embedder,
@@ -44,5 +44,6 @@ __all__ = [
     "open_embedder",
     "open_encoder",
     "open_general",
+    "open_retriever",
     "save_encoder",
 ]

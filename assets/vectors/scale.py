@@ -50,32 +50,40 @@ REFERENCE = (
 _MARK = "/scaled"  # in an embedder's id
 
 
+class Scale:
+    """What takes one encoder's vectors to MiniLM's scale. `known`: its unit vectors [n, dim] of
+    REFERENCE; `who` is named where a vector has no direction."""
+
+    def __init__(self, known: np.ndarray, who: str) -> None:
+        self._who, self._centre = who, known.mean(0)
+        found = measure_unrelated(self._centre_rows(known))
+        self._lift = min(max((UNRELATED - found) / (1 - found), 0.0), 0.99)
+
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
+        """Unit rows [n, dim + 1]."""
+        rows = self._centre_rows(vectors) * np.float32((1 - self._lift) ** 0.5)
+        last = np.full((len(rows), 1), self._lift**0.5, np.float32)
+        return np.concatenate([rows, last], 1)
+
+    def _centre_rows(self, vectors: np.ndarray) -> np.ndarray:
+        return normalise_rows(vectors - self._centre, self._who)
+
+
 class ScaledEmbedder:
     """An embedder whose cosines are comparable with MiniLM's; one dimension more than `inner`."""
 
     def __init__(self, inner: Embedder) -> None:
         self.inner = inner
         self.id, self.dim = f"{inner.id}{_MARK}", inner.dim + 1
-        known = inner.embed(REFERENCE)
-        self._centre = known.mean(0)
-        found = measure_unrelated(self._centre_rows(known))
-        self._lift = min(max((UNRELATED - found) / (1 - found), 0.0), 0.99)
+        self._scale = Scale(inner.embed(REFERENCE), self.id)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Float32 [len(texts), dim], rows of unit norm."""
-        return self._scale_rows(self.inner.embed(texts, on_done=on_done))
+        return self._scale.apply(self.inner.embed(texts, on_done=on_done))
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """The same of questions."""
-        return self._scale_rows(embed_queries(self.inner, texts))
-
-    def _scale_rows(self, vectors: np.ndarray) -> np.ndarray:
-        rows = self._centre_rows(vectors) * np.float32((1 - self._lift) ** 0.5)
-        last = np.full((len(rows), 1), self._lift**0.5, np.float32)
-        return np.concatenate([rows, last], 1)
-
-    def _centre_rows(self, vectors: np.ndarray) -> np.ndarray:
-        return normalise_rows(vectors - self._centre, self.id)
+        return self._scale.apply(embed_queries(self.inner, texts))
 
 
 def get_plain(embedder: Embedder) -> Embedder:

@@ -51,6 +51,19 @@ def test_one_setting_names_the_encoder_of_all(
     assert make_trainer(load_settings()).retriever_base == "/another"
 
 
+def test_the_embedder_in_use_is_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODEL, "sentence-transformers:/models/qwen")
+    trainer = make_trainer(load_settings())
+    assert trainer.retriever_base == "sentence-transformers:/models/qwen"
+    assert trainer.ablations.retriever_base == trainer.retriever_base
+    assert trainer.retriever.start == NONE
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", "minilm-l6-v2")
+    assert make_trainer(load_settings()).retriever_base == "minilm-l6-v2"
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", "minilm")
+    monkeypatch.setenv(MODEL, "openai:m@http://127.0.0.1:1/v1")  # nothing of it can be trained
+    assert make_trainer(load_settings()).retriever_base == "minilm"
+
+
 def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODEL, f"onnx:{make_bert(tmp_path / 'bert')}")
     plain = make_index_embedder(load_settings())

@@ -15,7 +15,8 @@ from assets.vectors.embed import (
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders.sentence import SentenceEncoder, _digest_model
+from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+from assets.vectors.encoders.sentence.model import digest_model
 from tests.vectors.test_embed import TEXTS
 
 
@@ -65,9 +66,9 @@ def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
         weight = next(iter(sentence._model.parameters()))
         kept = weight[0, 0].item()
         weight[0, 0] += 1
-        assert _digest_model(sentence._model)[:16] != before
+        assert digest_model(sentence._model)[:16] != before
         weight[0, 0] = kept
-    assert _digest_model(sentence._model)[:16] == before
+    assert digest_model(sentence._model)[:16] == before
 
 
 def test_it_is_saved_as_the_place_of_its_weights_which_the_user_names_again(

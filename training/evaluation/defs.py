@@ -8,8 +8,9 @@ import polars as pl
 
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear
-from assets.vectors.embed import BadAdapter
+from assets.vectors.embed import BadAdapter, Embedder
 from assets.vectors.index import read_contract
+from assets.vectors.scale import get_plain
 from training.evaluation.caller.bench import evaluate_candidate
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -70,7 +71,9 @@ CALLER_AUDIT = audit_table(
     description="Rank of the right tool for each request of servers never trained on.",
 )
 def retriever_evaluation(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     candidate = read_last_adapter(warehouse, "retriever")["model"]
     store, start = LanceStore(warehouse.home / "lance"), read_start(warehouse.home, candidate)
@@ -83,7 +86,10 @@ def retriever_evaluation(
         rows = evaluate_retriever(
             warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
-            {label: make_encoder(warehouse.home, label, store, start) for label in labels},
+            {
+                label: make_encoder(warehouse.home, label, store, start, get_plain(embedder))
+                for label in labels
+            },
             set_name(warehouse),
         )
     except (NothingToEvaluate, BadAdapter) as error:

@@ -12,9 +12,17 @@ import numpy as np
 import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL
-from assets.vectors.embed import BASE, BadAdapter, MiniLM, embed_queries, open_general
+from assets.vectors.embed import (
+    BASE,
+    BadAdapter,
+    Embedder,
+    MiniLM,
+    embed_queries,
+    open_general,
+)
 from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.hub import SENTENCE
 from assets.vectors.index import digest_text, embed_texts
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
@@ -58,7 +66,7 @@ class NothingToEvaluate(ValueError):
     """No test rows, or none whose tool is in the pool."""
 
 
-def load_retriever(home: Path, name: str, start: str = NONE) -> MiniLM:
+def load_retriever(home: Path, name: str, start: str = NONE) -> Embedder:
     """The encoder of a retriever: `base`, what trainings begin with (`start`: MiniLM, or the
     adapter that ships), `base@<another>` without any, or the adapter `<home>/models/<name>`.
 
@@ -67,7 +75,7 @@ def load_retriever(home: Path, name: str, start: str = NONE) -> MiniLM:
     if name == BASE_LABEL:
         return MiniLM() if start == NONE else open_general()
     if name.startswith(f"{BASE_LABEL}@"):
-        return MiniLM(base=name.removeprefix(f"{BASE_LABEL}@"))
+        return _open_over(name.removeprefix(f"{BASE_LABEL}@"))
     made, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
     base = str(made.get("base") or BASE)
     try:
@@ -78,9 +86,18 @@ def load_retriever(home: Path, name: str, start: str = NONE) -> MiniLM:
                 f" with files {known[:16]}, here they are {found[:16]}; put that base back or train"
                 " again"
             )
-        return MiniLM(folder, base=base)
+        return _open_over(base, folder)
     except BadEmbedder as error:
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
+
+
+def _open_over(base: str, adapter: Path | None = None) -> Embedder:
+    """A base as it is named in cards, with the adapter that was trained on it."""
+    if base.startswith(SENTENCE):
+        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+
+        return SentenceEncoder(base, adapter=adapter)
+    return MiniLM(adapter, base=base)
 
 
 def read_start(home: Path, name: str) -> str:
@@ -89,10 +106,18 @@ def read_start(home: Path, name: str) -> str:
     return str((card.get("settings") or {}).get("start") or NONE)
 
 
-def make_encoder(home: Path, name: str, store: LanceStore, start: str = NONE) -> Encode:
+def make_encoder(
+    home: Path,
+    name: str,
+    store: LanceStore,
+    start: str = NONE,
+    untrained: Embedder | None = None,
+) -> Encode:
     """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
-    what an evaluation embeds the router's index need not embed again."""
-    embedder = load_retriever(home, name, start)
+    what an evaluation embeds the router's index need not embed again. `untrained`: what `base` is
+    where trainings start from nothing, the embedder in use; MiniLM where it is not given."""
+    as_it_is = untrained if name == BASE_LABEL and start == NONE else None
+    embedder = as_it_is or load_retriever(home, name, start)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
         return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)

@@ -45,7 +45,7 @@ def describe_training(card: Json) -> Markdown:
 
 
 def render_retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> Markdown:
-    lines = [Markdown("## Retriever (LoRA of MiniLM)")]
+    lines = [Markdown("## Retriever (LoRA of the encoder)")]
     lines.append(describe_training(card) if card else _NOT_TRAINED)
     if not summary:
         return join_markdown("\n", [*lines, "", _NOT_EVALUATED])

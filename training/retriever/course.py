@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import find_base_folder
-from assets.vectors.encoders.general.shipped import WEIGHTS, find_general_folder, make_general_name
-from assets.vectors.encoders.weights import BASE
+from assets.vectors.encoders.hub import SENTENCE
 from training.retriever.batches import (
     Batch,
     Row,
@@ -19,11 +17,14 @@ from training.retriever.batches import (
     iterate_batches,
     list_right_texts,
 )
+from training.retriever.bert import open_bert
 from training.retriever.gradient_cache import Passes
-from training.retriever.settings import NONE, RetrieverSettings
+from training.retriever.lora import load_start
+from training.retriever.sentence import open_sentence
+from training.retriever.settings import RetrieverSettings
 from training.runtime import checkpoints
 from training.runtime.device import Meter, pick_device, seed_everything
-from training.runtime.model_store import Job, TrainingFailed
+from training.runtime.model_store import Job
 
 _STATE = "state.pt"
 
@@ -46,25 +47,18 @@ class Course:
 def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettings) -> Course:
     """Model, plan and optimiser; at the step of the newest checkpoint, if there is one."""
     import torch
-    from transformers import AutoModel, AutoTokenizer
 
     device = pick_device(settings.device)
     seed_everything(settings.seed, settings.threads)
-    folder = str(find_base_folder(base))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    model = _add_adapter(plain, settings)
-    if settings.start != NONE:
-        _load_start(model, base, settings.start)
-    model = model.to(device)
-    passes = Passes(model, tokenizer, settings, device)
+    open_base = open_sentence if base.startswith(SENTENCE) else open_bert
+    model, passes = open_base(base, settings, device)
+    load_start(model, base, settings.start)
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
-    documents = [(text, settings.text_tokens) for text in texts]
-    asked = [(row["instruction"], settings.query_tokens) for row in rows]
+    documents = passes.list_documents(texts)
     meter = Meter(device)
-    passes.prepare_texts([*documents, *asked])
-    twin = find_twin_texts(texts, passes.encode_texts(documents).float().numpy(), tools)
+    passes.prepare_texts([*documents, *passes.list_queries([row["instruction"] for row in rows])])
+    twin = find_twin_texts(texts, passes.compute_likeness(documents), tools)
     plan = list(iterate_batches(rows, settings, list_right_texts(rows, twin, tools), tools))
     model.eval()  # the base's own dropout is off
     for name, module in model.named_modules():
@@ -127,54 +121,6 @@ def _plan_digest(base: str, settings: RetrieverSettings, plan: list[Batch]) -> s
     kept = {name: value for name, value in asdict(settings).items() if name not in where}
     body = json.dumps([base, kept, [asdict(batch) for batch in plan]], sort_keys=True)
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _add_adapter(model: Any, settings: RetrieverSettings) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    layers = model.config.num_hidden_layers
-    if settings.first_layer >= layers:
-        raise TrainingFailed(
-            f"retriever first_layer is {settings.first_layer}, the base has {layers} layers;"
-            f" expected 0 to {layers - 1}"
-        )
-    return get_peft_model(
-        model,
-        LoraConfig(
-            r=settings.rank,
-            lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
-            target_modules=["query", "key", "value", "dense"],
-            layers_to_transform=list(range(settings.first_layer, layers)),
-        ),
-    )
-
-
-def _load_start(model: Any, base: str, start: str) -> None:
-    """Puts the shipped adapter's weights into one of the same shape. Raises TrainingFailed."""
-    from peft import get_peft_model_state_dict, set_peft_model_state_dict
-    from safetensors.torch import load_file
-
-    known = make_general_name()
-    if base != BASE or start != known:
-        raise TrainingFailed(
-            f"retriever: start is {start} over {base}; expected {known} over {BASE}, the adapter of"
-            f" this package, or {NONE}"
-        )
-    held = load_file(str(find_general_folder() / WEIGHTS))
-    own = get_peft_model_state_dict(model)
-    odd = sorted(k for k in held.keys() | own.keys() if _get_shape(held, k) != _get_shape(own, k))
-    if odd:
-        raise TrainingFailed(
-            f"retriever: start {start} has {odd[0]} as {_get_shape(held, odd[0])}, this training"
-            f" has {_get_shape(own, odd[0])}; leave rank and first_layer as they are, or set start"
-            f" to {NONE}"
-        )
-    set_peft_model_state_dict(model, held)
-
-
-def _get_shape(tensors: Any, name: str) -> tuple[int, ...] | None:
-    return tuple(tensors[name].shape) if name in tensors else None
 
 
 def _compute_warm_cosine(step: int, steps: int) -> float:

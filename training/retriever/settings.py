@@ -17,7 +17,11 @@ class RetrieverOptions:
     """What a user sets of the retriever."""
 
     base: Annotated[
-        str, Field(description="minilm, a local folder, or a hub id at a commit (name@commit)")
+        str,
+        Field(
+            description="minilm, a local folder, a hub id at a commit (name@commit), or"
+            " sentence-transformers: and one of the two; default: the embedder's own"
+        ),
     ] = "minilm"
     epochs: Whole = 3
 
@@ -29,7 +33,7 @@ class RetrieverSettings:
     start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one
     rank: Whole = 16
     alpha: Whole = 32
-    dropout: Share = 0.0  # of the adapter; the base's own is off, see `gradient_cache.py`
+    dropout: Share = 0.0  # of the adapter; the base's own is off, see `bert.py`
     learning_rate: Positive = 1e-3
     epochs: Whole = RetrieverOptions.epochs
     tools: Whole = 24  # tools a batch, each with all its pairs

@@ -21,7 +21,6 @@ from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import Batch, select_teachable_rows
 from training.retriever.course import Course, begin_course, save_course_checkpoint
-from training.retriever.gradient_cache import Item
 from training.retriever.settings import (
     NONE,
     RetrieverSettings,
@@ -35,7 +34,8 @@ Report = Callable[[dict[str, Any]], None]
 
 
 def resolve_retriever_base(setting: str) -> str:
-    """What names the base that a setting asks for: `minilm`, a folder, a hub id.
+    """What names the base that a setting asks for: `minilm`, a folder, a hub id, or
+    `sentence-transformers:` and one of the two.
 
     Raises TrainingFailed where the encoder cannot be made of it.
     """
@@ -105,7 +105,10 @@ def _train_steps(course: Course, settings: RetrieverSettings, report: Report) ->
     for step in range(len(course.losses) + 1, steps + 1):
         batch = course.plan[step - 1]
         loss, tokens = course.passes.add_gradients(
-            _list_batch_items(batch, settings),
+            [
+                *course.passes.list_queries(batch.queries),
+                *course.passes.list_documents(batch.texts),
+            ],
             lambda flat, at=batch: _compute_loss(flat, at, settings),
         )
         value = float(loss)
@@ -124,11 +127,6 @@ def _train_steps(course: Course, settings: RetrieverSettings, report: Report) ->
         report({"step": step, "steps": steps, "loss": round(value, 4)})
         if step % settings.checkpoint_steps == 0 and step < steps:
             save_course_checkpoint(course, step)
-
-
-def _list_batch_items(batch: Batch, settings: RetrieverSettings) -> list[Item]:
-    asked = [(text, settings.query_tokens) for text in batch.queries]
-    return [*asked, *((text, settings.text_tokens) for text in batch.texts)]
 
 
 def _compute_loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
@@ -174,6 +172,8 @@ def _make_card(
 
 def _to_training_failure(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
     """The error as TrainingFailed where its cause has a fix; else as it is."""
+    if isinstance(error, BadEmbedder):
+        return TrainingFailed(f"retriever: {error}")
     kept = checkpoints.find_newest_checkpoint(checkpoints.get_checkpoint_root(job.home, job.name))
     advice = (
         f"it goes on after step {checkpoints.read_checkpoint_step(kept)}"

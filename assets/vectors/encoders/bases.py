@@ -10,7 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.hub import NotFetched, UnpinnedModel, fetch_model
+from assets.vectors.encoders.hub import (
+    SENTENCE,
+    NotFetched,
+    UnpinnedModel,
+    fetch_model,
+    split_reference,
+)
 from assets.vectors.encoders.layout.bert import check_config, check_tokenizer, check_weights
 from assets.vectors.encoders.layout.head import Head, read_head, require_order
 from assets.vectors.encoders.layout.modules import (
@@ -19,6 +25,7 @@ from assets.vectors.encoders.layout.modules import (
     read_model_prompts,
 )
 from assets.vectors.encoders.prompts import Prompts
+from assets.vectors.encoders.sentence.model import digest_sentence_base, make_sentence_base_name
 from assets.vectors.encoders.weights import BASE, find_base_path
 from warehouse.storage.digest import sha256
 
@@ -38,13 +45,16 @@ class Base:
 
 
 def name_base(base: str) -> str:
-    """What names a base in jobs and cards: BASE, or `<folder or hub id>@<16 hex of its files>`.
+    """What names a base in jobs and cards: BASE, or `<folder or hub id>@<16 hex of its files>`,
+    after `sentence-transformers:` where it is run by that library.
 
     Raises BadEmbedder when it is not there or cannot be served.
     """
+    if base.startswith(SENTENCE):
+        return make_sentence_base_name(base)
     if base.strip() in ("", *DEFAULT):
         return BASE
-    where, _, known = _split_reference(base)
+    where, known = split_reference(base)
     found = digest_base(where)[:16]
     if known and known != found:
         raise BadEmbedder(
@@ -56,7 +66,7 @@ def name_base(base: str) -> str:
 
 def find_base(base: str) -> Base:
     """A base, checked against what can be served. Raises BadEmbedder."""
-    where = BASE if base.strip() in ("", *DEFAULT) else _split_reference(base)[0]
+    where = BASE if base.strip() in ("", *DEFAULT) else split_reference(base)[0]
     if where == BASE:
         return Base(find_base_path())
     try:
@@ -75,17 +85,22 @@ def find_base_folder(base: str) -> Path:
 
 
 def require_plain_mean(base: str) -> None:
-    """Raises BadEmbedder for a base that a training, which pools by the mean, would change."""
+    """Raises BadEmbedder for a base that its training, which pools by the mean, would change."""
+    if base.startswith(SENTENCE):  # trained as its own modules pool
+        return
     head = find_base(base).head
     if head.digest:
         layers = f" and has {len(head.layers)} Dense layers" if head.layers else ""
         raise BadEmbedder(
-            f"base {base}: pools by {head.pooling}{layers}, and is not trained; {_HINT}"
+            f"base {base}: pools by {head.pooling}{layers}, and is not trained; {_HINT}, or"
+            f" {SENTENCE}MODEL, which is trained as its own modules pool"
         )
 
 
 def digest_base(base: str) -> str:
-    """SHA-256 over the files that make an encoder of it."""
+    """SHA-256 over the files that make an encoder of it. Raises BadEmbedder."""
+    if base.startswith(SENTENCE):
+        return digest_sentence_base(base)
     found = find_base(base)
     folder = found.folder
     stamps = tuple((folder / name).stat().st_mtime_ns for name in (CONFIG, TOKENIZER, WEIGHTS))
@@ -123,9 +138,3 @@ def _check_case(folder: Path) -> None:
         normalizer = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
         if not isinstance(normalizer, dict) or normalizer.get("lowercase") is not True:
             raise BadEmbedder(f"{path}: do_lower_case, which its tokenizer does not do")
-
-
-def _split_reference(base: str) -> tuple[str, str, str]:
-    head, at, tail = base.rpartition("@")
-    known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
-    return (head, at, tail) if known else (base, "", "")

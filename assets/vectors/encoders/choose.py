@@ -1,8 +1,10 @@
 """Which embedder a few words ask for."""
 
 import re
+from pathlib import Path
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
+from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
 from assets.vectors.encoders.prompts import PromptedEmbedder, Prompts
 from assets.vectors.encoders.session import FP32, PRECISIONS
 
@@ -46,7 +48,7 @@ def open_embedder(
     kind, name = check_spec(spec)
     prompts = prompts or Prompts()
     if kind == "sentence-transformers":
-        from assets.vectors.encoders.sentence import SentenceEncoder
+        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
 
         return SentenceEncoder(name, threads=threads, prompts=prompts)
     made: Embedder
@@ -80,6 +82,39 @@ def open_embedder(
             timeout_s=timeout_s,
         )
     return PromptedEmbedder(made, prompts) if prompts.given else made
+
+
+def open_retriever(
+    adapter: Path, *, base: str | None = None, threads: int | None = None
+) -> Embedder:
+    """The encoder of a trained adapter: over `base`, a spec of SPECS, else over what it names.
+
+    A sentence-transformers model that it names is opened only where the user names it too: the
+    folder may be from elsewhere. Raises BadAdapter, BadEmbedder.
+    """
+    from assets.vectors.encoders.weights import BadAdapter, read_adapter_base
+
+    kind, model = check_spec(base) if base else ("", "")
+    named = read_adapter_base(adapter) or ""
+    if kind == "openai":
+        raise BadEmbedder(f"{adapter}: an adapter cannot be merged into the endpoint {base!r:.80}")
+    if kind == "" and named.startswith(SENTENCE):
+        wanted, _ = split_reference(named.removeprefix(SENTENCE))
+        kind, model = "sentence-transformers", find_trusted_model(wanted) or ""
+        if not model:
+            raise BadAdapter(
+                f"{adapter}: it was trained on {SENTENCE}{wanted!r:.120}, which you did not name;"
+                " nothing of it was opened. If you trust that model, name it as the embedder, as by"
+                " EMBEDDER_MODEL"
+            )
+    if kind == "sentence-transformers":
+        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+
+        return SentenceEncoder(model, threads=threads, adapter=adapter)
+    from assets.vectors.encoders.minilm import MiniLM
+    from assets.vectors.encoders.weights import BASE
+
+    return MiniLM(adapter, threads=threads, base=model if kind == "onnx" else BASE)
 
 
 def _split_model(name: str) -> tuple[str, str | None]:

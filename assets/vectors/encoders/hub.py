@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+SENTENCE = "sentence-transformers:"  # what a spec of such a model begins with
 _PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([0-9a-f]{40})")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?:@.*)?")
 
@@ -61,12 +62,19 @@ def fetch_model(model: str, patterns: Sequence[str]) -> Path:
         ) from error
 
 
+def split_reference(model: str) -> tuple[str, str]:
+    """(model, 16 hex digits of its files, "" without any) of `<folder or hub id>[@<16 hex>]`."""
+    head, _, tail = model.rpartition("@")
+    known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
+    return (head, tail) if known else (model, "")
+
+
 def allow_embedder(spec: str) -> None:
     """Counts the model or address of an embedder's spec (`choose.py`) as the user's own, for as
     long as the program runs."""
     kind, _, name = spec.strip().partition(":")
     if kind == "sentence-transformers" and name:
-        _named.add(_resolve_model(name))
+        _named.add(resolve_model(split_reference(name)[0]))
     elif kind == "openai" and "@http" in name:
         _named.add(name.rpartition("@")[2].rstrip("/"))
 
@@ -74,7 +82,7 @@ def allow_embedder(spec: str) -> None:
 def find_trusted_model(model: str) -> str | None:
     """The model as the user names it, where EMBEDDER_MODEL or a setting does."""
     own = os.environ.get("EMBEDDER_MODEL", "").strip()
-    if own and _resolve_model(own) == model:
+    if own and resolve_model(own) == model:
         return own
     return model if model in _named else None
 
@@ -84,6 +92,6 @@ def is_trusted_url(base_url: str) -> bool:
     return base_url in _named
 
 
-def _resolve_model(name: str) -> str:
+def resolve_model(name: str) -> str:
     """A folder's whole path; a hub id as it is."""
     return str(Path(name).expanduser().resolve()) if Path(name).expanduser().is_dir() else name

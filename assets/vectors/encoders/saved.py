@@ -2,6 +2,8 @@
 
 <place>/encoders/<slug>/encoder.json   {format, id, dim, kind, …, files {name: {bytes, sha256}}}
                         encoder.onnx, tokenizer.json      (of kind "onnx")
+                        adapter_{config.json,model.safetensors}  (of "sentence-transformers", where
+                                                          one is merged; the model lies elsewhere)
 """
 
 import json
@@ -16,6 +18,7 @@ import numpy as np
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
 from assets.vectors.encoders.prompts import PromptedEmbedder, drop_mark, read_prompts
 from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
+from assets.vectors.encoders.weights import ADAPTER_FILES
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import hold_lock, write_atomically
 
@@ -126,9 +129,9 @@ def _open_saved(
 ) -> Embedder:
     """The embedder of a card without a flaw."""
     if card["kind"] == "sentence-transformers":
-        from assets.vectors.encoders.sentence import reopen_sentence
+        from assets.vectors.encoders.sentence.encoder import reopen_sentence
 
-        return reopen_sentence(card, threads)
+        return reopen_sentence(card, threads, folder if card["files"] else None)
     prompts = read_prompts(card)
     plain = {**card, "id": drop_mark(card["id"], prompts)}
     inner = _open_inner(folder, plain, threads, most_tokens)
@@ -204,7 +207,7 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
 
 
 def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
-    for name in (MODEL, TOKENIZER) if card["kind"] == "onnx" else ():
+    for name in _list_needed_files(card):
         path, facts = folder / name, card["files"].get(name)
         if not isinstance(facts, dict):
             return f"{_CARD} does not list {name}"
@@ -215,6 +218,13 @@ def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
         if sha256(path.read_bytes()) != facts.get("sha256"):
             return f"{name} is not the file that was written (another SHA-256)"
     return None
+
+
+def _list_needed_files(card: dict[str, Any]) -> tuple[str, ...]:
+    """Files that an encoder is opened from: an adapter beside a model that lies elsewhere, too."""
+    if card["kind"] == "onnx":
+        return (MODEL, TOKENIZER)
+    return ADAPTER_FILES if card["kind"] == "sentence-transformers" and card["files"] else ()
 
 
 def _describe_found(place: Path) -> str:

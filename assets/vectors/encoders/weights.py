@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ _SHA256 = {
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
 }
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
@@ -115,15 +116,16 @@ def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weigh
     config = json.loads((folder / "config.json").read_text())
     found = read_tensors(folder / "model.safetensors")
     matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
-    return Weights(matrices, config, _merge_adapter(matrices, adapter) if adapter else None)
+    return Weights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
 
 
-def _merge_adapter(matrices: dict[str, np.ndarray], adapter: Path) -> str:
-    """Adds scale * B @ A to each adapted matrix; returns the SHA-256 of the adapter's file."""
+def merge_matrices(matrices: MutableMapping[str, np.ndarray], adapter: Path) -> str:
+    """Adds scale * B @ A to each adapted matrix [out, in]; returns the SHA-256 of the adapter's
+    weights. Raises BadAdapter."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    config_file, file = adapter / "adapter_config.json", adapter / "adapter_model.safetensors"
+    config_file, file = (adapter / name for name in ADAPTER_FILES)
     if not (config_file.exists() and file.exists()):
         raise BadAdapter(f"{adapter}: no LoRA adapter (adapter_config.json, adapter_model)")
     data = file.read_bytes()
@@ -161,7 +163,7 @@ def _refuse_more_than_lora(adapter: Path, tensors: Mapping[str, np.ndarray]) -> 
 
 
 def _add_lora(
-    matrices: dict[str, np.ndarray],
+    matrices: MutableMapping[str, np.ndarray],
     adapter: Path,
     name: str,
     scale: np.float32,
@@ -169,6 +171,11 @@ def _add_lora(
 ) -> None:
     up = tensors[name.removesuffix(_DOWN) + _UP].astype(np.float32)
     down = tensors[name].astype(np.float32)
+    if down.ndim != 2 or up.ndim != 2 or up.shape[1] != down.shape[0]:
+        raise BadAdapter(
+            f"{adapter}: {name} is {down.shape}, its other half {up.shape}; expected (rank, in) and"
+            " (out, rank): save it again"
+        )
     target = name.removeprefix("base_model.model.").removesuffix(_DOWN) + ".weight"
     found = matrices[target].shape if target in matrices else "no such matrix"
     if target not in matrices or found != (up.shape[0], down.shape[1]):

@@ -50,7 +50,7 @@ def agent(
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
     from assets.servers.calls.log import Outcomes
-    from assets.vectors.encoders.hub import allow_embedder
+    from orchestration.settings.own_models import allow_models
     from serving.agent.episode import AgentLimits
     from serving.agent.report import describe_run, write_lines
     from serving.export import open_checked
@@ -59,7 +59,7 @@ def agent(
     require_known("--strategy", [strategy], STRATEGIES)
     settings = load_settings()
     role = resolve_role(settings, model)
-    allow_embedder(settings.embedder.model)
+    allow_models(settings)
     where = place or settings.home_path()
     router = ServedRouter(where, open_checked())
     index = router.current().index.version

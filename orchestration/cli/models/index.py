@@ -76,12 +76,12 @@ def search(
     require_known("--strategy", [strategy], STRATEGIES)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
-    from assets.vectors.encoders.hub import allow_embedder
+    from orchestration.settings.own_models import allow_models
     from serving.adhoc import open_routed, search_command, search_many
     from serving.router import Ask
 
     settings = load_settings()
-    allow_embedder(settings.embedder.model)
+    allow_models(settings)
     encoder = _open_retriever(retriever) if retriever else None
     where = place or settings.home_path()
     asked = None if queries is None else _read_queries(queries)
@@ -112,15 +112,16 @@ def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
 
     if retriever is None:
         return open_embedder(spec) if spec else make_index_embedder(load_settings())
-    if spec not in (None, "general", "minilm"):
-        fail(f"--retriever adapts minilm, not {spec[:60]!r}; give one of the two", 2)
-    return _open_retriever(retriever)
+    return _open_retriever(retriever, spec)
 
 
-def _open_retriever(folder: Path) -> "Embedder":
-    from assets.vectors.embed import MiniLM
+def _open_retriever(folder: Path, spec: str | None = None) -> "Embedder":
+    """A trained adapter over the base that it names, which the user names too, or over `spec`."""
+    from assets.vectors.embed import open_retriever
+    from orchestration.settings.own_models import allow_models
 
-    return MiniLM(folder)
+    allow_models(load_settings())
+    return open_retriever(folder, base=spec)
 
 
 def _read_queries(path: Path) -> list[dict[str, str]]:

@@ -94,11 +94,11 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
-    from assets.vectors.encoders.hub import allow_embedder
+    from orchestration.settings.own_models import allow_models
     from serving.export import export_release
 
     settings = load_settings()
-    allow_embedder(settings.embedder.model)
+    allow_models(settings)
     print_json(_describe_folder(out, export_release(settings.home_path(), out)))
 
 

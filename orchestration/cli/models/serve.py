@@ -49,7 +49,7 @@ def serve(
     from dataclasses import replace
 
     from assets.servers.calls.log import Outcomes
-    from assets.vectors.encoders.hub import allow_embedder
+    from orchestration.settings.own_models import allow_models
     from serving.meta.access.policy import LOCAL, MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
@@ -68,7 +68,7 @@ def serve(
     local = replace(LOCAL, remember=kept.remember)
     policy = derive_policy(MetaPolicy, asked, local=local, **_drop_unset(consent=consent))
     listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
-    allow_embedder(settings.embedder.model)
+    allow_models(settings)
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where, kept.days)

@@ -68,7 +68,8 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from transformers import AutoModel, AutoTokenizer
 
     from assets.vectors.embed import find_base_path
-    from training.retriever.gradient_cache import Passes
+    from training.retriever.bert import BertPasses
+    from training.retriever.gradient_cache import Item
 
     texts = ["find two files", "Delete for good a song by its title"]
     tokenizer = AutoTokenizer.from_pretrained(str(find_base_path()))
@@ -77,8 +78,8 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
         AutoModel.from_pretrained(str(find_base_path())), folder
     ).eval()
     with torch.no_grad():
-        passes = Passes(model, tokenizer, RetrieverSettings(), "cpu")
-        expected = passes.encode_texts([(text, 128) for text in texts])
+        passes = BertPasses(model, tokenizer, RetrieverSettings(), "cpu")
+        expected = passes.encode_texts([Item(text, 128) for text in texts])
         states = model(**tokenizer(texts[:1], return_tensors="pt")).last_hidden_state.mean(1)
     plain = torch.nn.functional.normalize(states, dim=-1)
     assert torch.allclose(expected[:1], plain, atol=1e-5)

@@ -14,8 +14,9 @@ from assets.vectors.embed import BASE, BadAdapter, find_general_folder
 from assets.vectors.encoders.general.shipped import make_general_name
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
+from training.retriever.bert import BertPasses
 from training.retriever.course import begin_course
-from training.retriever.gradient_cache import Passes
+from training.retriever.gradient_cache import Item, Passes
 from training.retriever.settings import (
     NONE,
     RetrieverSettings,
@@ -187,7 +188,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
             if "lora_B" in name:  # zero at first: nothing of the rest would be seen
                 torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
         torch.manual_seed(5)
-        items = [(row["instruction"], 48) for row in train_rows]
+        items = [Item(row["instruction"], 48) for row in train_rows]
         loss, tokens = course.passes.add_gradients(
             items, lambda flat: (flat @ flat[:3].T).exp().sum()
         )
@@ -223,9 +224,9 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
     texts = ["find two files", "delete for good a song by its title"]
     plain = AutoModel.from_pretrained(base, add_pooling_layer=False)
     model = PeftModel.from_pretrained(plain, str(get_model_folder(home, made["name"]))).eval()
-    passes = Passes(model, AutoTokenizer.from_pretrained(base), SETTINGS, "cpu")
+    passes = BertPasses(model, AutoTokenizer.from_pretrained(base), SETTINGS, "cpu")
     with torch.no_grad():
-        expected = passes.encode_texts([(text, 128) for text in texts]).numpy()
+        expected = passes.encode_texts([Item(text, 128) for text in texts]).numpy()
     served = load_retriever(home, made["name"])
     assert np.abs(served.embed(texts) - expected).max() < 1e-4
     untrained = load_retriever(home, f"{BASE_LABEL}@{made['base']}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assets.vectors.embed import embed_queries
 from training.evaluation.ablations.arms import Learnt
 from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.options import CALLER, RETRIEVER
@@ -58,8 +59,8 @@ def measure_retriever(
         train_retriever(asked.make_job(RETRIEVER, named, settings, made, name), asked.losses)
     embedder = load_retriever(asked.home, model)
 
-    def embed(texts: Sequence[str], _: bool) -> Any:
-        return embedder.embed(texts)
+    def embed(texts: Sequence[str], is_query: bool) -> Any:
+        return embed_queries(embedder, texts) if is_query else embedder.embed(texts)
 
     ranked = evaluate_retriever(asked.items, asked.sets.texts, {model: embed}, asked.sets.name)
     kept = (*_COPIED, "rank", "pool")

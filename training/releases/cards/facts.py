@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assets.vectors.encoders.hub import SENTENCE
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 
@@ -36,7 +37,8 @@ class Facts:
 
 def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
     """(id on the hub, licence) of the base; None for what is local or not known."""
-    base = str(model.get("base") or "").partition("@")[0]  # without its commit, its files
+    base = str(model.get("base") or "").removeprefix(SENTENCE)
+    base = base.partition("@")[0]  # without its commit, its files
     if base in _BASES:
         return _BASES[base]
     parts = base.split("/")

@@ -1,0 +1,362 @@
+"""Any sentence-transformers model learns as a BERT does, as its own modules pool and prompt."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.vectors.embed import (
+    BadAdapter,
+    BadEmbedder,
+    EncoderBroken,
+    MiniLM,
+    allow_embedder,
+    embed_queries,
+    open_encoder,
+    open_retriever,
+    save_encoder,
+)
+from assets.vectors.encoders import hub
+from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+from serving.export import export_release
+from serving.index.model import Source
+from serving.index.release_index import make_router_index
+from serving.router import Ask, open_router
+from tests.serving.conftest import SNAPSHOT_ROWS
+from tests.serving.test_adhoc import CLOCK, MAIL, run, written
+from tests.training.retriever.test_retriever_course import Killed, killed_after, weights
+from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
+from training.evaluation.retriever import BASE_LABEL, load_retriever
+from training.retriever.course import begin_course
+from training.retriever.gradient_cache import Item
+from training.retriever.settings import NONE, RetrieverSettings
+from training.retriever.train import resolve_retriever_base, resolve_start, train_retriever
+from training.runtime.model_store import (
+    Job,
+    TrainingFailed,
+    get_model_folder,
+    read_job,
+    read_model_card,
+    write_job,
+)
+from warehouse.storage.lance import LanceStore
+
+SETTINGS = RetrieverSettings(
+    epochs=8, tools=24, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1,
+    learning_rate=2e-2, temperature=0.1,
+)  # fmt: skip
+TEXTS = ["find two files", "Delete for good a song by its title", "half \ud800"]
+MAKERS = {"modern": make_modern_bert, "qwen": make_qwen3, "bert": make_bert}
+LAYERS = {
+    "modern": {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"},
+    "qwen": {
+        *(f"self_attn.{name}_proj" for name in "qkvo"),
+        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+    },
+    "bert": {
+        *(f"attention.self.{name}" for name in ("query", "key", "value")),
+        *("attention.output.dense", "intermediate.dense", "output.dense"),
+    },
+}
+
+
+def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTINGS) -> Job:
+    named = resolve_retriever_base(base)
+    _, path = write_job(home, "retriever", named, "set", asdict(settings), rows)
+    return read_job(path)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("bases")
+    return {name: f"sentence-transformers:{make(place / name)}" for name, make in MAKERS.items()}
+
+
+@pytest.fixture(scope="module")
+def trained(
+    bases: dict[str, str], train_rows: list, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, dict]]:
+    """(home, card by the base's name)."""
+    home = tmp_path_factory.mktemp("home")
+    return home, {
+        name: train_retriever(job(home, base, train_rows), lambda _: None)
+        for name, base in bases.items()
+    }
+
+
+def place_of(base: str) -> str:
+    return base.removeprefix("sentence-transformers:")
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_the_loss_falls_and_the_linear_layers_are_adapted(
+    trained: tuple[Path, dict], bases: dict[str, str], name: str
+) -> None:
+    home, cards = trained
+    made = cards[name]
+    assert made["loss_last"] < made["loss_first"]
+    assert made["steps"] == len(made["losses"]) == 8
+    assert made["tokens"] > 0
+    assert made["base"].startswith(f"{bases[name]}@")
+    assert made["base"].endswith(f"@{made['base_digest'][:16]}")
+    found = {
+        key.partition("layer")[2].partition(".lora_")[0] for key in weights(home, made["name"])
+    }
+    at = {part.split(".", 2)[1] for part in found}
+    assert at == {"1"}  # first_layer
+    assert {part.split(".", 2)[2] for part in found} == LAYERS[name]
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_the_encoder_merges_what_torch_and_peft_compute(
+    trained: tuple[Path, dict], bases: dict[str, str], name: str
+) -> None:
+    from peft import PeftModel
+    from sentence_transformers import SentenceTransformer
+
+    home, cards = trained
+    folder = get_model_folder(home, cards[name]["name"])
+    model = SentenceTransformer(place_of(bases[name]))
+    PeftModel.from_pretrained(model[0].auto_model, str(folder)).eval()
+    whole = [text.replace("\ud800", "?") for text in TEXTS]
+    told = model.encode_document(whole, normalize_embeddings=True)
+    asked = model.encode_query(whole, normalize_embeddings=True)
+    served = load_retriever(home, cards[name]["name"])
+    assert np.abs(served.embed(TEXTS) - told).max() < 1e-4
+    assert np.abs(embed_queries(served, TEXTS) - asked).max() < 1e-4
+    plain = load_retriever(home, f"{BASE_LABEL}@{cards[name]['base']}")
+    assert np.abs(served.embed(TEXTS) - plain.embed(TEXTS)).max() > 1e-3
+    assert served.id != plain.id
+
+
+def test_a_training_reads_texts_as_the_served_encoder_does(
+    bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    for base in bases.values():
+        asked = job(tmp_path, base, train_rows)
+        passes = begin_course(asked, asked.base, train_rows, SETTINGS).passes
+        encoder = SentenceEncoder(place_of(base), threads=1)
+        told = passes.encode_texts(passes.list_documents(TEXTS)).numpy()
+        asked_for = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
+        assert np.abs(told - encoder.embed(TEXTS)).max() < 1e-5
+        assert np.abs(asked_for - encoder.embed_queries(TEXTS)).max() < 1e-5
+    assert (
+        begin_course(asked, bases["qwen"], train_rows, SETTINGS).passes.query_prompt == INSTRUCTION
+    )
+
+
+def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
+    bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    import torch
+
+    found = []
+    for hold in (1, 100_000):
+        settings = replace(SETTINGS, hold_tokens=hold, dropout=0.3)
+        asked = job(tmp_path, bases["qwen"], train_rows, settings)
+        course = begin_course(asked, asked.base, asked.rows, settings)
+        for name, weight in course.model.named_parameters():
+            if "lora_B" in name:  # zero at first: nothing of the rest would be seen
+                torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
+        torch.manual_seed(5)
+        texts = [row["instruction"] for row in train_rows]
+        items = [*course.passes.list_queries(texts), *course.passes.list_documents(texts[:3])]
+        loss, tokens = course.passes.add_gradients(
+            items, lambda flat: (flat @ flat[-3:].T).exp().sum()
+        )
+        found.append(
+            (loss, tokens, [w.grad for w in course.model.parameters() if w.grad is not None])
+        )
+    (one, n, first), (other, m, second) = found
+    assert n == m
+    assert any(float(grad.abs().max()) > 1e-3 for grad in first)
+    assert torch.allclose(one, other)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
+
+
+def test_a_killed_training_ends_with_the_same_weights(
+    trained: tuple[Path, dict], bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    home, cards = trained
+    with pytest.raises(Killed):
+        train_retriever(job(tmp_path, bases["modern"], train_rows), killed_after(5))
+    told: list[int] = []
+    asked = job(tmp_path, bases["modern"], train_rows)
+    again = train_retriever(asked, lambda at: told.append(at["step"]))
+    assert told[0] == 5  # the step after the checkpoint of step 4
+    assert again["losses"] == cards["modern"]["losses"]
+    ours, theirs = weights(tmp_path, again["name"]), weights(home, cards["modern"]["name"])
+    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_an_adapter_of_another_base_is_refused_by_name(
+    trained: tuple[Path, dict], bases: dict[str, str], tmp_path: Path
+) -> None:
+    home, cards = trained
+    folder = get_model_folder(home, cards["qwen"]["name"])
+    with pytest.raises(
+        BadAdapter, match=r"belongs to another base model: it was trained on .*qwen"
+    ):
+        open_retriever(folder, base=bases["modern"])
+    with pytest.raises(BadAdapter, match="belongs to another base model"):
+        MiniLM(folder, threads=1)
+    unnamed = shutil.copytree(folder, tmp_path / "unnamed")
+    config = json.loads((unnamed / "adapter_config.json").read_text())
+    write(unnamed / "adapter_config.json", {**config, "base_model_name_or_path": None})
+    with pytest.raises(BadAdapter, match=r"adapts layers\.1.*the base has no such matrix"):
+        open_retriever(unnamed, base=bases["modern"])
+    moved = shutil.copytree(home / "models", tmp_path / "models") / cards["qwen"]["name"]
+    card = {**(read_model_card(tmp_path, moved.name) or {}), "base": cards["modern"]["base"]}
+    write(moved / "model.json", card)
+    with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
+        load_retriever(tmp_path, moved.name)
+
+
+def test_an_adapter_from_elsewhere_opens_no_model_that_the_user_did_not_name(
+    trained: tuple[Path, dict], bases: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, cards = trained
+    folder = get_model_folder(home, cards["qwen"]["name"])
+    monkeypatch.setattr(hub, "_named", set())
+    with pytest.raises(BadAdapter, match="which you did not name; nothing of it was opened"):
+        open_retriever(folder)
+    wanted = load_retriever(home, cards["qwen"]["name"]).id
+    assert open_retriever(folder, base=bases["qwen"]).id == wanted
+    with pytest.raises(BadAdapter, match="which you did not name"):
+        open_retriever(folder)
+    allow_embedder(cards["qwen"]["base"])
+    assert open_retriever(folder).id == wanted
+
+
+def test_a_saved_encoder_holds_its_adapter_and_names_its_base(
+    trained: tuple[Path, dict],
+    bases: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home, cards = trained
+    monkeypatch.setattr(hub, "_named", set())
+    made = load_retriever(home, cards["modern"]["name"])
+    folder = save_encoder(made, tmp_path)
+    assert {path.name for path in folder.iterdir()} == {
+        *("encoder.json", "adapter_config.json", "adapter_model.safetensors")
+    }
+    with pytest.raises(BadEmbedder, match="which you did not name"):
+        open_encoder(tmp_path, made.id, threads=1)
+    allow_embedder(bases["modern"])
+    again = open_encoder(tmp_path, made.id, threads=1)
+    assert np.abs(again.embed(TEXTS) - made.embed(TEXTS)).max() < 1e-6
+    (folder / "adapter_model.safetensors").write_bytes(b"other")
+    with pytest.raises(EncoderBroken, match=r"adapter_model\.safetensors has 5 bytes"):
+        open_encoder(tmp_path, made.id, threads=1)
+
+
+def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
+    trained: tuple[Path, dict],
+    bases: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home, cards = trained
+    name = cards["qwen"]["name"]
+    monkeypatch.setattr(hub, "_named", set())
+    encoder, store = load_retriever(home, name), LanceStore(tmp_path / "lance")
+    make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, name, "r1", encoder=encoder)
+    with pytest.raises(BadEmbedder, match="which you did not name"):
+        export_release(tmp_path, tmp_path / "out")
+    allow_embedder(bases["qwen"])
+    told = export_release(tmp_path, tmp_path / "out")
+    assert (told["embedder"], told["models"]) == (encoder.id, {"retriever": name})
+    held = {Path(file).name for file in told["files"] if file.startswith("encoders/")}
+    assert held == {"encoder.json", "adapter_config.json", "adapter_model.safetensors"}
+    assert open_router(tmp_path / "out").find(Ask("send an email", k=1)).hits
+    monkeypatch.setattr(hub, "_named", set())
+    with pytest.raises(BadEmbedder, match="which you did not name"):
+        open_router(tmp_path / "out")
+
+
+def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
+    trained: tuple[Path, dict],
+    bases: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home, cards = trained
+    folder = get_model_folder(home, cards["qwen"]["name"])
+    monkeypatch.setattr(hub, "_named", set())
+    servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
+    asked = ("index", servers, "--out", tmp_path / "index", "--retriever", folder)
+    code, out, err = run(*asked)
+    assert (code, out) == (1, "")
+    assert "which you did not name" in err
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", bases["qwen"])
+    code, out, err = run(*asked)
+    assert code == 0, err
+    assert json.loads(out)["embedder"] == load_retriever(home, cards["qwen"]["name"]).id
+    code, out, err = run("search", "--index", tmp_path / "index", "send an email", "--json")
+    assert code == 0, err
+    assert json.loads(out)["hits"][0]["tool"] == "send_email"  # by its words: weights are random
+    code, _, err = run(*asked, "--embedder", bases["modern"])
+    assert code == 1
+    assert "belongs to another base model" in err
+
+
+def test_halves_of_an_adapter_that_do_not_fit_are_named(
+    trained: tuple[Path, dict], bases: dict[str, str], tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    home, cards = trained
+    folder = shutil.copytree(get_model_folder(home, cards["bert"]["name"]), tmp_path / "odd")
+    file = str(folder / "adapter_model.safetensors")
+    held = load_file(file)
+    name = next(key for key in held if "lora_A" in key)
+    save_file({**held, name: held[name][:3].copy()}, file)
+    with pytest.raises(BadAdapter, match=r"lora_A\.weight is \(3, \d+\), its other half"):
+        open_retriever(folder, base=bases["bert"])
+
+
+def test_what_cannot_be_trained_is_said(
+    bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    deep = replace(SETTINGS, first_layer=2)
+    with pytest.raises(TrainingFailed, match="the base has 2 layers; expected 0 to 1"):
+        train_retriever(job(tmp_path, bases["modern"], train_rows, deep), lambda _: None)
+    assert resolve_start(bases["bert"]) == NONE
+    general = replace(SETTINGS, start="general@0123456789abcdef")
+    with pytest.raises(TrainingFailed, match="start is general@0123456789abcdef over sentence-"):
+        train_retriever(job(tmp_path, bases["bert"], train_rows, general), lambda _: None)
+    for base, told in (
+        ("sentence-transformers:/no/such", "no such folder"),
+        ("sentence-transformers:owner/name", "names no revision"),
+        (f"{bases['bert']}@0123456789abcdef", "expected 0123456789abcdef: the model changed"),
+    ):
+        with pytest.raises(TrainingFailed, match=told):
+            resolve_retriever_base(base)
+    routed = shutil.copytree(place_of(bases["bert"]), tmp_path / "routed")
+    modules = json.loads((routed / "modules.json").read_text())
+    modules[0]["type"] = "sentence_transformers.models.Router"
+    write(routed / "modules.json", modules)
+    with pytest.raises(TrainingFailed, match="its first module is Router, expected Transformer"):
+        resolve_retriever_base(f"sentence-transformers:{routed}")
+
+
+def test_two_prompts_never_share_a_chunk(
+    bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    asked = job(tmp_path, bases["qwen"], train_rows)
+    passes: Any = begin_course(asked, asked.base, train_rows, SETTINGS).passes
+    items = [
+        Item("one", 8),
+        Item("one", 8, INSTRUCTION),
+        Item("two", 8),
+        Item("two", 8, INSTRUCTION),
+    ]
+    passes.prepare_texts(items)
+    chunks = passes._split_chunks(items)
+    assert sorted(item for chunk in chunks for item in chunk) == sorted(items)
+    assert all(len({item.prompt for item in chunk}) == 1 for chunk in chunks)

@@ -120,14 +120,14 @@ def test_the_encoder_merges_what_torch_and_peft_compute(
 
     home, cards = trained
     folder = get_model_folder(home, cards[name]["name"])
-    model = SentenceTransformer(place_of(bases[name]))
+    model: Any = SentenceTransformer(place_of(bases[name]))
     PeftModel.from_pretrained(model[0].auto_model, str(folder)).eval()
     whole = [text.replace("\ud800", "?") for text in TEXTS]
-    told = model.encode_document(whole, normalize_embeddings=True)
-    asked = model.encode_query(whole, normalize_embeddings=True)
+    documents = model.encode_document(whole, normalize_embeddings=True)
+    queries = model.encode_query(whole, normalize_embeddings=True)
     served = load_retriever(home, cards[name]["name"])
-    assert np.abs(served.embed(TEXTS) - told).max() < 1e-4
-    assert np.abs(embed_queries(served, TEXTS) - asked).max() < 1e-4
+    assert np.abs(served.embed(TEXTS) - documents).max() < 1e-4
+    assert np.abs(embed_queries(served, TEXTS) - queries).max() < 1e-4
     plain = load_retriever(home, f"{BASE_LABEL}@{cards[name]['base']}")
     assert np.abs(served.embed(TEXTS) - plain.embed(TEXTS)).max() > 1e-3
     assert served.id != plain.id
@@ -140,10 +140,10 @@ def test_a_training_reads_texts_as_the_served_encoder_does(
         asked = job(tmp_path, base, train_rows)
         passes = begin_course(asked, asked.base, train_rows, SETTINGS).passes
         encoder = SentenceEncoder(place_of(base), threads=1)
-        told = passes.encode_texts(passes.list_documents(TEXTS)).numpy()
-        asked_for = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
-        assert np.abs(told - encoder.embed(TEXTS)).max() < 1e-5
-        assert np.abs(asked_for - encoder.embed_queries(TEXTS)).max() < 1e-5
+        documents = passes.encode_texts(passes.list_documents(TEXTS)).numpy()
+        queries = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
+        assert np.abs(documents - encoder.embed(TEXTS)).max() < 1e-5
+        assert np.abs(queries - encoder.embed_queries(TEXTS)).max() < 1e-5
     assert (
         begin_course(asked, bases["qwen"], train_rows, SETTINGS).passes.query_prompt == INSTRUCTION
     )
@@ -158,7 +158,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
     for hold in (1, 100_000):
         settings = replace(SETTINGS, hold_tokens=hold, dropout=0.3)
         asked = job(tmp_path, bases["qwen"], train_rows, settings)
-        course = begin_course(asked, asked.base, asked.rows, settings)
+        course = begin_course(asked, asked.base, train_rows, settings)
         for name, weight in course.model.named_parameters():
             if "lora_B" in name:  # zero at first: nothing of the rest would be seen
                 torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
@@ -184,10 +184,10 @@ def test_a_killed_training_ends_with_the_same_weights(
     home, cards = trained
     with pytest.raises(Killed):
         train_retriever(job(tmp_path, bases["modern"], train_rows), killed_after(5))
-    told: list[int] = []
+    steps: list[int] = []
     asked = job(tmp_path, bases["modern"], train_rows)
-    again = train_retriever(asked, lambda at: told.append(at["step"]))
-    assert told[0] == 5  # the step after the checkpoint of step 4
+    again = train_retriever(asked, lambda at: steps.append(at["step"]))
+    assert steps[0] == 5  # the step after the checkpoint of step 4
     assert again["losses"] == cards["modern"]["losses"]
     ours, theirs = weights(tmp_path, again["name"]), weights(home, cards["modern"]["name"])
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
@@ -269,9 +269,9 @@ def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
     with pytest.raises(BadEmbedder, match="which you did not name"):
         export_release(tmp_path, tmp_path / "out")
     allow_embedder(bases["qwen"])
-    told = export_release(tmp_path, tmp_path / "out")
-    assert (told["embedder"], told["models"]) == (encoder.id, {"retriever": name})
-    held = {Path(file).name for file in told["files"] if file.startswith("encoders/")}
+    manifest = export_release(tmp_path, tmp_path / "out")
+    assert (manifest["embedder"], manifest["models"]) == (encoder.id, {"retriever": name})
+    held = {Path(file).name for file in manifest["files"] if file.startswith("encoders/")}
     assert held == {"encoder.json", "adapter_config.json", "adapter_model.safetensors"}
     assert open_router(tmp_path / "out").find(Ask("send an email", k=1)).hits
     monkeypatch.setattr(hub, "_named", set())
@@ -330,12 +330,12 @@ def test_what_cannot_be_trained_is_said(
     general = replace(SETTINGS, start="general@0123456789abcdef")
     with pytest.raises(TrainingFailed, match="start is general@0123456789abcdef over sentence-"):
         train_retriever(job(tmp_path, bases["bert"], train_rows, general), lambda _: None)
-    for base, told in (
+    for base, message in (
         ("sentence-transformers:/no/such", "no such folder"),
         ("sentence-transformers:owner/name", "names no revision"),
         (f"{bases['bert']}@0123456789abcdef", "expected 0123456789abcdef: the model changed"),
     ):
-        with pytest.raises(TrainingFailed, match=told):
+        with pytest.raises(TrainingFailed, match=message):
             resolve_retriever_base(base)
     routed = shutil.copytree(place_of(bases["bert"]), tmp_path / "routed")
     modules = json.loads((routed / "modules.json").read_text())

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.installed import list_installed
 from orchestration.settings.derive import derive_policy
+from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
-from orchestration.settings.own_models import allow_models
 from warehouse.home import require_home
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse

@@ -152,3 +152,12 @@ def _show_value(found: Any) -> str:
     if isinstance(found, str | int | float):
         return f" (found {reprlib.repr(found)})"
     return f" (found a {type(found).__name__})"
+
+
+def allow_models(settings: Settings) -> None:
+    """Counts the embedder's model and the retriever's base as the user's own: a saved encoder or an
+    adapter from elsewhere that names another model opens nothing."""
+    from assets.vectors.encoders.hub import allow_embedder
+
+    allow_embedder(settings.embedder.model)
+    allow_embedder(settings.training.retriever.base)

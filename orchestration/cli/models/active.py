@@ -11,7 +11,7 @@ from orchestration.cli.models.predictors import choose_role, list_roles
 from orchestration.cli.models.serve import make_caller
 from orchestration.cli.terminal import print_json, print_line, require_known
 from orchestration.settings.derive import derive_policy
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def agent(
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
     from assets.servers.calls.log import Outcomes
-    from orchestration.settings.own_models import allow_models
     from serving.agent.episode import AgentLimits
     from serving.agent.report import describe_run, write_lines
     from serving.export import open_checked

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.terminal import fail, print_json, print_line, report_lines, require_known
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import allow_models, load_settings
 from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def search(
     require_known("--strategy", [strategy], STRATEGIES)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
-    from orchestration.settings.own_models import allow_models
     from serving.adhoc import open_routed, search_command, search_many
     from serving.router import Ask
 
@@ -118,7 +117,6 @@ def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
 def _open_retriever(folder: Path, spec: str | None = None) -> "Embedder":
     """A trained adapter over the base that it names, which the user names too, or over `spec`."""
     from assets.vectors.embed import open_retriever
-    from orchestration.settings.own_models import allow_models
 
     allow_models(load_settings())
     return open_retriever(folder, base=spec)

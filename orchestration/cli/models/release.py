@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.terminal import fail, print_json, print_line
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import allow_models, load_settings
 
 if TYPE_CHECKING:
     from warehouse.store import Warehouse
@@ -94,7 +94,6 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
-    from orchestration.settings.own_models import allow_models
     from serving.export import export_release
 
     settings = load_settings()

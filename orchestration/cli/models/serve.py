@@ -8,7 +8,7 @@ import typer
 
 from orchestration.cli.terminal import EscapedLines, fail, print_json
 from orchestration.settings.derive import derive_policy
-from orchestration.settings.load import load_settings
+from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def serve(
     from dataclasses import replace
 
     from assets.servers.calls.log import Outcomes
-    from orchestration.settings.own_models import allow_models
     from serving.meta.access.policy import LOCAL, MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio

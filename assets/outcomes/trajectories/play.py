@@ -20,7 +20,6 @@ from warehouse.sanitize.redact import redact
 MOST_ANSWER = 8000  # characters, as an answer of a pair may have
 MOST_TOLD = 2000  # characters of an answer that is handed on as it is
 MOST_TRIES = 6  # wrong calls of a task that are tried until a server objects to one
-_NUMBERS = itertools.count(1)
 
 
 @dataclass
@@ -49,11 +48,11 @@ class Stage:
             and {call.tool for call in task.calls} <= set(self.digests)
         ]
 
-    def put_back(self) -> None:
+    async def put_back(self) -> None:
         """The world's first state, for a server that remembers nothing. Raises WorldFailed."""
-        self.opened.reset()
         if self.fit.restart:
-            self.session.owner = f"trajectory-{next(_NUMBERS)}"
+            await self.session.restart()
+        self.opened.reset()
 
 
 async def play_tasks(
@@ -66,7 +65,7 @@ async def play_tasks(
     problems: list[str] = []
     words: list[str] = []
     for number, (stage, task) in enumerate(parts):
-        stage.put_back()
+        await stage.put_back()
         before = stage.opened.digest_state()
         texts: list[str] = []
         if wrong is not None and number == 0:
@@ -105,8 +104,8 @@ async def play_recovery(stage: Stage, task: Task) -> Trajectory | None:
     wrong = [*_perturb_call(task.calls[0]), *others]
     for call in [one for one in wrong if one != task.calls[0]][:MOST_TRIES]:
         made = await play_tasks([(stage, task)], call)
-        told = made.steps[0]
-        if told.outcome == TOOL_ERROR and told.answer and told.before == told.after:
+        tried = made.steps[0]
+        if tried.outcome == TOOL_ERROR and tried.answer and tried.before == tried.after:
             return made
     return None
 

@@ -50,10 +50,13 @@ class Files:
     """A session whose server does what its tools say, on the world's folder. silent: objects to
     nothing; lazy: says that it wrote and does not; says: what it answers instead."""
 
-    server_id, owner, contracts = "npm:files", "", CONTRACTS
+    server_id, contracts, restarts = "npm:files", CONTRACTS, 0
 
     def __init__(self, opened: OpenWorld, how: str = "", says: CallResult | None = None) -> None:
         self.opened, self.how, self.says = opened, how, says
+
+    async def restart(self) -> None:
+        self.restarts += 1
 
     async def run_calls(self, calls: Sequence[TaskCall]) -> list[CallResult]:
         return [self.says or self._run(call.tool, call.arguments) for call in calls]
@@ -111,6 +114,14 @@ def test_a_task_that_ends_right_is_a_conversation_with_real_answers(opened: Open
     assert place["before"] == place["after"]
     held = {one["tool"] for one in json.loads(row["contracts"])}
     assert held == {"write_file", "read_file"}  # what works in this world
+
+
+def test_a_server_that_remembers_is_started_anew_before_each_task(opened: OpenWorld) -> None:
+    session: Any = Files(opened)
+    stage = Stage(opened, opened.world.servers[0].model_copy(update={"restart": True}), session)
+    for count in (1, 2):
+        asyncio.run(play_tasks([(stage, tasks_of(stage)["read"])]))
+        assert session.restarts == count
 
 
 def test_a_change_is_told_by_the_digests_of_the_state(opened: OpenWorld) -> None:

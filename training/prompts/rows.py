@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.verify.conversation import is_question
 from training.prompts.render import Message, is_learnt
 
 
@@ -71,6 +70,8 @@ def read_message_calls(message: Message) -> list[dict[str, Any]]:
 
 
 def _make_turn(before: Sequence[Message], message: Message) -> Turn:
+    from assets.synthesis.verify.conversation import is_question  # needs polars, settings do not
+
     calls = read_message_calls(message)
     # What was said before is context: nothing of it is asked for again.
     known = tuple({**one, "weight": 0} if is_learnt(one) else one for one in before)

@@ -112,11 +112,11 @@ async def execute_tool(
 
 def describe_execution(call: ToolCall, world: World, done: Execution) -> dict[str, Any]:
     """An execution as JSON: its outcome, whose fault it is and why, and what it did."""
-    told = ("outcome", "blame", "evidence", "status", "error_kind", "hint", "changed", "differs")
+    columns = ("outcome", "blame", "evidence", "status", "error_kind", "hint", "changed", "differs")
     return {
         "tool_id": str(ToolId(call.server_id, call.tool)),
         "world": world.name,
-        **{name: getattr(done, name) for name in told},
+        **{name: getattr(done, name) for name in columns},
         "breaks_hint": call.only_reads and done.changes_state,
         "text": done.text,
         "structured": done.structured,

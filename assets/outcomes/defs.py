@@ -97,5 +97,5 @@ def check_secrets(rows: Sequence[Record]) -> Verdict:
         for text in (row["evidence"], row["hint"], row["proof_why"], row["changed"])
         if text and text != redact(text)
     ]
-    told = f"{len(leaked)} rows hold a secret" + (f", e.g. {leaked[0]}" if leaked else "")
-    return Verdict("no_secret", not leaked, told)
+    observed = f"{len(leaked)} rows hold a secret" + (f", e.g. {leaked[0]}" if leaked else "")
+    return Verdict("no_secret", not leaked, observed)

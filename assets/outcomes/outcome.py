@@ -69,11 +69,11 @@ def classify_outcome(
     offline, local: as in `find_fault`. What only other calls show is found by `find_canned` and
     `is_stale`.
     """
-    told = " ".join((result.hint or "").split())[:300]
+    hint = " ".join((result.hint or "").split())[:300]
     if result.status in ("failed", "invalid_arguments"):
-        return Outcome(_classify_failure(str(result.error_kind)), result.blame, told)
+        return Outcome(_classify_failure(str(result.error_kind)), result.blame, hint)
     if result.status == "tool_error":
-        return Outcome(TOOL_ERROR, result.blame, told)
+        return Outcome(TOOL_ERROR, result.blame, hint)
     if result.alarming:
         source: Blame = "tool" if offline else "upstream"
         return Outcome(REFUSED, source, f"its words break {', '.join(result.alarming)}")
@@ -85,10 +85,10 @@ def classify_outcome(
     if result.cut or result.unread:
         return Outcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
-    if said := _find_told_failure(text, result.structured):
-        fault = find_fault(said, offline=offline, local=local, arguments=arguments)
+    if failure := _find_told_failure(text, result.structured):
+        fault = find_fault(failure, offline=offline, local=local, arguments=arguments)
         return Outcome(
-            TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {fault.evidence or said}"
+            TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {fault.evidence or failure}"
         )
     if is_empty(result):
         return Outcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
@@ -128,9 +128,9 @@ def digest_answer(result: CallResult) -> str:
     """Digest of what a result says, however its JSON is laid out: two that are alike are one."""
     text = read_text(result)
     try:
-        said: Any = json.loads(text) if text else ""
+        answer: Any = json.loads(text) if text else ""
     except (ValueError, RecursionError):
-        said = text.strip()
+        answer = text.strip()
     media = [
         held.get("data") or held.get("blob")
         for block in result.content
@@ -138,7 +138,7 @@ def digest_answer(result: CallResult) -> str:
         if held.get("data") or held.get("blob")
     ]
     structured = None if text else result.structured  # they say the same, where both are there
-    facts = [result.status, said, media, structured]
+    facts = [result.status, answer, media, structured]
     # Not the canonical form: an integer beyond 2**53 has none.
     return sha256(json.dumps(facts, sort_keys=True).encode())
 
@@ -182,16 +182,16 @@ def _holds_value(value: Any) -> bool:
 
 def _find_told_failure(text: str, structured: Any) -> str:
     """What an answer that claims success says of its failure, "" where it says none."""
-    told: Any = structured if not text else None
+    answer: Any = structured if not text else None
     if text.lstrip()[:1] == "{":
         try:
-            told = json.loads(text)
+            answer = json.loads(text)
         except (ValueError, RecursionError):
-            told = None
-    if not isinstance(told, Mapping):
+            answer = None
+    if not isinstance(answer, Mapping):
         return text.strip()[:_READ] if _SAYS_FAILED.match(text) else ""
-    flagged = any(told.get(name) is value for name, value in _FAILED_FLAGS.items())
-    if not (error := told.get("error")) and not flagged:
+    flagged = any(answer.get(name) is value for name, value in _FAILED_FLAGS.items())
+    if not (error := answer.get("error")) and not flagged:
         return ""
-    said = error or told.get("message") or told
-    return (said if isinstance(said, str) else json.dumps(said))[:_READ]
+    failure = error or answer.get("message") or answer
+    return (failure if isinstance(failure, str) else json.dumps(failure))[:_READ]

@@ -73,17 +73,17 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
             groups[row["server_id"], row["tool"], row["contract_digest"]].append(row)
     for own in groups.values():
         canned = find_canned((row["arguments"], row["answer"], row["size"]) for row in own)
-        told = f"{len(own)} calls with other arguments were answered alike"
+        evidence = f"{len(own)} calls with other arguments were answered alike"
         for row in own:
             if row["answer"] in canned:
-                row |= {"outcome": CANNED, "blame": "tool", "evidence": told}
+                row |= {"outcome": CANNED, "blame": "tool", "evidence": evidence}
     return listed
 
 
 def mark_stale(rows: Iterable[Record], stale: Collection[tuple[str, str | None]]) -> list[Record]:
     """The rows, useful answers of the tools named (server, tool) marked as stale."""
-    told = "after a change, a running server answered as before it and a fresh one did not"
-    marked = {"outcome": STALE, "blame": "tool", "evidence": told}
+    evidence = "after a change, a running server answered as before it and a fresh one did not"
+    marked = {"outcome": STALE, "blame": "tool", "evidence": evidence}
     return [
         {**row, **marked}
         if row["outcome"] == USEFUL and (row["server_id"], row["tool"]) in stale

@@ -106,10 +106,10 @@ class Run:
 
     def _note_problem(self, error: Exception, jobs: Sequence[Job]) -> None:
         """Raises what concerns the run: a full disk, the ledger's own errors."""
-        told = str(error) if isinstance(error, WorldFailed) else describe_failure(error)
+        problem = str(error) if isinstance(error, WorldFailed) else describe_failure(error)
         for job in jobs:
             if job.id not in self.left:
-                self.done.setdefault(job.id, Done(problem=told))
+                self.done.setdefault(job.id, Done(problem=problem))
 
     def _read_known(self, job: Job) -> bool:
         """Whether the ledger has the result already, whoever bought it: no server is started."""

@@ -70,7 +70,7 @@ def render_executions_part(facts: Json | None) -> Markdown:
     if facts is None:
         return Markdown("")
     pairs, outcomes = facts["pairs"], facts["outcomes"]
-    told = [
+    parts = [
         ["accepted pairs whose calls ran", with_n(pairs["executed"])],
         ["… each of them useful", with_n(pairs["useful"])],
         ["… one really invalid", with_n(pairs["invalid"])],
@@ -85,7 +85,7 @@ def render_executions_part(facts: Json | None) -> Markdown:
         "\n",
         [
             Markdown("## Calls that really ran"),
-            *format_table(["share", "value"], [*told, *recall]),
+            *format_table(["share", "value"], [*parts, *recall]),
             Markdown(""),
             fill_markdown("Outcomes: {}. Laid to: {}.", listed, blamed),
         ],

@@ -85,9 +85,9 @@ def _replace_workspace(value: Any, folder: str) -> Any:
 
 def _find_directory(words: Sequence[str], cwd: str | None, base: Path) -> str:
     """What the entry says; else the project of the file or program that it names; else `base`."""
-    said = cwd or next((b for a, b in pairwise(words) if a in FOLDER_OPTIONS), None)
-    if said:
-        return _normalise(base / Path(said).expanduser())
+    named = cwd or next((b for a, b in pairwise(words) if a in FOLDER_OPTIONS), None)
+    if named:
+        return _normalise(base / Path(named).expanduser())
     for word in (*words[1:], words[0]):
         path = Path(word).expanduser()
         if path.is_absolute() and path.is_file() and not path.is_relative_to("/usr"):

@@ -92,8 +92,8 @@ class ReplayEnvironment:
             names = ", ".join(str(one["name"]) for one in self.list_tools())
             return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
         if flaws := validate_call(known["contract"], arguments):
-            told = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
-            return StepResult(told[:2000], "invalid_arguments")
+            problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
+            return StepResult(problems[:2000], "invalid_arguments")
         name = contract_digest or known["contract_digest"]
         return self._replay(known["server_id"], name, arguments)
 

@@ -51,8 +51,10 @@ def read_recording(path: Path) -> Recording:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
     if head.get("version") != VERSION:
-        told = f"version {head.get('version')!r:.20}, expected {VERSION}"
-        raise ReplayDamaged(f"{path}: {told}; record it again, or use the toolmill that wrote it")
+        problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
+        raise ReplayDamaged(
+            f"{path}: {problem}; record it again, or use the toolmill that wrote it"
+        )
     if sha256(body) != head.get("sha256"):
         raise ReplayDamaged(f"{path}: damaged, its bytes are not those that were sealed; copy it"
                             " again from where it was made")  # fmt: skip
@@ -61,8 +63,8 @@ def read_recording(path: Path) -> Recording:
         try:
             _read_line(made, json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            told = f"line {number} holds no contract, answer or task ({type(error).__name__})"
-            raise ReplayDamaged(f"{path}: {told}; record it again") from None
+            problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
+            raise ReplayDamaged(f"{path}: {problem}; record it again") from None
     return made
 
 

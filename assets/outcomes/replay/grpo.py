@@ -65,7 +65,7 @@ def make_reward_function(recording: Recording) -> Callable[..., list[float | Non
         completions: Sequence[Completion], task: Sequence[str], **_: Any
     ) -> list[float | None]:
         both = zip(completions, task, strict=True)
-        return [_score_completion(recording, name, said) for said, name in both]
+        return [_score_completion(recording, name, completion) for completion, name in both]
 
     reward.__name__ = "replay"
     return reward

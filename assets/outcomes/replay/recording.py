@@ -68,13 +68,15 @@ class Recording:
     def answer(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> Answer:
         """What was recorded. Raises ReplayMiss."""
         if contract_digest not in self.contracts:
-            told = f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
-            raise ReplayMiss("unknown_contract", told)
+            reason = (
+                f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
+            )
+            raise ReplayMiss("unknown_contract", reason)
         found = self.answers.get(make_key(contract_digest, arguments, state))
         if found is None:
             tool = self.contracts[contract_digest]["tool"]
-            told = f"{tool} was never called with these arguments in this state"
-            raise ReplayMiss("unknown_call", told)
+            reason = f"{tool} was never called with these arguments in this state"
+            raise ReplayMiss("unknown_call", reason)
         return found
 
     def measure_volatility(self) -> dict[str, float | int]:
@@ -180,7 +182,7 @@ def _merge_steps(steps: Sequence[Step]) -> Answer:
     """The commonest answer; of two alike common the first."""
     counts: dict[tuple[str, str, str], int] = {}
     for step in steps:
-        told = step.answer, step.outcome, step.after
-        counts[told] = counts.get(told, 0) + 1
-    best = max(counts, key=lambda told: counts[told])
+        answers = step.answer, step.outcome, step.after
+        counts[answers] = counts.get(answers, 0) + 1
+    best = max(counts, key=lambda answers: counts[answers])
     return Answer(*best, seen=len(steps), differing=len(steps) - counts[best])

@@ -152,8 +152,8 @@ def _perturb_call(call: TaskCall) -> list[TaskCall]:
         for place in reversed(range(len(parts))):
             if parts[place]:
                 wrong = [*parts[:place], f"{parts[place]}x", *parts[place + 1 :]]
-                told = value.removesuffix("/".join(parts)) + "/".join(wrong)
-                found.append(TaskCall(call.tool, {**call.arguments, name: told}))
+                path = value.removesuffix("/".join(parts)) + "/".join(wrong)
+                found.append(TaskCall(call.tool, {**call.arguments, name: path}))
     return found
 
 
@@ -166,5 +166,5 @@ def _write_answer(task: Task, last: str) -> str:
     """The words that end a task: what was asked for as the server told it, or that it is done."""
     if task.changes_state and not task.answer:
         return "Done."
-    told = last.strip()
-    return told if 0 < len(told) <= MOST_TOLD else "\n".join(task.answer) or "Done."
+    answer = last.strip()
+    return answer if 0 < len(answer) <= MOST_TOLD else "\n".join(task.answer) or "Done."

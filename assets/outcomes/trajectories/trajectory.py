@@ -98,7 +98,7 @@ class Trajectory:
             Golden(step.server_id, step.tool, step.contract_digest, step.arguments)
             for step in self.right
         ]
-        said = [self.instruction, [vars(call) for call in calls], len(self.steps)]
+        identity = [self.instruction, [vars(call) for call in calls], len(self.steps)]
         starts = [[place.world, place.seed, place.before] for place in self.places]
         offered = [
             {
@@ -110,7 +110,7 @@ class Trajectory:
             for name, (server, contract) in sorted(self.offered.items())
         ]
         return {
-            "trajectory_id": f"t1:{digest([said, starts])[:40]}",
+            "trajectory_id": f"t1:{digest([identity, starts])[:40]}",
             "status": DROPPED if self.why else KEPT,
             "why": self.why,
             "worlds": json.dumps([vars(place) for place in self.places]),

@@ -70,5 +70,5 @@ def _tell_twin(one: KnownWorld, by_name: dict[str, list[Path]]) -> KnownWorld:
     if one.world is None or len(by_name[one.world.name]) == 1:
         return one
     others = ", ".join(str(path) for path in by_name[one.world.name])
-    told = f"two worlds are called {one.world.name!r}: {others}; rename one"
-    return KnownWorld(one.path, one.world, told)
+    message = f"two worlds are called {one.world.name!r}: {others}; rename one"
+    return KnownWorld(one.path, one.world, message)

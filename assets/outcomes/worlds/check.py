@@ -97,8 +97,8 @@ async def _prove_task(
     results = await _run_afresh(opened, task.calls, session, fit)
     if not task.check(opened, join_texts(results)):
         last = results[-1]
-        said = " ".join(" ".join(join_texts([last])).split())[:200]
-        why = last.hint or f"the end state or answer is not the one asked for: {said}"
+        answer = " ".join(" ".join(join_texts([last])).split())[:200]
+        why = last.hint or f"the end state or answer is not the one asked for: {answer}"
         return {**row, "status": "failed", "why": why, "perturbed": 0, "caught": 0}
     tally = Counter[str]()
     for calls in perturb_task(task, opened.read_first_facts(), opened.seed, DATA):

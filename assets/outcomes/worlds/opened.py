@@ -100,8 +100,10 @@ class OpenWorld:
             if self.fault is not None and (hold := self._kind.hold.get(self.fault.action)):
                 self._holding.enter_context(hold(self.folder / self.fault.target))
         except Exception as error:
-            told = error if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
-            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {told}"
+            message = (
+                error if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
+            )
+            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {message}"
             raise WorldFailed(self.unusable) from error
 
     def tasks(self, seed: int, n: int = 1) -> list[Task]:
@@ -205,8 +207,10 @@ def _hold_place(world: World, place: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = f"world {world.name!r} is open in {place} already; wait, or choose another place"
-            raise WorldFailed(told) from None
+            message = (
+                f"world {world.name!r} is open in {place} already; wait, or choose another place"
+            )
+            raise WorldFailed(message) from None
         folder = place / _FOLDER
         folder.mkdir(exist_ok=True)
         folder.chmod(0o777)

@@ -44,14 +44,14 @@ def remove_lines(outcomes: Outcomes, subject: Subject) -> dict[str, int]:
     unreadable, files}. Each file is replaced as a whole; a kill leaves files as they were or as
     they are to be. A report about a call, and a call of what a search showed, have lines of their
     own, and go where they are of the subject."""
-    told = {"deleted": 0, "unreadable": 0, "files": 0}
+    counts = {"deleted": 0, "unreadable": 0, "files": 0}
     for path in outcomes.list_files():
         gone: list[str] = []
         if rewrite_lines(path, partial(_keep_line, subject, path.stem, gone)):
-            told["files"] += 1
+            counts["files"] += 1
             for name in gone:
-                told[name] += 1
-    return told
+                counts[name] += 1
+    return counts
 
 
 def _keep_line(subject: Subject, day: str, gone: list[str], text: str) -> bool:

@@ -89,22 +89,22 @@ def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str])
     """The result with what was refused, and with the command that grants it where that may be why
     the server failed."""
     refused = list(dict.fromkeys(refused))
-    told = replace(result, refused=refused)
+    explained = replace(result, refused=refused)
     if result.error_kind is None or not (refused or result.error_kind == "needs_network"):
-        return told
+        return explained
     kind = "needs_network" if result.error_kind in _MAYBE else result.error_kind
     advice = format_advice(server_id, refused, f"{result.hint}\n{result.stderr_tail}")
-    return replace(told, error_kind=kind, hint=f"{result.hint}; {advice}")
+    return replace(explained, error_kind=kind, hint=f"{result.hint}; {advice}")
 
 
-def format_advice(server_id: str, refused: Sequence[str], said: str) -> str:
+def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
     """The command that grants a server the host that it wants: as it was refused, else as its own
     words name it."""
     asked = f"it asked for {', '.join(refused[:5])}; " if refused else ""
     if any(one.endswith(")") for one in refused):
         return f"{asked}a name that leads to a private address is not granted by itself"
     wanted = next((one for one in refused if not one.startswith("(")), None)
-    wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(said)
+    wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(text)
     if wanted is None:
         return f"{asked}to grant it the network: `toolmill grant {server_id} --network full`"
     return f"{asked}to grant it: `toolmill grant {server_id} --host {wanted}`"

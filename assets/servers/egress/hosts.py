@@ -46,9 +46,9 @@ def format_host(host: Host) -> str:
     return shown if port == HTTPS else f"{shown}:{port}"
 
 
-def find_wanted_host(said: str) -> str | None:
+def find_wanted_host(message: str) -> str | None:
     """The host, as `parse_host` reads it, that a server's own words say it did not reach."""
-    found = _NAMED.search(said[:20_000])
+    found = _NAMED.search(message[:20_000])
     if found is None:
         return None
     text = (found[1] or found[3]).lower() + (f":{port}" if (port := found[2] or found[4]) else "")

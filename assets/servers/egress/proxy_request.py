@@ -37,9 +37,9 @@ class Request:
         if not code:
             return b"HTTP/1.1 200 Connection established\r\n\r\n" if self.tunnel else b""
         why = "was not granted" if code == REFUSED else "does not answer"
-        said = f"{self.host}:{self.port} {why}\n".encode()
+        body = f"{self.host}:{self.port} {why}\n".encode()
         head = f"HTTP/1.1 {_STATUS[code]}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-        return f"{head}Content-Length: {len(said)}\r\n\r\n".encode() + said
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def read_request(received: BufferedByteReceiveStream, client: ByteSendStream) -> Request:

@@ -102,8 +102,8 @@ class Docker:
 
     def find_image(self, name: str) -> str | None:
         """The id of an image of this host (`sha256:…`), which another build of it does not have."""
-        said = self._ask_client("image", "inspect", "--format", "{{.Id}}", "--", name)
-        found = _IMAGE_ID.fullmatch(said.stdout.strip()) if not said.returncode else None
+        output = self._ask_client("image", "inspect", "--format", "{{.Id}}", "--", name)
+        found = _IMAGE_ID.fullmatch(output.stdout.strip()) if not output.returncode else None
         return f"sha256:{found[2]}" if found else None
 
     def arguments(

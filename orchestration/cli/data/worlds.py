@@ -64,7 +64,7 @@ def reset(
     settings = load_settings()
     where = (place or settings.home_path() / "worlds" / name).resolve()
     with open_world(name, seed, where, fault=fault, paths=settings.worlds.paths) as opened:
-        told = {
+        facts = {
             "world": opened.world.name,
             "seed": seed,
             "fault": fault,
@@ -73,10 +73,10 @@ def reset(
             "facts": len(opened.read_facts()),
         }
     if as_json:
-        print_json(told)
+        print_json(facts)
     else:
-        print_line(f"{name} (seed {seed}): {told['facts']} facts, {told['digest']}")
-        print_line(f"  {told['folder']}")
+        print_line(f"{name} (seed {seed}): {facts['facts']} facts, {facts['digest']}")
+        print_line(f"  {facts['folder']}")
 
 
 @app.command()

@@ -33,8 +33,8 @@ def list_remembered(place: Place = None, as_json: Annotated[bool, JSON] = False)
         print_json(rows)
         return
     for row in rows:
-        told = f"{row['lines']} lines, {row['searches']} searches, {row['queries']} queries kept"
-        print_line(f"{row['token'] or '-'}  {told}, {row['first']} to {row['last']}")
+        summary = f"{row['lines']} lines, {row['searches']} searches, {row['queries']} queries kept"
+        print_line(f"{row['token'] or '-'}  {summary}, {row['first']} to {row['last']}")
     print_line(f"{len(rows)} tokens")
 
 
@@ -55,13 +55,13 @@ def delete(
     except ValueError:
         fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
     subject = Subject(token or None, client or None, query or None, day)
-    told = remove_lines(_open_log(place), subject)
+    counts = remove_lines(_open_log(place), subject)
     if as_json:
-        print_json(told)
+        print_json(counts)
         return
-    print_line(f"deleted {told['deleted']} lines of {told['files']} files")
-    if told["unreadable"]:
-        print_line(f"and {told['unreadable']} that were cut short, whoever's they were")
+    print_line(f"deleted {counts['deleted']} lines of {counts['files']} files")
+    if counts["unreadable"]:
+        print_line(f"and {counts['unreadable']} that were cut short, whoever's they were")
 
 
 def _open_log(place: Path | None) -> "Outcomes":

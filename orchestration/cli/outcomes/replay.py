@@ -40,9 +40,9 @@ def replay(
     if task is None:
         if call:
             fail("--call needs --task", 2)
-        told = _check_recording(recording)
-        print_json({"file": str(file), **told})
-        sys.exit(1 if told["not_worth_1"] else 0)
+        report = _check_recording(recording)
+        print_json({"file": str(file), **report})
+        sys.exit(1 if report["not_worth_1"] else 0)
     ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
     if len(ids) != 1:
         fail(f"--task {task[:60]!r}: {len(ids)} of {len(recording.tasks)} tasks begin so", 2)

@@ -53,8 +53,8 @@ def grant(
         chosen = load_settings()
     _print_grant(server, chosen, as_json)
     if revoke or not change.is_empty:
-        said = "nightly runs launch it anew; a `toolmill serve` that is running keeps the old one"
-        print_line(f"written to {config_path()}: {said}", err=True)
+        advice = "nightly runs launch it anew; a `toolmill serve` that is running keeps the old one"
+        print_line(f"written to {config_path()}: {advice}", err=True)
 
 
 def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
@@ -146,20 +146,20 @@ def describe_grant(server: str, grant: "ServerGrant", network: str, kept: Path) 
         lines.append(f"keep its home between sessions, in {kept}, for all who may call it")
     if not lines:
         lines.append("reach nothing beyond its sandbox")
-    told = [f"{server} may", *(f"  {line}" for line in lines)]
+    described = [f"{server} may", *(f"  {line}" for line in lines)]
     if grant.folders:
         sent = (
             ", and it can send them to what it reaches" if network == "full" or grant.hosts else ""
         )
-        told.append(f"Text of these files can be in its answers, which models read{sent}.")
+        described.append(f"Text of these files can be in its answers, which models read{sent}.")
     if any(mount.writable for mount in grant.folders):
-        told.append(
+        described.append(
             "What it writes there is third-party: links, scripts and hooks among it are followed or"
             " run by your programs, outside of the sandbox."
         )
     if not grant.volume and kept.exists():
-        told.append(f"What it kept earlier is still in {kept}: delete it with rm -r.")
-    return told
+        described.append(f"What it kept earlier is still in {kept}: delete it with rm -r.")
+    return described
 
 
 def _describe_folder(mount: "Mount") -> str:

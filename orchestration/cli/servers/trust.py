@@ -57,5 +57,5 @@ def trust(
     if not yes and found.state != "trusted":
         typer.confirm("Trust it?", abort=True, err=True)
     path = write_server_settings(found.server_id, {"confirmed": [found.digest]})
-    told = {"server_id": found.server_id, "confirmed": found.digest, "file": str(path)}
-    print_json(told) if as_json else print_line(f"trusted: {found.server_id} in {path}")
+    facts = {"server_id": found.server_id, "confirmed": found.digest, "file": str(path)}
+    print_json(facts) if as_json else print_line(f"trusted: {found.server_id} in {path}")

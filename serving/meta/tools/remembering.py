@@ -60,5 +60,5 @@ def read_client(ctx: Any) -> str | None:
     params = ctx.session.client_params
     if params is None:
         return None
-    said = f"{params.client_info.name} {params.client_info.version}"
-    return drop_surrogates(" ".join(said.split())[:100])
+    client = f"{params.client_info.name} {params.client_info.version}"
+    return drop_surrogates(" ".join(client.split())[:100])

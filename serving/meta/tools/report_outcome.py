@@ -37,10 +37,10 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **kept})
     version = router.index.version
-    told = describe_kept(token)
+    notice = describe_kept(token)
     return Reply(
-        {"index": version, "recorded": True, "kept": told},
-        f"recorded in index {shorten_version(version)}: {outcome}; {told}",
+        {"index": version, "recorded": True, "kept": notice},
+        f"recorded in index {shorten_version(version)}: {outcome}; {notice}",
     )
 
 

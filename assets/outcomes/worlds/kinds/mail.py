@@ -59,7 +59,7 @@ def read_mailbox(tree: Tree) -> Facts:
 def _read_message(folder: str, part: str, name: str, data: bytes) -> tuple[str, dict[str, object]]:
     message = message_from_bytes(data)  # headers as they stand, no part is decoded
     key = str(message.get("Message-ID", name)).strip().strip("<>")
-    told: dict[str, object] = {
+    facts: dict[str, object] = {
         "subject": str(message.get("Subject", "")),
         "from": str(message.get("From", "")),
         "new": part == "new",
@@ -67,7 +67,7 @@ def _read_message(folder: str, part: str, name: str, data: bytes) -> tuple[str, 
         "sha256": sha256(data),
         "file": name,
     }
-    return f"{folder.removeprefix('.') or 'INBOX'}/{key}", told
+    return f"{folder.removeprefix('.') or 'INBOX'}/{key}", facts
 
 
 KIND = Kind("mail", {"mailbox": generate_mailbox}, read_mailbox)

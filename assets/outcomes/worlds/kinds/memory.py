@@ -28,10 +28,12 @@ def generate_team(rng: Random, size: int) -> Tree:
     lines = []
     for name in (*people, *projects):
         kind = "project" if name in projects else "person"
-        told = [f"{draw_words('sentence', rng)}" for _ in range(rng.randint(1, 3))]
-        told.append(f"lives in {rng.choice(words['cities'])}" if kind == "person" else "is funded")
+        observations = [f"{draw_words('sentence', rng)}" for _ in range(rng.randint(1, 3))]
+        observations.append(
+            f"lives in {rng.choice(words['cities'])}" if kind == "person" else "is funded"
+        )
         facts = {"type": "entity", "name": name, "entityType": kind}
-        lines.append({**facts, "observations": list(dict.fromkeys(told))})
+        lines.append({**facts, "observations": list(dict.fromkeys(observations))})
     for person in people:
         relation = {"from": person, "to": rng.choice(projects)}
         lines.append({"type": "relation", **relation, "relationType": rng.choice(_RELATIONS)})

@@ -122,8 +122,8 @@ class Cluster:
             except Exception as error:
                 raise WorldFailed(f"{program}: {type(error).__name__}") from error
             if jailed.process.returncode:
-                said = " ".join(err.decode("utf-8", "replace").split())[:300]
-                raise WorldFailed(f"{program}: {said}")
+                message = " ".join(err.decode("utf-8", "replace").split())[:300]
+                raise WorldFailed(f"{program}: {message}")
             if len(out) > _MOST_OUTPUT:
                 raise WorldFailed(f"{program}: more than {_MOST_OUTPUT:,} bytes")
             return out.decode("utf-8", "replace")

@@ -26,10 +26,12 @@ def check_world(world: World) -> None:
         raise WorldFileError(f"{world.path}: {error}") from None
     if world.generator and world.generator.name not in kind.generators:
         known = ", ".join(sorted(kind.generators)) or "none"
-        told = f"generator {world.generator.name!r}: kind {kind.name!r} has {known}"
-        raise WorldFileError(f"{world.path}: {told}")
+        problem = f"generator {world.generator.name!r}: kind {kind.name!r} has {known}"
+        raise WorldFileError(f"{world.path}: {problem}")
     for fault in world.faults:
         if fault.action not in kind.list_actions():
             known = ", ".join(kind.list_actions())
-            told = f"fault {fault.name!r}: action {fault.action!r}: kind {kind.name!r} has {known}"
-            raise WorldFileError(f"{world.path}: {told}")
+            problem = (
+                f"fault {fault.name!r}: action {fault.action!r}: kind {kind.name!r} has {known}"
+            )
+            raise WorldFileError(f"{world.path}: {problem}")

@@ -107,7 +107,7 @@ def test_memory_that_no_process_shows_is_within_the_limit():
 def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     """Without the filter, the sizes and the count of the folders: as it was."""
     large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
-    monkeypatch.setattr(seccomp, "program", lambda: None)
+    monkeypatch.setattr(seccomp, "program", lambda **_: None)
     monkeypatch.setattr(environment, "limit_private_disks", lambda policy: large)
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
     monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)

@@ -60,10 +60,10 @@ CODE: dict[str, list[str]] = {
         *(f"open({place!r}, 'w')" for place in ("/etc/x", "/usr/x", "/srv/server/x")),
         *(f"os.makedirs({place!r})" for place in ("/etc/d", "/usr/lib/d", "/srv/server/d", "/d")),
         *(f"socket.create_connection(({host!r}, {port}), 2)" for host, port in (
-            ("93.184.215.14", 443), ("api.example.com", 443), ("10.0.0.1", 22), ("127.0.0.1", 5432),
-            ("2606:2800::1", 80))),
+            ("192.0.2.1", 443), ("api.example.com", 443), ("198.51.100.1", 22), ("127.0.0.1", 5432),
+            ("2001:db8::1", 80))),
         *(f"urllib.request.urlopen({url!r}, timeout=2)" for url in (
-            "https://api.example.com/v1", "http://169.254.169.254/latest", "https://pypi.org")),
+            "https://api.example.com/v1", "http://203.0.113.254/latest", "https://index.example")),
         *(f"subprocess.run([{name!r}, '--version'], check=True)" for name in (
             "ffmpeg", "libreoffice", "tesseract", "pandoc")),
         "open('/tmp/big', 'wb').write(b'x' * (64 << 20))",

@@ -170,11 +170,11 @@ def test_an_edited_script_is_launched_the_same_night_and_an_unchanged_one_is_not
     broken = deploy(listing, policy, first)
     assert (broken["status"], broken["recipe"]) == ("failed", None)
     assert not deploy(listing, policy, broken)["done"]  # it waits, as any failure does
-    write_server(folder, ECHO)  # and needs not, once it is mended
-    mended = deploy(listing, policy, broken)
-    assert (mended["status"], mended["done"]) == ("ok", True)
+    write_server(folder, ECHO)  # and needs not, once it is repaired
+    repaired = deploy(listing, policy, broken)
+    assert (repaired["status"], repaired["done"]) == ("ok", True)
     write_server(folder, "calls(lambda m, x: say(m, x), [tool('new')])")
-    assert deploy(listing, policy, mended)["tools_blob"] != mended["tools_blob"]
+    assert deploy(listing, policy, repaired)["tools_blob"] != repaired["tools_blob"]
 
 
 def test_a_folder_that_is_gone_is_a_row_and_comes_back(

@@ -206,7 +206,9 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(meta: MetaServe
     assert [line.get("repaired") for line in meta.recorded] == [0, 1]
 
 
-async def test_arguments_sent_as_text_are_mended_too_where_that_is_asked(meta: MetaServer) -> None:
+async def test_arguments_sent_as_text_are_repaired_too_where_that_is_asked(
+    meta: MetaServer,
+) -> None:
     sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}'}
     async with meta.client("legacy") as client:
         unasked = await client.call_tool("call_tool", sent)

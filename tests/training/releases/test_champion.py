@@ -178,7 +178,7 @@ def full(handle: int) -> None:
     "text", ["{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
              '{"role": "retriever", "model": "m1", "evidence": []}', ""]
 )  # fmt: skip
-def test_a_broken_pointer_is_named_with_its_mend_and_mended(tmp_path: Path, text: str) -> None:
+def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path: Path, text: str) -> None:
     consider_model(tmp_path, "m1")
     consider_model(tmp_path, "m2", UNSURE)
     known = read_champion(tmp_path, "retriever")

@@ -68,7 +68,7 @@ async def test_the_larger_model_alone_calls_and_answers() -> None:
     assert [step.by for step in made.steps] == ["large"]
 
 
-async def test_a_wrong_first_call_is_mended_by_the_larger_model() -> None:
+async def test_a_wrong_first_call_is_repaired_by_the_larger_model() -> None:
     made = await done(Script(calls(RIGHT), says("49")), first=small(WRONG))
     assert [(step.by, step.right) for step in made.steps] == [("small", False), ("large", True)]
     assert made.success

@@ -113,9 +113,9 @@ class Fault:
 
 def list_faults() -> list[Fault]:
     """Every fault that the server injects."""
-    told = json.loads(Path(__file__).with_name("blame_faults.json").read_text())
+    texts = json.loads(Path(__file__).with_name("blame_faults.json").read_text())
     return [
-        *_iter_told(told),
+        *_iter_text_faults(texts),
         *(Fault(who, "code", code, arguments=tuple(VALUES.items()))
           for who, codes in CODE.items() for code in codes),
         *(Fault("caller", "rpc", text, -32602) for text in ("Invalid params", "bad request")),
@@ -124,13 +124,13 @@ def list_faults() -> list[Fault]:
     ]  # fmt: skip
 
 
-def _iter_told(told: dict[str, list[str]]) -> Iterator[Fault]:
-    for who, texts in told.items():
+def _iter_text_faults(texts_by_blame: dict[str, list[str]]) -> Iterator[Fault]:
+    for who, texts in texts_by_blame.items():
         for place, text in enumerate(texts):
             for name, value in VALUES.items() if who == "caller" else [("path", VALUES["path"])]:
                 words = text.replace("{value}", str(value)).replace("{name}", name)
-                told_as = "ok" if place % 5 == 4 and words.startswith(("{", "Error")) else "error"
-                yield Fault(who, told_as, words, arguments=((name, value),))
+                how = "ok" if place % 5 == 4 and words.startswith(("{", "Error")) else "error"
+                yield Fault(who, how, words, arguments=((name, value),))
 
 
 async def inject_faults(faults: list[Fault], running: LaunchedServer) -> list[str | None]:
@@ -160,7 +160,7 @@ async def inject_own_faults(
 
         return fail
 
-    told: list[tuple[str, str | None]] = []
+    blamed: list[tuple[str, str | None]] = []
     source = "calls(lambda m, x: say(m, x))"
     for name, error in (
         ("fetch_failed", PackageError("fetch_failed", "no route to the registry")),
@@ -169,15 +169,15 @@ async def inject_own_faults(
     ):
         async with bench.launch(source, recipe={"name": f"own-{name}"}) as running:
             patch.setattr(stdio_connection, "ensure_artifact", raise_error(error))
-            told.append((name, await ask(running)))
+            blamed.append((name, await ask(running)))
             patch.setattr(stdio_connection, "ensure_artifact", bench._artifact)
     async with bench.launch(source, recipe={"name": "own-closed"}) as running:
         await running.caller.close()
-        told.append(("closed", await ask(running)))
+        blamed.append(("closed", await ask(running)))
     async with bench.launch(source, recipe={"name": "own-unknown"}) as running:
         running.caller._recipes = lambda _: None
-        told.append(("unknown_server", await ask(running)))
-    return told
+        blamed.append(("unknown_server", await ask(running)))
+    return blamed
 
 
 def tabulate(rows: list[tuple[str, str | None, str]]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.servers.deploy import package
+from assets.servers.packages.fetch import Artifact
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.sandbox.process import SandboxUnavailable, preflight
@@ -88,6 +90,19 @@ def write_launch(folder: Path, source: str, **env: str) -> Launch:
     mounts = [Mount.same(path) for path in toolchain.binds]
     argv = (str(toolchain.python), "/srv/server/untrusted.py")
     return Launch(argv, env, (*mounts, Mount(folder, "/srv/server")))
+
+
+def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") -> Path:
+    """Makes `deploy` find a server of this source instead of fetching one; returns its folder."""
+    tree = folder / "tree"
+    tree.mkdir()
+    (tree / "main.py").write_text(PREAMBLE + source)
+    for path in (tree, folder):
+        path.chmod(0o755)
+    argv = (str(find_toolchain().python), "/srv/server/main.py")
+    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
+    patch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    return tree
 
 
 def probe_source(folder: Path, source: str, **limits: object) -> ProbeResult:

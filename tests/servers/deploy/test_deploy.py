@@ -4,19 +4,21 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
-from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy, effect_key
 from assets.servers.deploy.job import Job
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.deploy.result import Deployed
 from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
-from assets.servers.packages.fetch import Artifact
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.transport import RemotePolicy
-from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import npm
-from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+from tests.support.untrusted_server import (
+    CONVERSATION,
+    POLICY,
+    install_source,
+    require_sandbox,
+)
 from warehouse.storage.blobs import Blobs
 
 RECIPE = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
@@ -28,14 +30,7 @@ def installed(tmp_path, monkeypatch):
     require_sandbox()
 
     def install(source: str) -> DeployPolicy:
-        tree = tmp_path / "tree"
-        tree.mkdir()
-        (tree / "main.py").write_text(PREAMBLE + source)
-        for folder in (tree, tmp_path):
-            folder.chmod(0o755)
-        argv = (str(find_toolchain().python), "/srv/server/main.py")
-        artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-        monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+        install_source(tmp_path, monkeypatch, source)
         return DeployPolicy(tmp_path, POLICY, CONVERSATION)
 
     return install

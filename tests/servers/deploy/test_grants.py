@@ -7,7 +7,6 @@ import pytest
 
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.deploy import package
 from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import (
@@ -20,16 +19,14 @@ from assets.servers.deploy.grants import (
 )
 from assets.servers.deploy.job import Job
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.packages.fetch import Artifact
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.sandbox.spec import Mount
-from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
-    PREAMBLE,
+    install_source,
     require_sandbox,
     tool_names,
 )
@@ -76,14 +73,7 @@ def notes(tmp_path):
 def installed(tmp_path, monkeypatch):
     """A policy under which `deploy` finds a server that looks into its folder."""
     require_sandbox()
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "main.py").write_text(PREAMBLE + LOOK)
-    for path in (tree, tmp_path):
-        path.chmod(0o755)
-    argv = (str(find_toolchain().python), "/srv/server/main.py")
-    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    install_source(tmp_path, monkeypatch, LOOK)
     return DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False)
 
 

@@ -19,6 +19,7 @@ from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
     PREAMBLE,
+    install_source,
     require_sandbox,
     tool_names,
 )
@@ -46,13 +47,7 @@ def connect(port):
 def run(tmp_path, monkeypatch):
     """The result of a server with this source and grant."""
     require_sandbox()
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for path in (tree, tmp_path):
-        path.chmod(0o755)
-    argv = (str(find_toolchain().python), "/srv/server/main.py")
-    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    tree = install_source(tmp_path, monkeypatch)
 
     def launch(source: str, *hosts: str, **limits: int):
         (tree / "main.py").write_text(PREAMBLE + FETCH + source)

@@ -8,19 +8,17 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.deploy import deploy as deploying
-from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant, list_granted_places, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.volume import VolumeBusy, hold_volume, hold_volume_async
-from assets.servers.packages.fetch import Artifact
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
     PREAMBLE,
+    install_source,
     require_sandbox,
     tool_names,
 )
@@ -49,14 +47,7 @@ with hold_volume(Path(sys.argv[1])):
 def policy(tmp_path, monkeypatch):
     """One server with a volume."""
     require_sandbox()
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "main.py").write_text(PREAMBLE + KEEP)
-    for path in (tree, tmp_path):
-        path.chmod(0o755)
-    argv = (str(find_toolchain().python), "/srv/server/main.py")
-    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    install_source(tmp_path, monkeypatch, KEEP)
     policy = DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False)
     return replace(policy, grants={NAME: ServerGrant(volume=True, personal=True)})
 

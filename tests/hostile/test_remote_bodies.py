@@ -10,7 +10,6 @@ from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.transport import RemotePolicy
 from tests.hostile.meeting import (
     CHUNK,
-    PATIENT,
     keep_silent,
     make_chunk,
     probe_script,
@@ -117,7 +116,7 @@ OVERSIZE = [
 @pytest.mark.parametrize("when", ["initialize", "tools_list"])
 @pytest.mark.parametrize("body", OVERSIZE, ids=lambda body: body.__name__)
 def test_a_body_without_end_is_oversize(body, when):
-    found, _ = probe_script(make_good_script(**{when: body}), **PATIENT)
+    found, _ = probe_script(make_good_script(**{when: body}))
     assert (found.error_kind, found.tools) == ("oversize", [])
 
 
@@ -128,7 +127,7 @@ def test_a_stream_without_end_is_oversize_over_sse_too(body):
     def script(call: Call) -> None:
         body(call) if call.method == "GET" else call.say(status=202)
 
-    assert probe_script(script, "sse", **PATIENT)[0].error_kind == "oversize"
+    assert probe_script(script, "sse")[0].error_kind == "oversize"
 
 
 def drip(call: Call) -> None:

@@ -148,8 +148,11 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
         call.events()
         call.write(b"retry: 0\ndata:\nid: 1\n\n")
 
-    found, here = probe_script(make_good_script(initialize=begin, GET=ends, tools_list=keep_silent))
+    quick = ProbePolicy(start_s=20, list_s=1)
+    found, here = probe_script(
+        make_good_script(initialize=begin, GET=ends, tools_list=keep_silent), limits=quick
+    )
     assert found.error_kind == "timeout_list"
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
-    found, here = probe_script(make_good_script(tools_list=ends))
+    found, here = probe_script(make_good_script(tools_list=ends), limits=quick)
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS

@@ -46,6 +46,12 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 _STATUS = re.compile(r"\b(?:429|50[0234])\b")
+# Of SDKs and of the specification, for a plain call of a tool that runs as a task.
+_TASK = re.compile(
+    r"(?:requires?|needs|only|must be)\b.{0,60}\btask[- ](?:augment|based)"
+    r"|task[- ]augment\w* (?:is )?required|taskSupport\W{1,4}required",
+    re.IGNORECASE,
+)
 _UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", re.IGNORECASE)
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
 _PROGRAM = re.compile(
@@ -117,6 +123,8 @@ def find_fault(
     meet. arguments: of the call, so that an error which names one of them is laid to it.
     """
     head = text[:_READ]
+    if found := _TASK.search(head):
+        return Fault("needs_task", _quote_line(head, found))
     if code == METHOD_NOT_FOUND:
         return Fault("tool_gone")
     if found := _UNKNOWN_TOOL.search(head):

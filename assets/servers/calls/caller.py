@@ -34,7 +34,7 @@ from warehouse.sanitize.scrubber import Scrubber
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters
-_FINAL = ("contract_changed", "tool_gone", "busy", "closed", "timeout_start")
+_FINAL = ("contract_changed", "tool_gone", "needs_task", "busy", "closed", "timeout_start")
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,11 @@ CALL_KINDS: dict[str, Kind] = {
         " call with what it asks for now"
     ),
     "tool_gone": Kind("the server does not offer it any more: search for another tool"),
+    "needs_task": Kind(
+        "it runs only as a task of the protocol's revision 2025-11-25, which toolmill does not"
+        " speak: search for another tool",
+        blame="us",
+    ),
     "timeout_call": Kind(
         "no answer in time: call it with less to do, or allow more time", blame="tool"
     ),

@@ -12,7 +12,12 @@ import anyio
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.probe.agreement import check_alive, is_stateless, make_call_request
+from assets.servers.probe.agreement import (
+    check_alive,
+    is_stateless,
+    make_call_request,
+    needs_task,
+)
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.session import (
     ProbePolicy,
@@ -186,8 +191,8 @@ class Session:
         await list_tools(session, transcript, self._asks, progress)
 
     async def check(self, tool: str, digest: str) -> None:
-        """Whether the server still offers the tool by the contract of this digest. Raises
-        CallFailed."""
+        """Whether the server still offers the tool by the contract of this digest, for a plain
+        call. Raises CallFailed."""
         session = self._session
         if session is None:
             raise self._make_ended_failure(sent=False)
@@ -208,6 +213,8 @@ class Session:
             digests = ", ".join(sorted(one[:15] for one in now))
             found = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
             raise CallFailed("contract_changed", found, sent=False)
+        if any(needs_task(one, self._listener.transcript.server) for one in named):
+            raise CallFailed("needs_task", f"{tool!r} says `taskSupport: required`", sent=False)
 
     def _find_named(self, tool: str) -> list[dict[str, Any]]:
         tools = self._listener.transcript.tools

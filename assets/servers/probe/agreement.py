@@ -99,6 +99,18 @@ def _make_envelope(session: Any, client: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def needs_task(tool: Mapping[str, Any], server: Mapping[str, Any]) -> bool:
+    """Whether a raw `tools/list` entry says that a plain call will be refused: it runs as a task
+    alone. server: the raw result of `initialize`; the specification (2025-11-25) has a tool's word
+    count only where the server announces that it takes tasks for calls."""
+    found: Any = server.get("capabilities")
+    for name in ("tasks", "requests", "tools", "call"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    execution = tool.get("execution")
+    wanted = execution.get("taskSupport") if isinstance(execution, Mapping) else None
+    return found is not None and wanted == "required"
+
+
 async def check_alive(session: Any) -> None:
     """Returns once the server answers: `ping`, which 2026-07-28 took away, or `server/discover`."""
     if is_stateless(session):

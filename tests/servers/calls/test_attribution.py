@@ -36,6 +36,9 @@ SAID = {
     "429 Too Many Requests": "upstream",
     "GitHub API rate limit exceeded": "upstream",
     "Unknown tool: open": "server",
+    "MCP error -32601: Tool open requires task augmentation (taskSupport: 'required')": "us",
+    "Task augmentation required for tools/call requests": "us",
+    "a task is required to have an owner": "tool",
 }
 
 
@@ -43,6 +46,13 @@ SAID = {
 def test_an_error_is_laid_to_whoever_it_names(text):
     found = find_fault(text, offline=True, arguments=ARGUMENTS)
     assert find_kind(found.kind).blame == SAID[text], found
+
+
+def test_a_method_that_is_missing_is_the_servers_unless_it_wants_a_task():
+    assert find_fault("Method not found", -32601).kind == "tool_gone"
+    wanted = find_fault("This tool requires task-augmented invocation", -32601)
+    assert wanted.kind == "needs_task"
+    assert wanted.evidence == "This tool requires task-augmented invocation"
 
 
 def test_the_line_that_decides_is_the_evidence():

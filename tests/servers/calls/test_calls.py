@@ -193,6 +193,22 @@ async def test_a_tool_that_is_gone_is_told(bench):
     assert (found.error_kind, found.blame) == ("tool_gone", "server")
 
 
+async def test_a_tool_that_runs_only_as_a_task_is_not_called(bench):
+    source = """
+tasks = {"capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}}}
+def answer_first(m):
+    info = {"name": "x", "version": "1"}
+    answer(m["id"], {"protocolVersion": "2025-11-25", "serverInfo": info, **tasks})
+welcome = answer_first
+long = tool("do", inputSchema=SCHEMA, execution={"taskSupport": "required"})
+calls(lambda m, x: os._exit(3), [long])
+"""
+    async with bench.launch(source) as running:
+        found = await running.call()
+    assert (found.status, found.error_kind, found.blame) == ("failed", "needs_task", "us")
+    assert "'do' says `taskSupport: required`" in str(found.hint)
+
+
 # --- secrets
 
 

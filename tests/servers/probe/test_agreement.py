@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from assets.servers.probe.agreement import needs_task
 from tests.servers.remote.test_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
@@ -16,6 +17,7 @@ from tests.support.stateless_mcp import VERSION, reply_stateless
 from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 
 SOURCE = inspect.getsource(stateless_mcp)
+AS_TASKS = {"capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}}}
 TOOLS = [make_tool("a"), make_tool("b"), make_tool("c")]
 CALLED = make_tool("do", inputSchema=CONTRACT["inputSchema"])
 BY = {**CONTRACT, "description": "do"}
@@ -257,3 +259,19 @@ def test_a_loop_of_versions_ends_after_three_requests():
         found = ask(here.url, "http")
     assert found.status == "failed"
     assert here.asked == ["initialize", "server/discover", "server/discover"]
+
+
+@pytest.mark.parametrize(
+    ("execution", "server", "needed"),
+    [
+        ({"taskSupport": "required"}, AS_TASKS, True),
+        ({"taskSupport": "optional"}, AS_TASKS, False),
+        (None, AS_TASKS, False),
+        ("required", AS_TASKS, False),
+        ({"taskSupport": "required"}, {"capabilities": {"tasks": {"list": {}}}}, False),
+        ({"taskSupport": "required"}, {"capabilities": ["tasks"]}, False),
+        ({"taskSupport": "required"}, {}, False),
+    ],
+)
+def test_a_tool_needs_a_task_where_its_server_takes_them(execution, server, needed):
+    assert needs_task({"name": "do", "execution": execution}, server) is needed

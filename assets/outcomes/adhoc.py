@@ -8,7 +8,8 @@ from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server
-from assets.outcomes.execution import Execution, ToolCall, execute_call
+from assets.outcomes.execution import ToolCall, execute_call
+from assets.outcomes.kept import Execution
 from assets.outcomes.plan import Executor
 from assets.outcomes.select import Launchable, list_launchable
 from assets.outcomes.worlds.spec import World
@@ -103,8 +104,6 @@ async def execute_tool(
             place.world,
             timeout_s=settings.timeout_s,
             owner=place.owner,
-            offline=not server.moving,
-            local=server.recipe.get("ecosystem") != "remote",
             repeat=call.only_reads,
         )
     return describe_execution(call, world, done)

@@ -1,25 +1,18 @@
 """Execution: one call that really runs, with the state of its world before and after it."""
 
 import asyncio
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from assets.outcomes.outcome import (
-    USEFUL,
-    Outcome,
-    classify_outcome,
-    digest_answer,
-    read_text,
-)
+from assets.outcomes.kept import Execution, keep_execution
+from assets.outcomes.outcome import USEFUL, digest_answer
 from assets.servers.calls.result import CallResult
-from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.digest import digest
 
-EXECUTION_VERSION = 2  # of what is kept of a call: another one is another effect
-_KEPT = 65_536  # characters of an answer's text that are kept; the rest is told by its digest
-_KEYS = 50  # facts of a world that are named as changed
+# Of what is sent and kept of a call: another one is another effect. What a kept call is judged to
+# be is read anew by each run (`kept.py`), so a change of those rules sends nothing.
+EXECUTION_VERSION = 3
 
 
 class Environment(Protocol):
@@ -67,51 +60,6 @@ class ToolCall:
         return make_call_key(self.contract_digest, self.arguments, world_digest)
 
 
-@dataclass(frozen=True)
-class Execution:
-    """What one executed call did, as it is kept: redacted, capped, scanned.
-
-    text: what it answered, "" where `withheld` names the rules that keep it from being read. size:
-    its characters before it was cut. answer: digest of the whole. before, after: digests of the
-    world's state; changed: its facts that differ, at most 50. repeated: digest of the answer to the
-    same call made again, None where it was not. seconds: of the first call, with a launch.
-    """
-
-    outcome: str
-    blame: str | None
-    evidence: str
-    status: str
-    error_kind: str | None
-    hint: str | None
-    answer: str
-    text: str
-    structured: Any
-    size: int
-    seconds: float
-    before: str
-    after: str
-    changed: list[str] = field(default_factory=list)
-    repeated: str | None = None
-    withheld: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
-
-    @property
-    def changes_state(self) -> bool:
-        return self.before != self.after
-
-    @property
-    def differs(self) -> bool | None:
-        """Whether the same call made twice was answered in two ways; None: not tried."""
-        return None if self.repeated is None else self.repeated != self.answer
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> "Execution":
-        return cls(**json.loads(data))
-
-
 def make_call_key(contract_digest: str, arguments: Any, world_digest: str) -> str:
     """The key of a result: of the contract, the canonical arguments and the state of the world."""
     return "x1:" + digest([contract_digest, arguments, world_digest])
@@ -133,8 +81,6 @@ async def execute_call(
     *,
     timeout_s: float = 10.0,
     owner: str = "",
-    offline: bool = True,
-    local: bool = True,
     repeat: bool = False,
 ) -> Execution:
     """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
@@ -144,12 +90,12 @@ async def execute_call(
     result = await _send(caller, call, timeout_s, owner)
     end = await asyncio.to_thread(world.digest_state)
     after = before if start == end else await asyncio.to_thread(world.read_facts)
-    found = classify_outcome(result, call.arguments, offline=offline, local=local)
-    again = None
-    if repeat and start == end and found.kind == USEFUL:
-        again = digest_answer(await _send(caller, call, timeout_s, owner))
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    return keep_execution(result, found, start, end, changed, again)
+    kept = keep_execution(result, call.arguments, start, end, changed)
+    if repeat and start == end and kept.outcome == USEFUL:
+        again = digest_answer(await _send(caller, call, timeout_s, owner))
+        return replace(kept, repeated=again)
+    return kept
 
 
 async def _send(caller: CallsTools, call: ToolCall, timeout_s: float, owner: str) -> CallResult:
@@ -160,40 +106,4 @@ async def _send(caller: CallsTools, call: ToolCall, timeout_s: float, owner: str
         dict(call.arguments),
         timeout_s=timeout_s,
         owner=owner,
-    )
-
-
-def keep_execution(
-    result: CallResult,
-    found: Outcome,
-    before: str,
-    after: str,
-    changed: list[str],
-    repeated: str | None = None,
-) -> Execution:
-    """What is kept of a result that was inspected: without secrets, and without its text where
-    that is not to be read."""
-    text = read_text(result)
-    withheld = result.alarming or (["not_read_whole"] if result.unread else [])
-    structured = None if withheld else redact_json(result.structured)
-    kept = "" if withheld else redact(text[:_KEPT])
-    rules = ", ".join(result.alarming)
-    return Execution(
-        outcome=found.kind,
-        blame=found.blame,
-        evidence=f"its words break {rules}" if rules else redact(found.evidence),
-        status=result.status,
-        error_kind=result.error_kind,
-        hint=redact(result.hint) if result.hint and not rules else None,
-        answer=digest_answer(result),
-        text=kept,
-        structured=structured if len(json.dumps(structured)) <= _KEPT else None,
-        size=len(text) + (len(json.dumps(result.structured)) if result.structured else 0),
-        seconds=result.seconds,
-        before=before,
-        after=after,
-        changed=changed[:_KEYS],
-        repeated=repeated,
-        withheld=list(withheld),
-        findings=sorted({f"{one.severity} {one.rule}" for one in result.findings}),
     )

@@ -75,7 +75,7 @@ def classify_outcome(
     if result.status == "tool_error":
         return Outcome(TOOL_ERROR, result.blame, hint)
     if result.alarming:
-        source: Blame = "tool" if offline else "upstream"
+        source: Blame = "tool" if offline and not result.reached else "upstream"
         return Outcome(REFUSED, source, f"its words break {', '.join(result.alarming)}")
     if result.problems:
         problem = result.problems[0]
@@ -86,7 +86,8 @@ def classify_outcome(
         return Outcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
     if failure := _find_told_failure(text, result.structured):
-        fault = find_fault(failure, offline=offline, local=local, arguments=arguments)
+        launch = {"offline": offline, "local": local, "reached": result.reached}
+        fault = find_fault(failure, arguments=arguments, **launch)
         return Outcome(
             TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {fault.evidence or failure}"
         )
@@ -111,17 +112,19 @@ def read_text(result: CallResult) -> str:
 
 def is_empty(result: CallResult) -> bool:
     """Whether an answer says nothing: no content, JSON without a value in it, or a word for it."""
-    if any(block.get("data") or block.get("type") == "resource_link" for block in result.content):
-        return False
-    if any((block.get("resource") or {}).get("blob") for block in result.content):
-        return False
-    if _holds_value(result.structured):
+    if any(map(holds_media, result.content)) or _holds_value(result.structured):
         return False
     text = read_text(result).strip()
     try:
         return not _holds_value(json.loads(text)) if text else True
     except (ValueError, RecursionError):
         return bool(_NOTHING.fullmatch(text))
+
+
+def holds_media(block: Mapping[str, Any]) -> bool:
+    """Whether a content block is more than text: bytes, or a link to something."""
+    inner = block.get("resource") or {}
+    return bool(block.get("data") or block.get("type") == "resource_link" or inner.get("blob"))
 
 
 def digest_answer(result: CallResult) -> str:

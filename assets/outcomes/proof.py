@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.repair.problems import find_problems
-from assets.outcomes.execution import Execution, ToolCall
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.synthesis.verify.grounding.grounding import (
@@ -75,12 +76,18 @@ async def prove_call(
     return Proof(PROVED, f"{', '.join(list(effect.changes)[:3])[:200]} as asked for")
 
 
+def judge_failure(done: Execution) -> Proof | None:
+    """What a call that was not useful decides; None for one that was."""
+    if done.outcome == USEFUL:
+        return None
+    refuted = done.blame == "caller"
+    return Proof(REFUTED if refuted else UNPROVED, f"{done.outcome}: {done.evidence}"[:300])
+
+
 def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
     """What the effect alone decides; None where other arguments have to be tried."""
-    done = effect.execution
-    if done.outcome != USEFUL:
-        refuted = done.blame == "caller"
-        return Proof(REFUTED if refuted else UNPROVED, f"{done.outcome}: {done.evidence}"[:300])
+    if (failed := judge_failure(effect.execution)) is not None:
+        return failed
     if not effect.changes:
         return Proof(UNPROVED, "nothing that can be read changed")
     shown = show_changes(effect)

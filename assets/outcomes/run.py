@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from assets.outcomes.environment import ServerInWorld, digest_world, open_server
-from assets.outcomes.execution import EXECUTION_VERSION, Execution, ToolCall, execute_call
+from assets.outcomes.execution import EXECUTION_VERSION, ToolCall, execute_call
+from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import REFUSED, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import Effect, Facts, Proof, prove_call
+from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
 from assets.outcomes.select import Launchable, WantedCall
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.spec import World
@@ -115,7 +116,7 @@ class Run:
         """Whether the ledger has the result already, whoever bought it: no server is started."""
         data = self.ledger.seen(self._key(job))
         if data is not None:
-            self.done[job.id] = _read_receipt(data)
+            self.done[job.id] = read_receipt(data, job.wanted.call)
         return data is not None
 
     async def _run_job(self, job: Job, place: ServerInWorld) -> None:
@@ -127,7 +128,7 @@ class Run:
                 lambda: self._make(job, place),
                 partition=self.marketplace,
             )
-            self.done[job.id] = _read_receipt(data)
+            self.done[job.id] = read_receipt(data, job.wanted.call)
         except Exception as error:
             self._note_problem(error, [job])
 
@@ -145,22 +146,19 @@ class Run:
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
             proof = await self._prove(job, Effect(done, before, after), place)
         kept = {
-            "execution": json.loads(done.to_json()),
+            "execution": done.dump(),
             "proof": proof and vars(proof),
             "stale": stale,
         }
         return Receipt(json.dumps(kept, sort_keys=True).encode())
 
     async def _execute(self, job: Job, place: ServerInWorld, *, repeat: bool) -> Execution:
-        moving, local = job.server.moving, job.server.recipe.get("ecosystem") != "remote"
         return await execute_call(
             place.caller,
             job.wanted.call,
             place.world,
             timeout_s=self.settings.timeout_s,
             owner=place.owner,
-            offline=not moving,
-            local=local,
             repeat=repeat,
         )
 
@@ -236,7 +234,13 @@ def _rank_job(job: Job) -> tuple[bool, str, str]:
     return not call.only_reads, call.tool, job.id
 
 
-def _read_receipt(data: bytes) -> Done:
+def read_receipt(data: bytes, call: ToolCall) -> Done:
+    """What is kept of a call, judged by the rules of today. Where that changes what it came to, the
+    proof is of a failure, or not tried."""
     held = json.loads(data)
     proof = Proof(**held["proof"]) if held["proof"] else None
-    return Done(Execution(**held["execution"]), proof, sha256(data), held["stale"])
+    found = Execution.load(held["execution"], dict(call.arguments))
+    first = (held["execution"]["outcome"], held["execution"]["blame"])
+    if proof is not None and first != (found.outcome, found.blame):
+        proof = judge_failure(found)
+    return Done(found, proof, sha256(data), held["stale"])

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.outcomes.execution import Execution, make_call_key
+from assets.outcomes.execution import make_call_key
+from assets.outcomes.kept import Execution
 from assets.outcomes.trajectories.trajectory import KEPT, Step
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.export.select import Held
@@ -144,13 +145,14 @@ def add_executions(
         contract = clear.get(row["contract_digest"])
         if contract is None or not row["result_blob"] or row["withheld"] != "[]":
             continue
-        held = Execution(**json.loads(read(row["result_blob"]))["execution"])
+        arguments = json.loads(row["arguments"])
+        held = Execution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
         if len(held.text) < held.size or not held.text:  # cut, or not said in text
             continue
         named = ("server_id", "tool", "contract_digest")
         body = {"contract": read_contract(contract)}
         made.contracts.setdefault(row["contract_digest"], {n: contract[n] for n in named} | body)
-        key = make_key(row["contract_digest"], json.loads(row["arguments"]), held.before)
+        key = make_key(row["contract_digest"], arguments, held.before)
         seen = 1 if held.repeated is None else 2
         new = Answer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
         made.answers[key] = _merge_answers(made.answers[key], new) if key in made.answers else new

@@ -1,10 +1,11 @@
 """Whose fault an answer is, from the server's own words."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assets.servers.calls.result import find_kind
 from assets.servers.probe.stderr_patterns import find_words
 
 INVALID_PARAMS = -32602
@@ -107,20 +108,58 @@ class Fault:
     evidence: str = ""
 
 
+@dataclass(frozen=True)
+class JudgedError:
+    """What a tool's error comes from (kind, of KINDS or CALL_KINDS), and what to do."""
+
+    kind: str
+    hint: str
+
+
+def judge_error(
+    message: str,
+    code: int | None = None,
+    *,
+    refused: Sequence[str] = (),
+    offline: bool = False,
+    local: bool = True,
+    reached: Collection[str] = (),
+    arguments: Any = None,
+) -> JudgedError:
+    """Whose an error is, by `find_fault` and by the hosts that the server asked for meanwhile and
+    was refused."""
+    launch = {"offline": offline, "local": local, "reached": reached}
+    fault = find_fault(message, code, arguments=arguments, **launch)
+    kind = find_network_kind(fault.kind, refused)
+    line, about = fault.evidence or " ".join(message.split())[:200], find_kind(kind)
+    hint = f"{line}: {about.hint}" if line else about.hint
+    if kind == "needs_network":
+        hint = f"{line}: the server does not reach it"
+    return JudgedError(kind, hint)
+
+
+def find_network_kind(kind: str, refused: Sequence[str]) -> str:
+    """The kind of a failure: a host that was refused explains what has no other reason."""
+    unexplained = kind in ("tool_error", "upstream_error", "timeout_call")
+    return "needs_network" if refused and unexplained else kind
+
+
 def find_fault(
     text: str,
     code: int | None = None,
     *,
     offline: bool = False,
     local: bool = True,
+    reached: Collection[str] = (),
     arguments: Any = None,
 ) -> Fault:
     """What a tool's error comes from, by its words; the strongest evidence first, and the tool
     itself only where nothing else is named.
 
     code: of a JSON-RPC error, None where the tool itself says that it failed. offline: the server
-    runs without a network, by our settings. local: it runs in our sandbox, whose limits it may
-    meet. arguments: of the call, so that an error which names one of them is laid to it.
+    runs without a network, by our settings; reached: names of the hosts that it was granted all
+    the same. local: it runs in our sandbox, whose limits it may meet. arguments: of the call, so
+    that an error which names one of them is laid to it.
     """
     head = text[:_READ]
     if found := _TASK.search(head):
@@ -131,7 +170,8 @@ def find_fault(
         return Fault("tool_gone", _quote_line(head, found))
     # An answer with a status came from somewhere: the network was there.
     if (network := _NETWORK.search(head)) and not _STATUS.search(head):
-        return Fault("needs_network" if offline else "upstream_error", _quote_line(head, network))
+        ours = offline and not _holds_host(head, arguments, reached)
+        return Fault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return Fault("invalid_arguments")
     if found := _ARGUMENTS.search(head):
@@ -162,6 +202,12 @@ def _find_named_argument(text: str, arguments: Any) -> str:
         if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
             return line.strip()[:_EVIDENCE]
     return ""
+
+
+def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
+    """Whether an error or the call's arguments name one of these hosts."""
+    said = [text.casefold(), *(word.casefold() for word in _iter_words(arguments))] if hosts else []
+    return any(host in one for host in hosts for one in said)
 
 
 def _holds_word(line: str, word: str) -> bool:

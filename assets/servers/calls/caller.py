@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
-from assets.servers.calls.attribution import Fault, find_fault
+from assets.servers.calls.attribution import JudgedError, find_network_kind, judge_error
 from assets.servers.calls.connection import Dial
 from assets.servers.calls.content import shape_result
 from assets.servers.calls.http_connection import make_remote_dial
@@ -127,6 +127,7 @@ class Caller:
     ) -> CallResult:
         scrub, made_up, offline, digest = Scrubber({}), (), False, ""
         refused: list[str] = []
+        reached = self._policy.grant_of(server_id).reached
         try:
             digest = _digest_contract(contract)
             facts = await asyncio.to_thread(self._recipes, server_id)
@@ -137,14 +138,17 @@ class Caller:
             with silence_logs():  # the SDK logs in the name of who sends
                 sent = (server, tool, digest, arguments, limit, owner)
                 raw, scrub = await self._send_call(*sent, refused=refused)
-            where = {"offline": offline, "local": server.recipe.ecosystem != "remote"}
-            judge = partial(find_fault, arguments=arguments, **where)
+            where = {"local": server.recipe.ecosystem != "remote", "reached": reached}
+            judge = partial(
+                judge_error, refused=refused, offline=offline, arguments=arguments, **where
+            )
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, judge)
+            result = replace(result, offline=offline, **where)
         except CallFailed as failed:
-            result = _make_failed_result(failed, scrub)
+            result = _make_failed_result(failed, scrub, refused)
         result = _note_made_up(_explain_network(result, server_id, refused), made_up)
-        of = (server_id, tool, digest)
-        return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=offline)
+        of, own = (server_id, tool, digest), offline and not reached  # a host may have said it
+        return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=own)
 
     async def _send_call(
         self,
@@ -217,17 +221,17 @@ class Caller:
         raw: Any,
         scrub: Scrubber,
         contract: Mapping[str, Any],
-        judge: Callable[..., Fault],
+        judge: Callable[..., JudgedError],
     ) -> CallResult:
         """The answer as a result. Raises CallFailed where it is none of MCP."""
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
             message = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": message}]
-            return _make_tool_error(content, message, judge(message, code))
+            return replace(_make_tool_error(content, judge(message, code)), code=code)
         made = shape_result(raw, scrub, self._limits)
         if made.is_error:
-            result = _make_tool_error(made.content, made.text, judge(made.text))
+            result = _make_tool_error(made.content, judge(made.text))
             return replace(result, structured=made.structured, cut=made.cut)
         problems = [*made.problems]
         if contract.get("outputSchema") and not problems:
@@ -243,30 +247,27 @@ def _digest_contract(contract: Mapping[str, Any]) -> str:
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
-def _make_tool_error(content: list[dict[str, Any]], message: str, fault: Fault) -> CallResult:
-    line, about = fault.evidence or " ".join(message.split())[:200], find_kind(fault.kind)
-    hint = f"{line}: {about.hint}" if line else about.hint
-    if fault.kind == "needs_network":
-        hint = f"{line}: the server does not reach it"
-    return CallResult("tool_error", content, None, fault.kind, hint, about.blame)
+def _make_tool_error(content: list[dict[str, Any]], judged: JudgedError) -> CallResult:
+    blame = find_kind(judged.kind).blame
+    return CallResult("tool_error", content, None, judged.kind, judged.hint, blame)
 
 
-def _explain_network(result: CallResult, server_id: str, refused: list[str]) -> CallResult:
+def _explain_network(result: CallResult, server_id: str, refused: Sequence[str]) -> CallResult:
     """The result with the hosts that the server was refused meanwhile, and with the command that
     grants it what it failed for."""
     result = replace(result, refused=tuple(refused))
-    if refused and result.error_kind in ("tool_error", "upstream_error", "timeout_call"):
-        result = replace(result, error_kind="needs_network", blame=find_kind("needs_network").blame)
     if result.error_kind != "needs_network":
         return result
     advice = format_advice(server_id, refused, str(result.hint))
     return replace(result, hint=f"{result.hint}; {advice}")
 
 
-def _make_failed_result(failed: CallFailed, scrub: Scrubber) -> CallResult:
+def _make_failed_result(
+    failed: CallFailed, scrub: Scrubber, refused: Sequence[str] = ()
+) -> CallResult:
     hint = drop_surrogates(scrub.scrub_text(failed.hint))[:_HINT]
-    blame = find_kind(failed.kind).blame
-    return CallResult("failed", error_kind=failed.kind, hint=hint, blame=blame)
+    kind = find_network_kind(failed.kind, refused)
+    return CallResult("failed", error_kind=kind, hint=hint, blame=find_kind(kind).blame)
 
 
 def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:

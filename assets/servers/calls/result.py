@@ -60,7 +60,9 @@ class CallResult:
     structured content against its schema. findings: signs of injection in any of its texts, and
     keys that were taken out (`inspection.py`); unread: more was answered than is scanned. What has
     a high one, or lies beyond, is in no prompt or row of ours.
-    refused: hosts that the server asked for meanwhile and was not granted.
+    refused: hosts that the server asked for meanwhile and was not granted. code: of the JSON-RPC
+    error that it answered. offline, local, reached: how it was launched, as `find_fault` takes
+    them.
     """
 
     status: Status
@@ -75,6 +77,10 @@ class CallResult:
     findings: tuple["Finding", ...] = ()
     unread: bool = False
     refused: tuple[str, ...] = ()
+    code: int | None = None
+    offline: bool = False
+    local: bool = True
+    reached: tuple[str, ...] = ()
 
     @property
     def alarming(self) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from assets.servers.egress.hosts import parse_host
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import HOME, Mount, is_private_folder
@@ -42,6 +43,11 @@ class ServerGrant:
     def has_network(self) -> bool:
         """Whether it reaches hosts, some or all: what they answer moves."""
         return self.network == "full" or bool(self.hosts)
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """Names of the single hosts that it reaches, whose words it may hand on."""
+        return tuple(parse_host(one)[0] for one in self.hosts)
 
     def with_network_of(self, other: "ServerGrant") -> "ServerGrant":
         """This grant with what another reaches of the network: a server that is called in a folder

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import Execution
+from assets.outcomes.kept import Execution
 from assets.outcomes.replay.recording import add_executions, make_key
 from tests.outcomes.replay.recorded import CONTRACTS, READ, SERVER, recording
 

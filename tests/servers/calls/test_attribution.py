@@ -73,6 +73,21 @@ def test_a_service_that_cannot_be_reached_is_upstream_where_we_grant_the_network
     assert find_fault(text, offline=True).kind == "needs_network"
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments", "kind"),
+    [
+        ("connect ECONNREFUSED API.example.com:443", {}, "upstream_error"),
+        ("TypeError: fetch failed", {"url": "https://api.example.com/v1"}, "upstream_error"),
+        ("getaddrinfo ENOTFOUND other.example", {"url": "https://other.example"}, "needs_network"),
+        ("TypeError: fetch failed", {}, "needs_network"),
+    ],
+)
+def test_a_granted_host_that_fails_is_upstream_and_any_other_is_not_granted(text, arguments, kind):
+    reached = ("api.example.com",)
+    found = find_fault(text, offline=True, reached=reached, arguments=arguments)
+    assert found.kind == kind
+
+
 def test_a_value_within_another_word_is_not_named():
     assert find_fault("Revenues are invalid", arguments={"a": "Revenue"}).kind == "tool_error"
     assert find_fault("41000 is invalid", arguments={"a": 4100}).kind == "tool_error"

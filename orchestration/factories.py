@@ -186,6 +186,7 @@ def make_trainer(settings: Settings) -> "Trainer":
         epochs=chosen.retriever.epochs,
         device=chosen.device,
         seed=chosen.seed,
+        **_choose_prompts(settings),
     )
     caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
     models: dict[str, Any] = {
@@ -215,11 +216,31 @@ def _choose_retriever_base(settings: Settings) -> str:
     who chose a model expects that one to get better. `minilm-l6-v2` names MiniLM all the same."""
     from training.retriever.settings import RetrieverOptions
 
-    kind, _, model = settings.embedder.model.partition(":")
     base = settings.training.retriever.base
     if base != RetrieverOptions.base:
         return base
-    return {"onnx": model, "sentence-transformers": settings.embedder.model}.get(kind, base)
+    return _find_embedder_base(settings) or base
+
+
+def _find_embedder_base(settings: Settings) -> str | None:
+    """The embedder in use as a base of trainings; None for one that cannot be trained."""
+    kind, _, model = settings.embedder.model.partition(":")
+    known = {"onnx": model, "sentence-transformers": settings.embedder.model, "openai": None}
+    return known.get(kind, "minilm")
+
+
+def _choose_prompts(settings: Settings) -> dict[str, str | None]:
+    """The embedder's prompts where an adapter of that very model is trained: they are that model's.
+    Another base is read after the prompts that its own files name."""
+    from assets.vectors.encoders.bases import DEFAULT
+    from assets.vectors.encoders.hub import SENTENCE, resolve_model
+
+    own, base = _find_embedder_base(settings) or "", _choose_retriever_base(settings)
+    named = {resolve_model(each.removeprefix(SENTENCE)) for each in (own, base)}
+    same = len(named) == 1 or named <= set(DEFAULT)
+    chosen = settings.embedder
+    held = {"query_prompt": chosen.query_prompt, "document_prompt": chosen.document_prompt}
+    return held if same else dict.fromkeys(held)
 
 
 def _choose_start(settings: Settings) -> str:

@@ -1,6 +1,6 @@
 """The settings of the encoder: `[embedder]` in toolmill.toml, `TOOLMILL_EMBEDDER__…`."""
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 class EmbedderSettings(BaseModel):
@@ -26,3 +26,12 @@ class EmbedderSettings(BaseModel):
 
         check_spec(model)
         return model
+
+    @field_validator("query_prompt", "document_prompt")
+    @classmethod
+    def has_known_length(cls, prompt: str | None, info: ValidationInfo) -> str | None:
+        """Whether it leaves room for the text is seen when the model is opened."""
+        from assets.vectors.encoders.prompts import Prompts
+
+        Prompts(**{str(info.field_name).removesuffix("_prompt"): prompt})
+        return prompt

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.embed import BadEmbedder, MiniLM, embed_queries, open_general
+from assets.vectors.embed import BadEmbedder, MiniLM, Prompts, embed_queries, open_general
 from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.scale import ScaledEmbedder
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
@@ -71,6 +71,27 @@ def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asked = make_index_embedder(load_settings())
     assert (embed_queries(asked, ["a"]) == plain.embed(["query: a"])).all()
     assert (asked.embed(["a"]) == plain.embed(["a"])).all()
+
+
+def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = "TOOLMILL_TRAINING__RETRIEVER__BASE"
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
+    for model, of, taken in (
+        ("general", "minilm", True),
+        ("minilm", "minilm-l6-v2", True),
+        ("onnx:/models/e5", "minilm", True),  # the default base gives way to the embedder's
+        ("onnx:/models/e5", "sentence-transformers:/models/e5", True),
+        ("sentence-transformers:/models/e5", "/models/other", False),
+        ("openai:m@http://127.0.0.1:1/v1", "minilm", False),  # MiniLM is trained
+    ):
+        monkeypatch.setenv(MODEL, model)
+        monkeypatch.setenv(base, of)
+        trainer = make_trainer(load_settings())
+        assert trainer.retriever.prompts == Prompts("query: " if taken else None), model
+        assert trainer.ablations.retriever.prompts == trainer.retriever.prompts
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__DOCUMENT_PROMPT", "x" * 2_001)
+    with pytest.raises(SettingsError, match=r"DOCUMENT_PROMPT.*expected at most 2,000 \(found 'x"):
+        load_settings()
 
 
 def test_an_index_by_the_setting_is_searched_by_the_setting(

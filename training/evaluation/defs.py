@@ -8,7 +8,7 @@ import polars as pl
 
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear
-from assets.vectors.embed import BadAdapter, Embedder
+from assets.vectors.embed import BadAdapter, BadEmbedder, Embedder
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
 from training.evaluation.caller.bench import evaluate_candidate
@@ -21,7 +21,7 @@ from training.evaluation.retriever import (
     NothingToEvaluate,
     evaluate_retriever,
     make_encoder,
-    read_start,
+    read_beginning,
     summarise_recall,
 )
 from training.last_run import read_last_adapter, set_name
@@ -76,23 +76,26 @@ def retriever_evaluation(
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     candidate = read_last_adapter(warehouse, "retriever")["model"]
-    store, start = LanceStore(warehouse.home / "lance"), read_start(warehouse.home, candidate)
+    store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys(
         [BASE_LABEL, find_model_in_service(warehouse.home, "retriever").model, candidate]
     )
     clear = read_clear(warehouse)
     texts = [tool_text(read_contract(row)) for row in clear]
     try:
+        start, prompts = read_beginning(warehouse.home, candidate)
         rows = evaluate_retriever(
             warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
             {
-                label: make_encoder(warehouse.home, label, store, start, get_plain(embedder))
+                label: make_encoder(
+                    warehouse.home, label, store, start, get_plain(embedder), prompts
+                )
                 for label in labels
             },
             set_name(warehouse),
         )
-    except (NothingToEvaluate, BadAdapter) as error:
+    except (NothingToEvaluate, BadAdapter, BadEmbedder) as error:
         yield from refuse(context, warehouse, RETRIEVER_AUDIT, "test_items", error)
         return
     summary = summarise_recall(rows, candidate)

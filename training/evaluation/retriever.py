@@ -21,8 +21,10 @@ from assets.vectors.embed import (
     open_general,
 )
 from assets.vectors.encoders.bases import digest_base
+from assets.vectors.encoders.choose import open_base
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.hub import SENTENCE
+from assets.vectors.encoders.prompts import Prompts, add_prompts
+from assets.vectors.encoders.weights import read_adapter_prompts
 from assets.vectors.index import digest_text, embed_texts
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
@@ -66,16 +68,19 @@ class NothingToEvaluate(ValueError):
     """No test rows, or none whose tool is in the pool."""
 
 
-def load_retriever(home: Path, name: str, start: str = NONE) -> Embedder:
+def load_retriever(
+    home: Path, name: str, start: str = NONE, prompts: Prompts | None = None
+) -> Embedder:
     """The encoder of a retriever: `base`, what trainings begin with (`start`: MiniLM, or the
     adapter that ships), `base@<another>` without any, or the adapter `<home>/models/<name>`.
 
-    Raises BadAdapter where the adapter was trained on another base than lies here.
+    An adapter reads texts after the prompts that it learned with, a base after `prompts`. Raises
+    BadAdapter where the adapter was trained on another base than lies here, BadEmbedder.
     """
     if name == BASE_LABEL:
-        return MiniLM() if start == NONE else open_general()
+        return add_prompts(MiniLM() if start == NONE else open_general(), prompts or Prompts())
     if name.startswith(f"{BASE_LABEL}@"):
-        return _open_over(name.removeprefix(f"{BASE_LABEL}@"))
+        return open_base(name.removeprefix(f"{BASE_LABEL}@"), prompts=prompts)
     made, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
     base = str(made.get("base") or BASE)
     try:
@@ -86,24 +91,16 @@ def load_retriever(home: Path, name: str, start: str = NONE) -> Embedder:
                 f" with files {known[:16]}, here they are {found[:16]}; put that base back or train"
                 " again"
             )
-        return _open_over(base, folder)
+        return open_base(base, adapter=folder, prompts=read_adapter_prompts(folder))
     except BadEmbedder as error:
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
 
 
-def _open_over(base: str, adapter: Path | None = None) -> Embedder:
-    """A base as it is named in cards, with the adapter that was trained on it."""
-    if base.startswith(SENTENCE):
-        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
-
-        return SentenceEncoder(base, adapter=adapter)
-    return MiniLM(adapter, base=base)
-
-
-def read_start(home: Path, name: str) -> str:
-    """What the training of a model started from, by its card."""
+def read_beginning(home: Path, name: str) -> tuple[str, Prompts]:
+    """What a model's training started from, and its prompts, by its card. Raises BadAdapter."""
     card = read_model_card(home, name) or {}
-    return str((card.get("settings") or {}).get("start") or NONE)
+    start = str((card.get("settings") or {}).get("start") or NONE)
+    return start, read_adapter_prompts(get_model_folder(home, name))
 
 
 def make_encoder(
@@ -112,12 +109,14 @@ def make_encoder(
     store: LanceStore,
     start: str = NONE,
     untrained: Embedder | None = None,
+    prompts: Prompts | None = None,
 ) -> Encode:
     """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
     what an evaluation embeds the router's index need not embed again. `untrained`: what `base` is
-    where trainings start from nothing, the embedder in use; MiniLM where it is not given."""
+    where trainings start from nothing, the embedder in use; MiniLM after `prompts` where it is not
+    given."""
     as_it_is = untrained if name == BASE_LABEL and start == NONE else None
-    embedder = as_it_is or load_retriever(home, name, start)
+    embedder = as_it_is or load_retriever(home, name, start, prompts)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
         return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)

@@ -5,7 +5,7 @@ import dagster as dg
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
 from assets.outcomes.replay.release import save_release_replay
-from assets.vectors.embed import Embedder, open_general
+from assets.vectors.embed import Embedder
 from assets.vectors.scale import get_plain
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
@@ -85,8 +85,9 @@ def router_index(
     retriever = current["models"]["retriever"]
     untrained = retriever == BASE_LABEL
     if untrained:
-        shipped = trainer.retriever.start != NONE
-        encoder = open_general() if shipped else get_plain(embedder)
+        start, prompts = trainer.retriever.start, trainer.retriever.prompts
+        shipped = None if start == NONE else load_retriever(home, retriever, start, prompts)
+        encoder = shipped or get_plain(embedder)
     else:
         encoder = load_retriever(home, retriever)
     source, held = build_published_source(warehouse, unverified=trainer.unverified)

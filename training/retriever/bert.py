@@ -7,7 +7,10 @@ frozen layers say could not be kept. On 656 pairs Recall@1 was the same within i
 from collections.abc import Sequence
 from typing import Any
 
-from assets.vectors.encoders.bases import find_base_folder
+from assets.vectors.encoders.bases import find_base_folder, resolve_prompts
+from assets.vectors.encoders.minilm import MOST_TOKENS
+from assets.vectors.encoders.prompts import Prompts
+from assets.vectors.encoders.sentence.model import count_prompt_tokens
 from training.retriever.gradient_cache import Item, Passes
 from training.retriever.lora import add_adapter
 from training.retriever.settings import RetrieverSettings
@@ -22,17 +25,24 @@ def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any,
     tokenizer = AutoTokenizer.from_pretrained(folder)
     plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
     model = add_adapter(plain, settings).to(device)
-    return model, BertPasses(model, tokenizer, settings, device)
+    prompts = resolve_prompts(base, settings.prompts)
+    prompts.require_room(lambda text: count_prompt_tokens(tokenizer, text), MOST_TOKENS)
+    return model, BertPasses(model, tokenizer, settings, device, prompts)
 
 
 class BertPasses(Passes):
     """A BERT with an adapter in its upper layers, pooled by the mean."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, settings: RetrieverSettings, device: str
+        self,
+        model: Any,
+        tokenizer: Any,
+        settings: RetrieverSettings,
+        device: str,
+        prompts: Prompts | None = None,
     ) -> None:
-        super().__init__(settings, device)
-        self._core, self._tokenizer = model.base_model.model, tokenizer
+        super().__init__(tokenizer, settings, device, prompts)
+        self._core = model.base_model.model
         layers = self._core.encoder.layer
         self._lower = layers[: settings.first_layer]
         self._upper = layers[settings.first_layer :]
@@ -54,7 +64,11 @@ class BertPasses(Passes):
             self._kept |= {item: state.clone() for item, state in zip(chunk, states, strict=True)}
 
     def _read_tokens(self, item: Item) -> list[int]:
-        return self._tokenizer(item.text, truncation=True, max_length=item.tokens)["input_ids"]
+        most = item.tokens
+        if item.prompt:  # on top of the text's own, and cut where the served encoder cuts
+            most = max(most, min(most + self._count_prompt(item.prompt), MOST_TOKENS))
+        text = f"{item.prompt}{item.text}"
+        return self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
 
     def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
         """Unit vectors of one chunk by masked mean pooling."""

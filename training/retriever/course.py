@@ -24,7 +24,7 @@ from training.retriever.sentence import open_sentence
 from training.retriever.settings import RetrieverSettings
 from training.runtime import checkpoints
 from training.runtime.device import Meter, pick_device, seed_everything
-from training.runtime.model_store import Job
+from training.runtime.model_store import Job, select_recipe
 
 _STATE = "state.pt"
 
@@ -117,9 +117,9 @@ def _resume_course(course: Course) -> None:
 
 def _plan_digest(base: str, settings: RetrieverSettings, plan: list[Batch]) -> str:
     """Names what is learnt in which order, whatever machine it runs on."""
-    where = ("device", "threads", "hold_tokens", "cache_mb", "checkpoint_steps")
-    kept = {name: value for name, value in asdict(settings).items() if name not in where}
-    body = json.dumps([base, kept, [asdict(batch) for batch in plan]], sort_keys=True)
+    body = json.dumps(
+        [base, select_recipe(asdict(settings)), [asdict(batch) for batch in plan]], sort_keys=True
+    )
     return hashlib.sha256(body.encode()).hexdigest()
 
 

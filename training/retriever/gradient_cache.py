@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from assets.vectors.encoders.prompts import Prompts
+from assets.vectors.encoders.sentence.model import count_prompt_tokens
 from training.retriever.settings import RetrieverSettings
 
 _CHUNK = 2048  # padded tokens; beyond it a CPU gains nothing
@@ -30,12 +32,18 @@ class Item(NamedTuple):
 class Passes(ABC):
     """A model under training, run on batches of texts."""
 
-    query_prompt = ""
-    document_prompt = ""
-
-    def __init__(self, settings: RetrieverSettings, device: str) -> None:
-        self._settings, self._device = settings, device
+    def __init__(
+        self,
+        tokenizer: Any,
+        settings: RetrieverSettings,
+        device: str,
+        prompts: Prompts | None = None,
+    ) -> None:
+        """`prompts`: with those of the base filled in."""
+        self._tokenizer, self._settings, self._device = tokenizer, settings, device
+        self.prompts = prompts or Prompts()
         self._ids: dict[Item, list[int]] = {}
+        self._before: dict[str, int] = {}
 
     @abstractmethod
     def _read_tokens(self, item: Item) -> list[int]:
@@ -47,11 +55,13 @@ class Passes(ABC):
 
     def list_queries(self, texts: Sequence[str]) -> list[Item]:
         """Requests as items."""
-        return [Item(text, self._settings.query_tokens, self.query_prompt) for text in texts]
+        return [Item(text, self._settings.query_tokens, self.prompts.query or "") for text in texts]
 
     def list_documents(self, texts: Sequence[str]) -> list[Item]:
         """Tools' texts as items."""
-        return [Item(text, self._settings.text_tokens, self.document_prompt) for text in texts]
+        return [
+            Item(text, self._settings.text_tokens, self.prompts.document or "") for text in texts
+        ]
 
     def prepare_texts(self, items: Sequence[Item]) -> None:
         """Reads all texts of a training before its first step."""
@@ -133,6 +143,12 @@ class Passes(ABC):
         for item in dict.fromkeys(items):
             if item not in self._ids:
                 self._ids[item] = self._read_tokens(item)
+
+    def _count_prompt(self, prompt: str) -> int:
+        """Tokens of a prompt, which come on top of the text's own."""
+        if prompt not in self._before:
+            self._before[prompt] = count_prompt_tokens(self._tokenizer, prompt)
+        return self._before[prompt]
 
     def _get_random_state(self) -> Any:
         import torch

@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.hub import SENTENCE, split_reference
-from assets.vectors.encoders.sentence.model import clean_text, open_sentence_model
+from assets.vectors.encoders.prompts import Prompts
+from assets.vectors.encoders.sentence.model import (
+    clean_text,
+    open_sentence_model,
+    require_prompt_room,
+)
 from assets.vectors.scale import REFERENCE, Scale
 from training.retriever.gradient_cache import Item, Passes
 from training.retriever.lora import add_adapter
@@ -28,20 +33,20 @@ def open_sentence(
         weight.requires_grad = False
     model = add_adapter(sentence[0].auto_model, settings)  # in place: `sentence` runs it
     model.to(device)
-    passes = SentencePasses(sentence, settings, device)
-    passes.query_prompt = opened.prompts.query or ""
-    passes.document_prompt = opened.prompts.document or ""
-    return model, passes
+    prompts = settings.prompts.fill(opened.prompts)
+    require_prompt_room(sentence, prompts)
+    return model, SentencePasses(sentence, settings, device, prompts)
 
 
 class SentencePasses(Passes):
     """A SentenceTransformer whose transformer is trained."""
 
-    def __init__(self, sentence: Any, settings: RetrieverSettings, device: str) -> None:
-        super().__init__(settings, device)
+    def __init__(
+        self, sentence: Any, settings: RetrieverSettings, device: str, prompts: Prompts
+    ) -> None:
+        super().__init__(sentence.tokenizer, settings, device, prompts)
         self._sentence = sentence
         self._about: dict[str, dict[str, Any]] = {}  # by prompt
-        self._before: dict[str, int] = {}
 
     def compute_likeness(self, items: Sequence[Item]) -> np.ndarray:
         """On MiniLM's scale: other encoders have unrelated texts at cosines of .7 and more."""
@@ -65,19 +70,12 @@ class SentencePasses(Passes):
             processing_kwargs={"text": {"max_length": most}},
         )
 
-    def _count_prompt(self, prompt: str) -> int:
-        """Tokens of a prompt, which come on top of the text's own."""
-        if prompt not in self._before:
-            read = self._sentence.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            self._before[prompt] = len(read)
-        return self._before[prompt]
-
     def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
         """Unit vectors of one chunk by all of the model's modules."""
         import torch
 
         rows = {"input_ids": [self._ids[item] for item in chunk]}
-        padded = self._sentence.tokenizer.pad(rows, return_tensors="pt").to(self._device)
+        padded = self._tokenizer.pad(rows, return_tensors="pt").to(self._device)
         features = {**padded, **self._about[chunk[0].prompt]}
         with make_autocast(self._device):
             made = self._sentence(features)["sentence_embedding"]

@@ -1,12 +1,15 @@
 """Hyper-parameters of the retriever, checked."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from training.runtime.settings import Positive, Share, Whole, read_hyper_parameters
+
+if TYPE_CHECKING:
+    from assets.vectors.encoders.prompts import Prompts
 
 HARD, RANDOM = "hard", "random"
 NONE = "none"
@@ -41,6 +44,8 @@ class RetrieverSettings:
     distractors: Literal["hard", "random"] = HARD  # from the confusable audit, or any other tools
     first_layer: Annotated[int, Field(ge=0)] = 3  # layers below this one stay as they are
     temperature: Positive = 0.05
+    query_prompt: str | None = None  # before a request; None: as the base has it
+    document_prompt: str | None = None
     query_tokens: Whole = 48
     text_tokens: Whole = 96
     hold_tokens: Whole = 3072  # whose graph is held at once; the rest of a batch is computed twice
@@ -49,6 +54,13 @@ class RetrieverSettings:
     seed: int = 7
     device: str = "auto"
     threads: int | None = None
+
+    @property
+    def prompts(self) -> "Prompts":
+        """The words before requests and before tools' texts that are given. Raises BadEmbedder."""
+        from assets.vectors.encoders.prompts import Prompts
+
+        return Prompts(self.query_prompt, self.document_prompt)
 
 
 def read_settings(values: Mapping[str, Any]) -> RetrieverSettings:

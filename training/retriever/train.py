@@ -160,6 +160,7 @@ def _make_card(
         "base_digest": digest_base(base),
         "training_set": job.training_set,
         "settings": asdict(settings),
+        "prompts": course.passes.prompts.as_dict(),
         "pairs": pairs,
         "tools": tools,
         "left_out": left_out,

@@ -55,8 +55,14 @@ def make_model_name(role: str, base: str, training_set: str, settings: Mapping[s
 
     Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
     """
-    kept = {k: v for k, v in settings.items() if k not in MEANS}
+    kept = select_recipe(settings)
     return digest({"role": role, "base": base, "set": training_set, "settings": kept})
+
+
+def select_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that a model is named by. What is None is as if it were not there: a new
+    one that nobody sets trains nothing again."""
+    return {k: v for k, v in settings.items() if k not in MEANS and v is not None}
 
 
 def get_model_folder(home: Path, name: str) -> Path:

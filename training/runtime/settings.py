@@ -1,5 +1,6 @@
 """Hyper-parameters out of a job: kinds of numbers, and what is said of one that cannot be used."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar
@@ -28,4 +29,4 @@ def read_hyper_parameters(role: str, kind: type[Settings], values: Mapping[str, 
                 f"{role} setting {name!r} is unknown; expected some of {known}"
             ) from None
         wanted = first["msg"].replace("Input should be", "expected")
-        raise TrainingFailed(f"{role} {name} is {first['input']!r}; {wanted}") from None
+        raise TrainingFailed(f"{role} {name} is {reprlib.repr(first['input'])}; {wanted}") from None

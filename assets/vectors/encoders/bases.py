@@ -84,6 +84,19 @@ def find_base_folder(base: str) -> Path:
     return find_base(base).folder
 
 
+def resolve_prompts(base: str, given: Prompts) -> Prompts:
+    """The prompts of a base that is run here: those given, and where one is not that of its own
+    files. Raises BadEmbedder where its pooling leaves them out."""
+    found = find_base(base)
+    prompts = given.fill(found.prompts)
+    if prompts.given and not found.head.reads_prompt:
+        raise BadEmbedder(
+            f"base {base}: its prompts are left out of the pooling (include_prompt), which"
+            f" `{SENTENCE}` does"
+        )
+    return prompts
+
+
 def require_plain_mean(base: str) -> None:
     """Raises BadEmbedder for a base that its training, which pools by the mean, would change."""
     if base.startswith(SENTENCE):  # trained as its own modules pool

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
 from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
-from assets.vectors.encoders.prompts import PromptedEmbedder, Prompts
+from assets.vectors.encoders.prompts import Prompts, add_prompts
 from assets.vectors.encoders.session import FP32, PRECISIONS
 
 SPECS = (
@@ -47,11 +47,10 @@ def open_embedder(
     """
     kind, name = check_spec(spec)
     prompts = prompts or Prompts()
-    if kind == "sentence-transformers":
-        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
-
-        return SentenceEncoder(name, threads=threads, prompts=prompts)
     made: Embedder
+    if kind in ("onnx", "sentence-transformers"):
+        base = name if kind == "onnx" else f"{SENTENCE}{name}"
+        return open_base(base, prompts=prompts, threads=threads)
     if kind == "general":
         from assets.vectors.encoders.general.shipped import open_general
 
@@ -60,17 +59,6 @@ def open_embedder(
         from assets.vectors.encoders.minilm import MiniLM
 
         made = MiniLM(threads=threads, precision=name or FP32)
-    elif kind == "onnx":
-        from assets.vectors.encoders.bases import find_base
-        from assets.vectors.encoders.minilm import MiniLM
-
-        base, made = find_base(name), MiniLM(threads=threads, base=name)
-        prompts = prompts.fill(base.prompts)
-        if prompts.given and not base.head.reads_prompt:
-            raise BadEmbedder(
-                f"base {name}: its prompts are left out of the pooling (include_prompt), which"
-                " `sentence-transformers:` does"
-            )
     else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
@@ -81,18 +69,45 @@ def open_embedder(
             api_key=api_key,
             timeout_s=timeout_s,
         )
-    return PromptedEmbedder(made, prompts) if prompts.given else made
+    return add_prompts(made, prompts)
+
+
+def open_base(
+    base: str,
+    *,
+    adapter: Path | None = None,
+    prompts: Prompts | None = None,
+    threads: int | None = None,
+) -> Embedder:
+    """The encoder of a base, as `bases.py` names bases: with a trained adapter of it, after
+    `prompts` and where one is not given after the base's own. Raises BadAdapter, BadEmbedder."""
+    prompts = prompts or Prompts()
+    if base.startswith(SENTENCE):
+        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+
+        return SentenceEncoder(base, threads=threads, prompts=prompts, adapter=adapter)
+    from assets.vectors.encoders.bases import resolve_prompts
+    from assets.vectors.encoders.minilm import MiniLM
+
+    made = MiniLM(adapter, threads=threads, base=base)
+    return add_prompts(made, resolve_prompts(base, prompts))
 
 
 def open_retriever(
     adapter: Path, *, base: str | None = None, threads: int | None = None
 ) -> Embedder:
-    """The encoder of a trained adapter: over `base`, a spec of SPECS, else over what it names.
+    """The encoder of a trained adapter: over `base`, a spec of SPECS, else over what it names,
+    after the prompts that it was trained with.
 
     A sentence-transformers model that it names is opened only where the user names it too: the
     folder may be from elsewhere. Raises BadAdapter, BadEmbedder.
     """
-    from assets.vectors.encoders.weights import BadAdapter, read_adapter_base
+    from assets.vectors.encoders.weights import (
+        BASE,
+        BadAdapter,
+        read_adapter_base,
+        read_adapter_prompts,
+    )
 
     kind, model = check_spec(base) if base else ("", "")
     named = read_adapter_base(adapter) or ""
@@ -107,14 +122,8 @@ def open_retriever(
                 " nothing of it was opened. If you trust that model, name it as the embedder, as by"
                 " EMBEDDER_MODEL"
             )
-    if kind == "sentence-transformers":
-        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
-
-        return SentenceEncoder(model, threads=threads, adapter=adapter)
-    from assets.vectors.encoders.minilm import MiniLM
-    from assets.vectors.encoders.weights import BASE
-
-    return MiniLM(adapter, threads=threads, base=model if kind == "onnx" else BASE)
+    found = {"onnx": model, "sentence-transformers": f"{SENTENCE}{model}"}.get(kind, BASE)
+    return open_base(found, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads)
 
 
 def _split_model(name: str) -> tuple[str, str | None]:

@@ -60,6 +60,15 @@ class Savable(Protocol):
     def saved(self) -> Saved: ...
 
 
+@runtime_checkable
+class TokenCounter(Protocol):
+    """An embedder that knows how much of a text it reads."""
+
+    max_tokens: int
+
+    def count_tokens(self, text: str) -> int: ...
+
+
 def normalise_rows(vectors: np.ndarray, who: str) -> np.ndarray:
     """Rows of norm 1. Raises EmbeddingFailed naming the first row that has no direction."""
     rows = np.asarray(vectors, np.float32)

@@ -8,6 +8,8 @@ from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
 from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
 from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_base, read_weights
 
+MOST_TOKENS = 128  # where a text is cut
+
 
 class MiniLM(OnnxEncoder):
     """all-MiniLM-L6-v2 with mean pooling, optionally with a LoRA adapter merged into its weights.
@@ -23,7 +25,7 @@ class MiniLM(OnnxEncoder):
         self,
         adapter: Path | None = None,
         *,
-        max_tokens: int = 128,
+        max_tokens: int = MOST_TOKENS,
         threads: int | None = None,
         precision: str = FP32,
         base: str = BASE,

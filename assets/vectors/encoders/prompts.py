@@ -5,7 +5,7 @@ adds none, they are set by the user.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,13 @@ from assets.vectors.encoders.embedder import (
     Progress,
     Savable,
     Saved,
+    TokenCounter,
     embed_queries,
 )
 from warehouse.storage.digest import sha256
 
 MOST = 2_000  # characters of a prompt: an instruction is a sentence
+_LEAST = 8  # tokens that a prompt leaves for the text: without any, all vectors are one
 _MARK = "~"  # in an embedder's id: what follows names its prompts
 
 
@@ -56,11 +58,24 @@ class Prompts:
     def as_dict(self) -> dict[str, str | None]:
         return {"query": self.query, "document": self.document}
 
+    def require_room(self, count: Callable[[str], int], limit: int) -> None:
+        """Raises BadEmbedder for one that fills what the model reads. `count`: tokens of a text;
+        `limit`: those that the model reads of prompt and text together."""
+        for name, text in self.as_dict().items():
+            tokens = count(text) if text else 0
+            if tokens + _LEAST > limit:
+                raise BadEmbedder(
+                    f"{name}_prompt has {tokens} tokens, and the model reads {limit} of it and the"
+                    f" text together; expected at most {limit - _LEAST}"
+                )
+
 
 class PromptedEmbedder:
-    """An embedder whose texts are given to it after the user's prompts."""
+    """An embedder whose texts are given to it after the user's prompts. Raises BadEmbedder."""
 
     def __init__(self, inner: Embedder, prompts: Prompts) -> None:
+        if isinstance(inner, TokenCounter):
+            prompts.require_room(inner.count_tokens, inner.max_tokens)
         self._inner, self._prompts = inner, prompts
         self.id, self.dim = f"{inner.id}{prompts.mark()}", inner.dim
 
@@ -80,6 +95,11 @@ class PromptedEmbedder:
             raise BadEmbedder(f"{self.id}: a {type(self._inner).__name__} cannot be saved")
         held = self._inner.saved()
         return replace(held, facts={**held.facts, "prompts": self._prompts.as_dict()})
+
+
+def add_prompts(embedder: Embedder, prompts: Prompts) -> Embedder:
+    """The embedder after these prompts; itself where none is given. Raises BadEmbedder."""
+    return PromptedEmbedder(embedder, prompts) if prompts.given else embedder
 
 
 def read_prompts(card: dict[str, Any]) -> Prompts:

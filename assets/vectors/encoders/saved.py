@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.prompts import PromptedEmbedder, drop_mark, read_prompts
+from assets.vectors.encoders.prompts import add_prompts, drop_mark, read_prompts
 from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
 from assets.vectors.encoders.weights import ADAPTER_FILES
 from warehouse.storage.digest import sha256
@@ -134,8 +134,7 @@ def _open_saved(
         return reopen_sentence(card, threads, folder if card["files"] else None)
     prompts = read_prompts(card)
     plain = {**card, "id": drop_mark(card["id"], prompts)}
-    inner = _open_inner(folder, plain, threads, most_tokens)
-    return PromptedEmbedder(inner, prompts) if prompts.given else inner
+    return add_prompts(_open_inner(folder, plain, threads, most_tokens), prompts)
 
 
 def _open_inner(

@@ -65,6 +65,10 @@ class OnnxEncoder(ABC):
         facts = {"kind": "onnx", "max_tokens": self.max_tokens, "precision": self.precision}
         return Saved(facts, {MODEL: self.model(), TOKENIZER: self.tokenizer})
 
+    def count_tokens(self, text: str) -> int:
+        """Tokens that are read of a text, with the special ones; `max_tokens` at most."""
+        return len(self._tokens([text])[0])
+
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Unit vectors [len(texts), dim]; a text that is given twice is computed once."""
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}

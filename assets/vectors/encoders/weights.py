@@ -13,6 +13,7 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.layout.head import read_tensors
+from assets.vectors.encoders.prompts import Prompts, read_prompts
 from warehouse.storage.digest import sha256
 
 BASE = "minilm-l6-v2"
@@ -26,6 +27,7 @@ _SHA256 = {
 }
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_CARD = "model.json"  # beside an adapter that was trained here
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
@@ -107,6 +109,19 @@ def read_adapter_base(adapter: Path) -> str | None:
     if base in (BASE, HUB_ID):
         return BASE
     return base if re.fullmatch(r".*@[0-9a-f]{16}", str(base)) else None
+
+
+def read_adapter_prompts(adapter: Path) -> Prompts:
+    """The prompts that an adapter learned with, by the card beside it; none without a card. Raises
+    BadAdapter."""
+    path = adapter / _CARD
+    try:
+        card = json.loads(path.read_bytes())
+        return read_prompts(card if isinstance(card, dict) else {})
+    except FileNotFoundError:
+        return Prompts()
+    except (OSError, RecursionError, ValueError) as error:
+        raise BadAdapter(f"{path}: cannot be read ({str(error)[:160]}); train it again") from error
 
 
 def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:

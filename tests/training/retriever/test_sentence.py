@@ -14,13 +14,16 @@ from assets.vectors.embed import (
     BadEmbedder,
     EncoderBroken,
     MiniLM,
+    Prompts,
     allow_embedder,
     embed_queries,
     open_encoder,
+    open_general,
     open_retriever,
     save_encoder,
 )
 from assets.vectors.encoders import hub
+from assets.vectors.encoders.choose import open_base
 from assets.vectors.encoders.sentence.encoder import SentenceEncoder
 from serving.export import export_release
 from serving.index.model import Source
@@ -144,9 +147,8 @@ def test_a_training_reads_texts_as_the_served_encoder_does(
         queries = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
         assert np.abs(documents - encoder.embed(TEXTS)).max() < 1e-5
         assert np.abs(queries - encoder.embed_queries(TEXTS)).max() < 1e-5
-    assert (
-        begin_course(asked, bases["qwen"], train_rows, SETTINGS).passes.query_prompt == INSTRUCTION
-    )
+    course = begin_course(asked, bases["qwen"], train_rows, SETTINGS)
+    assert course.passes.prompts == Prompts(INSTRUCTION)
 
 
 def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
@@ -343,6 +345,50 @@ def test_what_cannot_be_trained_is_said(
     write(routed / "modules.json", modules)
     with pytest.raises(TrainingFailed, match="its first module is Router, expected Transformer"):
         resolve_retriever_base(f"sentence-transformers:{routed}")
+
+
+@pytest.mark.parametrize("kind", ["onnx", "sentence-transformers"])
+def test_the_users_prompts_are_learned_with_and_served_with(
+    kind: str, bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    spec = bases["bert"] if kind == "sentence-transformers" else place_of(bases["bert"])
+    given = replace(SETTINGS, epochs=1, query_prompt="query: ", document_prompt="passage: ")
+    prompts = Prompts("query: ", "passage: ")
+    asked = job(tmp_path, spec, train_rows, given)
+    assert asked.name != job(tmp_path, spec, train_rows, replace(SETTINGS, epochs=1)).name
+    passes = begin_course(asked, asked.base, train_rows, given).passes
+    encoder = open_base(spec, prompts=prompts, threads=1)
+    documents = passes.encode_texts(passes.list_documents(TEXTS[:2])).numpy()
+    queries = passes.encode_texts(passes.list_queries(TEXTS[:2])).numpy()
+    assert np.abs(documents - encoder.embed(TEXTS[:2])).max() < 1e-5
+    assert np.abs(queries - embed_queries(encoder, TEXTS[:2])).max() < 1e-5
+    made = train_retriever(asked, lambda _: None)
+    folder = get_model_folder(tmp_path, made["name"])
+    named = spec if kind == "sentence-transformers" else f"onnx:{spec}"
+    one, other = load_retriever(tmp_path, made["name"]), open_retriever(folder, base=named)
+    (folder / "model.json").unlink()
+    plain = open_retriever(folder, base=named)  # an adapter whose card is lost knows no prompts
+    assert one.id == other.id != plain.id
+    for served in (one, other):
+        assert np.abs(served.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-5
+        assert np.abs(embed_queries(served, ["a"]) - plain.embed(["query: a"])).max() < 1e-5
+    before = load_retriever(tmp_path, f"{BASE_LABEL}@{asked.base}", prompts=prompts)
+    assert before.id == encoder.id
+    if kind == "onnx":  # once
+        shipped = load_retriever(tmp_path, BASE_LABEL, resolve_start("minilm"), prompts)
+        assert (embed_queries(shipped, ["a"]) == open_general().embed(["query: a"])).all()
+
+
+def test_a_prompt_that_leaves_no_room_is_said(
+    bases: dict[str, str], train_rows: list, tmp_path: Path
+) -> None:
+    long = replace(SETTINGS, query_prompt="find a tool " * 42)
+    for base, limit in ((place_of(bases["bert"]), 128), (bases["bert"], 32)):
+        message = f"query_prompt has 126 tokens, and the model reads {limit} of it"
+        with pytest.raises(TrainingFailed, match=f"retriever: {message}"):
+            train_retriever(job(tmp_path, base, train_rows, long), lambda _: None)
+        with pytest.raises(BadEmbedder, match=f"query_prompt has 12.* reads {limit} of it"):
+            open_base(base, prompts=long.prompts)
 
 
 def test_two_prompts_never_share_a_chunk(

@@ -50,6 +50,7 @@ def measure_retriever(
     asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
 ) -> dict[str, Any]:
     """{rows, model}: the rank of the right tool of each item."""
+    from training.retriever.settings import read_settings
     from training.retriever.train import resolve_retriever_base, train_retriever
 
     named = resolve_retriever_base(base)
@@ -57,7 +58,7 @@ def measure_retriever(
     if made is not None:
         model = name
         train_retriever(asked.make_job(RETRIEVER, named, settings, made, name), asked.losses)
-    embedder = load_retriever(asked.home, model)
+    embedder = load_retriever(asked.home, model, prompts=read_settings(settings).prompts)
 
     def embed(texts: Sequence[str], is_query: bool) -> Any:
         return embed_queries(embedder, texts) if is_query else embedder.embed(texts)

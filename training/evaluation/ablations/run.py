@@ -26,13 +26,14 @@ from training.evaluation.ablations.measure import MEASURED, Asked
 from training.evaluation.ablations.options import RETRIEVER, AblationOptions
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
-from training.runtime.model_store import MEANS
+from training.runtime.model_store import select_recipe
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
 
 _FORMAT = 1
+_UNTRAINED = ("device", "threads", "items", "query_prompt", "document_prompt")  # ask it too
 
 ABLATIONS = TableSpec(
     name="ablations",
@@ -114,7 +115,7 @@ def _measure_arm(
 ) -> dict[str, Any]:
     """The kept result of an arm and seed, or a new one, kept."""
     how = _choose_arm_settings(settings, role, made, seed)
-    kept = {name: value for name, value in how["settings"].items() if name not in MEANS}
+    kept = select_recipe(how["settings"])
     what = {"base": how["base"], "settings": kept, **asked.describe_inputs(role, made)}
     name = digest({"format": _FORMAT, "role": role, **what})
     path = asked.home / "measured" / f"{name}.json"
@@ -147,8 +148,7 @@ def _choose_arm_settings(
         base, given = settings.caller_base, asdict(settings.caller)
         given["items"] = settings.caller_items
     if made is None:
-        where = {name: given[name] for name in ("device", "threads", "items") if name in given}
-        return {"base": base, "settings": where}
+        return {"base": base, "settings": {n: given[n] for n in _UNTRAINED if n in given}}
     if made.random:
         given["distractors"] = "random"
     return {"base": base, "settings": {**given, "seed": seed}}

@@ -20,7 +20,12 @@ from assets.vectors.encoders.embedder import (
 from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
 from assets.vectors.encoders.prompts import Prompts, read_prompts
 from assets.vectors.encoders.sentence.adapter import merge_adapter, require_own_adapter
-from assets.vectors.encoders.sentence.model import clean_text, digest_model, open_sentence_model
+from assets.vectors.encoders.sentence.model import (
+    clean_text,
+    digest_model,
+    open_sentence_model,
+    require_prompt_room,
+)
 from assets.vectors.encoders.weights import ADAPTER_FILES, BadAdapter
 from warehouse.storage.digest import sha256
 
@@ -51,8 +56,9 @@ class SentenceEncoder:
         self._model, folder = opened.model, opened.folder
         self._adapter, self._merged = adapter, merge_adapter(self._model, adapter)
         self._prompts = prompts or Prompts()
-        filled = self._prompts.fill(opened.prompts).as_dict()
-        self._model.prompts.update({name: text or "" for name, text in filled.items()})
+        filled = self._prompts.fill(opened.prompts)
+        require_prompt_room(self._model, filled)
+        self._model.prompts.update({name: text or "" for name, text in filled.as_dict().items()})
         local = Path(where).expanduser().is_dir()
         self.source = str(folder.resolve()) if local else where
         self.dim = int(self._model.get_embedding_dimension() or 0)

@@ -115,6 +115,19 @@ def clean_text(text: str) -> str:
     return drop_surrogates(text)[:_CUT]
 
 
+def count_prompt_tokens(tokenizer: Any, prompt: str) -> int:
+    """Tokens of a prompt by a tokenizer of transformers, without the special ones."""
+    return len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+
+
+def require_prompt_room(model: Any, prompts: Prompts) -> None:
+    """Raises BadEmbedder for prompts that leave no tokens for the text."""
+    if model.max_seq_length:
+        prompts.require_room(
+            lambda text: count_prompt_tokens(model.tokenizer, text), model.max_seq_length
+        )
+
+
 def digest_model(model: Any) -> str:
     """SHA-256 over the names and bytes of all parameters, and over how tokens are pooled."""
     found = hashlib.sha256(repr([type(module).__name__ for module in model]).encode())

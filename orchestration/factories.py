@@ -181,9 +181,10 @@ def make_trainer(settings: Settings) -> "Trainer":
 
     allow_models(settings)
     chosen = settings.training
-    retriever = RetrieverSettings(
+    retriever = derive_policy(
+        RetrieverSettings,
+        chosen.retriever,
         start=_choose_start(settings),
-        epochs=chosen.retriever.epochs,
         device=chosen.device,
         seed=chosen.seed,
         **_choose_prompts(settings),

@@ -84,7 +84,7 @@ def drift(
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    state = read_drift_state(warehouse)
+    state = read_drift_state(warehouse, trainer.list_recipes())
     decision = decide_retraining(state, trainer.drift)
     yield from publish(
         context,

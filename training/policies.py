@@ -10,6 +10,7 @@ from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
+from training.runtime.model_store import select_recipe
 from training.sets.policy import SetPolicy
 
 ROLES = ("retriever", "caller")
@@ -36,3 +37,7 @@ class Trainer:
         if role == "retriever":
             return self.retriever_base, asdict(self.retriever)
         return self.caller_base, asdict(self.caller)
+
+    def list_recipes(self) -> dict[str, dict[str, Any]]:
+        """Role -> the hyper-parameters that name what is trained."""
+        return {role: select_recipe(self.get_role_job(role)[1]) for role in ROLES}

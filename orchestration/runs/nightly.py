@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestration.factories import list_enabled, open_warehouse
+from orchestration.factories import list_enabled, make_trainer, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
@@ -95,7 +95,7 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     # A crawl that failed has decided itself whether its pages are worth keeping.
                     warehouse.ledger.close_run(str(outcome.task.partition))
             result.add_all(workers.run(Task("fan_in")))
-            decision = decide_on_drift(warehouse, settings.training.drift)
+            decision = decide_on_drift(warehouse, make_trainer(settings))
             result.reasons = list(decision.reasons)
             if decision.retrain:
                 result.retrained = result.add_all(workers.run(*list_trainings(settings)))

@@ -13,6 +13,8 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
+    field_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -31,6 +33,7 @@ from orchestration.settings.sandbox import Sandbox, Server
 from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
+from training.retriever.settings import find_other_shape
 from warehouse.home import check_home
 
 PREFIX = "TOOLMILL_"
@@ -127,6 +130,19 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = TomlConfigSettingsSource(settings_cls, config_path())
         return (init_settings, env_settings, file)
+
+    @field_validator("training")
+    @classmethod
+    def fits_the_start(cls, training: Training, info: ValidationInfo) -> Training:
+        """Whether an adapter as it is set can go on from the shipped one, where trainings do."""
+        kind = info.data["embedder"].model.partition(":")[0] if "embedder" in info.data else ""
+        other = find_other_shape(training.retriever)
+        if other and kind == "general":
+            from assets.vectors.encoders.bases import DEFAULT
+
+            if training.retriever.base in DEFAULT:
+                raise ValueError(f"retriever.{other}")
+        return training
 
     def home_path(self) -> Path:
         """The folder of all that is made. Raises HomeUnavailable where another version made it."""

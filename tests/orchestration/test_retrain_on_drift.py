@@ -8,8 +8,12 @@ import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
 from orchestration.definitions import build_defs
-from orchestration.sensors import retrain_on_drift
+from orchestration.factories import make_trainer
+from orchestration.sensors import decide_on_drift, retrain_on_drift
+from orchestration.settings.load import load_settings
+from training.policies import ROLES
 from training.releases.promotion import consider_candidate
+from training.runtime.model_store import save_model
 from training.sets.audit.manifest import save_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.digest import digest
@@ -54,8 +58,16 @@ def publish(home: Path, tools: dict[str, str]) -> str:
     return head.digest
 
 
-def trained(home: Path, training_set: str) -> None:
-    consider_candidate(home, "retriever", f"model-{training_set[:8]}", training_set, [], {})
+def recipe() -> str:
+    return digest(make_trainer(load_settings()).list_recipes())[:8]
+
+
+def trained(home: Path, training_set: str, role: str = "retriever") -> None:
+    """A candidate of the settings in force."""
+    _, settings = make_trainer(load_settings()).get_role_job(role)
+    model = f"{role}-{training_set[:8]}"
+    save_model(home, model, {"role": role, "name": model, "settings": settings}, lambda _: None)
+    consider_candidate(home, role, model, training_set, [], {})
 
 
 def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
@@ -74,7 +86,7 @@ def test_without_a_training_set_it_says_so(home: Path, instance: dg.DagsterInsta
 def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     [request] = tick(instance)
-    assert request.run_key == f"{name}/0"
+    assert request.run_key == f"{name}/{recipe()}/0"
 
 
 def test_what_was_trained_on_is_not_asked_for_again(home, instance) -> None:
@@ -86,7 +98,27 @@ def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     name = publish(home, {"a": "2", "b": "1", "c": "1"})
     [request] = tick(instance)
-    assert request.run_key == f"{name}/0"
+    assert request.run_key == f"{name}/{recipe()}/0"
+
+
+def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monkeypatch) -> None:
+    name = publish(home, {"a": "1", "b": "1", "c": "1"})
+    for role in ROLES:
+        trained(home, name, role)
+    assert "trained on already" in str(tick(instance))
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__CHECKPOINT_STEPS", "5")  # how, not what
+    assert "trained on already" in str(tick(instance))
+    before = recipe()
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__CLIP", "0.5")
+    [request] = tick(instance)
+    assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
+    decision = decide_on_drift(
+        Warehouse(home=home, state=home / "state"), make_trainer(load_settings())
+    )
+    assert decision.reasons == [
+        "settings changed since the last training: caller.clip, retriever.learning_rate"
+    ]
 
 
 def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:
@@ -101,7 +133,7 @@ def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -
     job = build_defs().resolve_job_def("train")
     for attempt in range(3):
         [request] = tick(instance)
-        assert request.run_key == f"{name}/{attempt}"
+        assert request.run_key == f"{name}/{recipe()}/{attempt}"
         run = instance.create_run_for_job(job, tags=request.tags)
         instance.report_run_failed(run)
     assert "failed 3 times" in str(tick(instance))

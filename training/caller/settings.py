@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from training.runtime.settings import Positive, Share, Whole, read_hyper_parameters
+from training.runtime.settings import Positive, Rate, Share, Whole, read_hyper_parameters
 
 MCP_FLOW, TINY = "mcp-flow", "tiny"
 Candidates = Annotated[int, Field(ge=2)]
 Distractors = Literal["random", "hard", "mixed"]
+Decay = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -29,8 +30,8 @@ class CallerSettings:
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     learning_rate: Positive = 5e-5
     warmup: Share = 0.1  # of the updates
-    weight_decay: float = 0.0
-    clip: float = 1.0
+    weight_decay: Decay = 0.0
+    clip: Positive = 1.0  # of the gradients' norm
     epochs: Whole = 1
     batch: Whole = 2  # rows in one pass where packing is off
     accumulate: Whole = 8
@@ -61,7 +62,10 @@ class CallerOptions:
     rank: Whole | None = None
     alpha: Whole | None = None
     dropout: Share | None = None
-    learning_rate: Positive | None = None
+    learning_rate: Rate | None = None
+    warmup: Annotated[Share | None, Field(description="share of the updates")] = None
+    weight_decay: Decay | None = None
+    clip: Annotated[Positive | None, Field(description="most of the gradients' norm")] = None
     epochs: Whole | None = None
     batch: Annotated[Whole | None, Field(description="rows a pass where packing is off")] = None
     accumulate: Whole | None = None
@@ -71,6 +75,9 @@ class CallerOptions:
         Annotated[int, Field(ge=128)] | None, Field(description="most tokens of a row")
     ] = None
     packing: bool | None = None
+    pass_tokens: Annotated[
+        Whole | None, Field(description="most tokens of a packed pass; default: context")
+    ] = None
     gradient_checkpointing: bool | None = None
     checkpoint_steps: Whole | None = None
 

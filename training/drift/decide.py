@@ -21,6 +21,7 @@ class DriftState:
     trained_on: str | None = None  # the one of the last candidate
     train_rows: int = 0
     failed_attempts: int = 0  # of training on the current set
+    settings: tuple[str, ...] = ()  # of training, that are others than the last candidates'
 
     @property
     def share(self) -> float:
@@ -50,12 +51,12 @@ class Decision:
 
 def decide_retraining(state: DriftState, policy: RetrainPolicy | None = None) -> Decision:
     """Pure: the same state gives the same decision."""
-    policy = policy or RetrainPolicy()
+    policy, listed = policy or RetrainPolicy(), ", ".join(state.settings)
     if state.training_set is None:
         return Decision(False, ["no training set yet"])
     if state.train_rows < policy.min_rows:
         return Decision(False, [f"{state.train_rows} training pairs, {policy.min_rows} needed"])
-    if state.training_set == state.trained_on:
+    if state.training_set == state.trained_on and not state.settings:
         return Decision(False, ["the current training set was trained on already"])
     if state.failed_attempts >= policy.max_attempts:
         return Decision(
@@ -63,6 +64,8 @@ def decide_retraining(state: DriftState, policy: RetrainPolicy | None = None) ->
         )
     if not state.ever_trained:
         return Decision(True, ["nothing was trained yet"])
+    if state.settings:
+        return Decision(True, [f"settings changed since the last training: {listed}"])
     changes = (
         f"{state.changed} changed, {state.new} new, {state.gone} gone of {state.known} contracts"
         f" ({state.share:.1%})"

@@ -1,6 +1,8 @@
 """Drift: how far the contracts have moved since the last training, from the tables."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -8,7 +10,8 @@ import polars as pl
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
 from training.drift.decide import Decision, DriftState, compute_drift
-from training.releases.champion import read_last_trained_set
+from training.releases.champion import read_champion, read_last_trained_set
+from training.runtime.model_store import read_model_card, select_recipe
 from training.sets.audit.manifest import load_manifest
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
@@ -35,8 +38,14 @@ DRIFT = TableSpec(
 )
 
 
-def read_drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
-    """The state now: current contracts against those of the last *trained* set."""
+def read_drift_state(
+    warehouse: Warehouse,
+    recipes: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    failed_attempts: int = 0,
+) -> DriftState:
+    """The state now: current contracts against those of the last *trained* set, and the settings
+    (`recipes`: role -> hyper-parameters) against those of the last candidates."""
     now = {str(ToolId.of_row(row)): row["contract_digest"] for row in read_clear(warehouse)}
     trained_on = read_last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
@@ -50,7 +59,23 @@ def read_drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> Drift
         trained_on=trained_on,
         train_rows=len(rows),
         failed_attempts=failed_attempts,
+        settings=list_changed_settings(warehouse.home, recipes or {}),
     )
+
+
+def list_changed_settings(home: Path, recipes: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Hyper-parameters that a role's last candidate was trained by other values of, as
+    `retriever.epochs`; none of a role that was never trained."""
+    found = []
+    for role, recipe in recipes.items():
+        last = read_champion(home, role).last_candidate.get("model")
+        then = ((read_model_card(home, last) if last else None) or {}).get("settings")
+        if then:
+            then = select_recipe(then)
+            now = json.loads(json.dumps(recipe))  # as a card holds them
+            names = then.keys() | now.keys()
+            found += [f"{role}.{name}" for name in names if then.get(name) != now.get(name)]
+    return tuple(sorted(found))
 
 
 def make_drift_row(state: DriftState, decision: Decision) -> Mapping[str, Any]:

@@ -15,12 +15,19 @@ from training.retriever.gradient_cache import Item, Passes
 from training.retriever.lora import add_adapter
 from training.retriever.settings import RetrieverSettings
 from training.runtime.device import make_autocast
+from training.runtime.model_store import TrainingFailed
 
 
 def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any, "BertPasses"]:
     """A base with a new adapter, and how it encodes. Raises TrainingFailed, BadEmbedder."""
     from transformers import AutoModel, AutoTokenizer
 
+    for name in ("query_tokens", "text_tokens"):
+        if (asked := getattr(settings, name)) > MOST_TOKENS:
+            raise TrainingFailed(
+                f"retriever {name} is {asked}, and the encoder that serves this base reads"
+                f" {MOST_TOKENS}; expected at most that, or a base after sentence-transformers:"
+            )
     folder = str(find_base_folder(base))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)

@@ -52,7 +52,7 @@ def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettin
     seed_everything(settings.seed, settings.threads)
     open_base = open_sentence if base.startswith(SENTENCE) else open_bert
     model, passes = open_base(base, settings, device)
-    load_start(model, base, settings.start)
+    load_start(model, base, settings)
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
     documents = passes.list_documents(texts)

@@ -5,7 +5,7 @@ from typing import Any
 
 from assets.vectors.encoders.general.shipped import WEIGHTS, find_general_folder, make_general_name
 from assets.vectors.encoders.weights import BASE
-from training.retriever.settings import NONE, RetrieverSettings
+from training.retriever.settings import NONE, RetrieverSettings, find_other_shape
 from training.runtime.model_store import TrainingFailed
 
 
@@ -60,12 +60,13 @@ def list_linear_layers(model: Any, first_layer: int) -> list[str]:
     return kept
 
 
-def load_start(model: Any, base: str, start: str) -> None:
+def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
     """Puts the shipped adapter's weights into one of the same shape; nothing where `start` is none.
     Raises TrainingFailed."""
-    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
 
+    start = settings.start
     if start == NONE:
         return
     known = make_general_name()
@@ -74,17 +75,6 @@ def load_start(model: Any, base: str, start: str) -> None:
             f"retriever: start is {start} over {base}; expected {known} over {BASE}, the adapter of"
             f" this package, or {NONE}"
         )
-    held = load_file(str(find_general_folder() / WEIGHTS))
-    own = get_peft_model_state_dict(model)
-    odd = sorted(k for k in held.keys() | own.keys() if _get_shape(held, k) != _get_shape(own, k))
-    if odd:
-        raise TrainingFailed(
-            f"retriever: start {start} has {odd[0]} as {_get_shape(held, odd[0])}, this training"
-            f" has {_get_shape(own, odd[0])}; leave rank and first_layer as they are, or set start"
-            f" to {NONE}"
-        )
-    set_peft_model_state_dict(model, held)
-
-
-def _get_shape(tensors: Any, name: str) -> tuple[int, ...] | None:
-    return tuple(tensors[name].shape) if name in tensors else None
+    if other := find_other_shape(settings):
+        raise TrainingFailed(f"retriever {other}")
+    set_peft_model_state_dict(model, load_file(str(find_general_folder() / WEIGHTS)))

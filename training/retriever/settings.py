@@ -6,17 +6,47 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from training.runtime.settings import Positive, Share, Whole, read_hyper_parameters
+from training.runtime.settings import Positive, Rate, Share, Whole, read_hyper_parameters
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.prompts import Prompts
 
 HARD, RANDOM = "hard", "random"
 NONE = "none"
+_SHAPE = ("rank", "alpha", "first_layer")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RetrieverOptions:
+class RetrieverRecipe:
+    """How a retriever learns. A batch is `tools`, each with all its pairs; the last three are means
+    alone, which change no more than rounding."""
+
+    rank: Whole = 16
+    alpha: Whole = 32
+    dropout: Annotated[Share, Field(description="of the adapter; the base's own is off")] = 0.0
+    learning_rate: Rate = 1e-3
+    epochs: Whole = 3
+    tools: Annotated[Whole, Field(description="a batch, each with all its pairs")] = 24
+    negatives: Annotated[
+        int, Field(ge=0, description="hard ones per tool, beside the batch's other tools")
+    ] = 1
+    first_layer: Annotated[
+        int, Field(ge=0, description="that is adapted; the layers below stay as they are")
+    ] = 3
+    temperature: Positive = 0.05
+    query_tokens: Annotated[Whole, Field(description="read of a request")] = 48
+    text_tokens: Annotated[Whole, Field(description="read of a tool's text")] = 96
+    hold_tokens: Annotated[
+        Whole, Field(description="held in memory at once; the rest is computed twice")
+    ] = 3072
+    cache_mb: Annotated[
+        int, Field(ge=0, description="of what the frozen layers say, for all epochs")
+    ] = 512
+    checkpoint_steps: Whole = 10
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RetrieverOptions(RetrieverRecipe):
     """What a user sets of the retriever."""
 
     base: Annotated[
@@ -26,31 +56,16 @@ class RetrieverOptions:
             " sentence-transformers: and one of the two; default: the embedder's own"
         ),
     ] = "minilm"
-    epochs: Whole = 3
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RetrieverSettings:
+class RetrieverSettings(RetrieverRecipe):
     """Hyper-parameters; together with the training set and the base they name the adapter."""
 
     start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one
-    rank: Whole = 16
-    alpha: Whole = 32
-    dropout: Share = 0.0  # of the adapter; the base's own is off, see `bert.py`
-    learning_rate: Positive = 1e-3
-    epochs: Whole = RetrieverOptions.epochs
-    tools: Whole = 24  # tools a batch, each with all its pairs
-    negatives: Annotated[int, Field(ge=0)] = 1  # per tool and epoch, beside the batch's other tools
     distractors: Literal["hard", "random"] = HARD  # from the confusable audit, or any other tools
-    first_layer: Annotated[int, Field(ge=0)] = 3  # layers below this one stay as they are
-    temperature: Positive = 0.05
     query_prompt: str | None = None  # before a request; None: as the base has it
     document_prompt: str | None = None
-    query_tokens: Whole = 48
-    text_tokens: Whole = 96
-    hold_tokens: Whole = 3072  # whose graph is held at once; the rest of a batch is computed twice
-    cache_mb: Annotated[int, Field(ge=0)] = 512  # of what the frozen layers say, for all epochs
-    checkpoint_steps: Whole = 10
     seed: int = 7
     device: str = "auto"
     threads: int | None = None
@@ -61,6 +76,20 @@ class RetrieverSettings:
         from assets.vectors.encoders.prompts import Prompts
 
         return Prompts(self.query_prompt, self.document_prompt)
+
+
+def find_other_shape(settings: RetrieverRecipe) -> str | None:
+    """Why an adapter by these hyper-parameters cannot go on from the shipped one, or None."""
+    shipped = RetrieverRecipe()
+    for name in _SHAPE:
+        found, known = getattr(settings, name), getattr(shipped, name)
+        if found != known:
+            return (
+                f"{name} is {found}, and the shipped adapter, which trainings go on from, has"
+                f" {known}; leave it out, or set embedder.model to minilm: then they start from"
+                " nothing"
+            )
+    return None
 
 
 def read_settings(values: Mapping[str, Any]) -> RetrieverSettings:

@@ -10,7 +10,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from training.runtime.model_store import TrainingFailed
 
 Whole = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Settings = TypeVar("Settings")
 

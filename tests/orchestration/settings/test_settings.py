@@ -351,7 +351,7 @@ def test_no_setting_has_a_second_default_in_a_policy() -> None:
         assert declared[name][1] == default, name
     policies = (
         *(CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets),
-        *(Place, RetrainPolicy, RetentionPolicy, AblationSettings),
+        *(Place, RetrainPolicy, RetentionPolicy, AblationSettings, RetrieverSettings),
         *(MetaPolicy, HttpSettings, CallLimits),
     )
     for policy in policies:
@@ -372,6 +372,7 @@ BLOCKS = {
     "synthesis": SynthesisPolicy,
     "training.split": SetPolicy,
     "training.place": Place,
+    "training.retriever": RetrieverSettings,
     "training.drift": RetrainPolicy,
     "training.releases": RetentionPolicy,
     "training.ablations": AblationSettings,
@@ -385,6 +386,39 @@ def test_every_hyperparameter_of_the_caller_that_can_be_set_is_one_of_its_policy
     options = {field.name: field.default for field in fields(CallerOptions) if field.name != "base"}
     assert options.keys() <= {field.name for field in fields(CallerSettings)}
     assert set(options.values()) == {None}
+
+
+def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> None:
+    retriever, caller = "TOOLMILL_TRAINING__RETRIEVER__", "TOOLMILL_TRAINING__CALLER__"
+    given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12", "HOLD_TOKENS": "512"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"{retriever}{name}", value)
+    monkeypatch.setenv(f"{caller}WARMUP", "0.2")
+    trainer = make_trainer(load_settings())
+    chosen = trainer.retriever
+    assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
+    assert trainer.ablations.retriever.learning_rate == 2e-4
+    assert trainer.caller.warmup == 0.2
+    assert "hold_tokens" not in trainer.list_recipes()["retriever"]
+    for name, value, message in (
+        (f"{retriever}LEARNING_RATE", "5", "less than or equal to 1 .found '5'"),
+        (f"{retriever}TOOLS", "0", "greater than or equal to 1"),
+        (f"{retriever}TEMPERATURE", "nan", "finite|greater than 0"),
+        (f"{caller}WEIGHT_DECAY", "-1", "greater than or equal to 0"),
+        (f"{caller}LEARNING_RATE", "0", "greater than 0"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with pytest.raises(SettingsError, match=f"^{name} .*({message})"):
+                load_settings()
+
+
+def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__RANK", "8")
+    with pytest.raises(SettingsError, match=r"retriever.rank is 8, and the shipped .* has 16; .*"):
+        load_settings()
+    monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", "minilm")
+    assert make_trainer(load_settings()).retriever.rank == 8
 
 
 @pytest.mark.parametrize(

@@ -254,9 +254,12 @@ def test_a_training_starts_from_the_shipped_adapter_or_says_why_not(
     own = get_peft_model_state_dict(course.model)
     assert own.keys() == held.keys()
     assert all(own[name].equal(held[name]) for name in held)
+    shape = json.loads((find_general_folder() / "adapter_config.json").read_text())
+    assert (shape["r"], shape["lora_alpha"]) == (chosen.rank, chosen.alpha)
     assert resolve_start(base) == NONE
     for odd, of, message in (
-        (replace(chosen, rank=4), BASE, "leave rank and first_layer"),
+        (replace(chosen, rank=4), BASE, "rank is 4, and the shipped adapter.* has 16"),
+        (replace(chosen, alpha=8), BASE, "alpha is 8, and the shipped adapter.* has 32"),
         (replace(chosen, start="general@0123456789abcdef"), BASE, f"expected {start}"),
         (replace(chosen, first_layer=1), base, f"expected {start} over {BASE}"),
     ):

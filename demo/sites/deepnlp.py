@@ -23,6 +23,7 @@ class DeepNlp(Site):
         return [
             self.make_route(_API, self.list_servers),
             self.make_route(f"{_API}/server/{{owner}}/{{repo}}", self.serve_server),
+            self.make_route(f"{_API}/tools/{{owner}}/{{repo}}", self.serve_tools),
         ]
 
     def list_servers(self, request: Request) -> Reply:
@@ -43,8 +44,8 @@ class DeepNlp(Site):
 
     def serve_server(self, request: Request) -> Reply:
         """One record; `items` is empty where there is none."""
-        record = self.list_records().find(request.path_params["repo"])
-        if record is None or record.namespace.lower() != request.path_params["owner"]:
+        record = self._find_record(request)
+        if record is None:
             return reply_json({"total_hits": 0, "id": "", "items": []})
         found = None if self._is_empty(record) else make_config(record)
         facts = _make_item(record) | {
@@ -54,6 +55,22 @@ class DeepNlp(Site):
         }
         del facts["content"], facts["content_description"]
         return reply_json({"total_hits": 1, "id": facts["id"], "items": [facts]})
+
+    def serve_tools(self, request: Request) -> Reply:
+        """The tools of one record, their schemas in snake_case."""
+        record = self._find_record(request)
+        if record is None:
+            return reply_json({"id": "", "tools": []})
+        tools = [
+            {"name": name, "description": name.replace("_", " "), "input_schema": {}}
+            for name in record.tools
+        ]
+        return reply_json({"id": f"/{_make_item(record)['id']}", "tools": tools})
+
+    def _find_record(self, request: Request) -> Record | None:
+        record = self.list_records().find(request.path_params["repo"])
+        owned = record is not None and record.namespace.lower() == request.path_params["owner"]
+        return record if owned else None
 
     def _is_empty(self, record: Record) -> bool:
         """In a full world one config in nine was never filled in."""

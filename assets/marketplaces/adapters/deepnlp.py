@@ -2,7 +2,8 @@
 
 The list names no launch facts. A server's page holds a list of `mcpServers` objects, which may be
 empty; the marketplace's own client takes the first, and so does this adapter unless only a later
-one can be run.
+one can be run. Of a server that cannot be launched, its page of tools is asked for as well: nothing
+else will ever tell them.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +22,7 @@ from assets.marketplaces.launch.mcp_servers import (
     read_text,
     record_digest,
 )
+from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.js_literal import NotALiteral, read_all
 from assets.marketplaces.policy import (
@@ -34,10 +36,12 @@ from assets.marketplaces.policy import (
     Render,
 )
 from assets.marketplaces.server_json.inputs import as_object
+from warehouse.item_failure import try_item
 
 _API = "/api/mcp_marketplace/v1"
 _COUNT = 100
 _NAMELESS = "the item has no `id`"
+_OF_THE_SITE = ("unreachable", "rate_limited")  # kinds that the next request would meet too
 
 
 class DeepNlpAdapter(Adapter):
@@ -51,6 +55,7 @@ class DeepNlpAdapter(Adapter):
         "launch": Evidence("documented", "items[0].config of /v1/server, README of 2025-12-23"),
         "name": Evidence("documented", "content_name, README of 2025-12-23"),
         "repository": Evidence("guessed", "`website` where it is of a forge"),
+        "tools": Evidence("documented", "/v1/tools of the client's README of 2025-12-23"),
     }
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
@@ -76,11 +81,21 @@ class DeepNlpAdapter(Adapter):
                 return
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
-        """The server's own page."""
+        """The server's own page, with `tools` of its page of tools where that was asked for."""
         owner, _, repo = ref.native_id.partition("/")
         owner, repo = (quote(part, safe="", errors="replace") for part in (owner, repo))
         url = f"{self._make_root()}/server/{owner}/{repo}"
-        return await get(url, lambda page: parse_json_object(page, "items"), ref=ref)
+        raw = await get(url, lambda page: parse_json_object(page, "items"), ref=ref)
+        if not try_item(lambda: self._lacks_tools(raw, ref), lambda _: False):
+            return raw
+        url = f"{self._make_root()}/tools/{owner}/{repo}"
+        try:
+            shown = await get(url, lambda page: parse_json_object(page, "tools"), ref=ref)
+        except CrawlError as error:
+            if error.kind in _OF_THE_SITE:
+                raise
+            return raw  # the listing stays without its tools
+        return {**raw, "tools": shown["tools"]}
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """Listings of a server's page {items: [{config}]}, of an item of the list, or of a config
@@ -95,13 +110,20 @@ class DeepNlpAdapter(Adapter):
             why = make_unrunnable("the server's own page is empty")
             return [Listing(**_make_identity({}, ref), **why)]
         item = items[0]
-        identity = _make_identity(item, ref)
+        identity = _make_identity(item, ref) | {"tools": _dump_shown_tools(raw, item)}
         if "items" not in raw and "config" not in item:
             return [Listing(**identity, **make_unrunnable(THIN))]
         at, servers = _choose_config(item.get("config"))
         if servers is None:
             return [Listing(**identity, **make_unrunnable("the server's own page holds no config"))]
+        if len(servers) > 1:
+            del identity["tools"]  # of one of them, and nothing says of which
         return make_server_listings(identity, servers, f"items[0].config[{at}]")
+
+    def _lacks_tools(self, raw: Any, ref: Ref) -> bool:
+        """Whether a server's own page has neither a launch nor a tool."""
+        found = self.parse(raw, ref) if raw["items"] else []
+        return bool(found) and not any(one.runnable or one.tools for one in found)
 
     def saved(self, page: Page) -> list[Ref]:
         """The list, a server's page, or a config that it held."""
@@ -136,6 +158,10 @@ class DeepNlpAdapter(Adapter):
         page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
         steady = {key: item[key] for key in item if key not in ("rating", "review_cnt")}
         return Ref(native_id, page, record_digest(steady), weak=True)
+
+
+def _dump_shown_tools(raw: Mapping[str, Any], item: Mapping[str, Any]) -> str | None:
+    return dump_tools(raw.get("tools")) or dump_tools(as_object(item.get("ext_info")).get("tools"))
 
 
 def _choose_config(configs: Any) -> tuple[int, dict[str, Any] | None]:

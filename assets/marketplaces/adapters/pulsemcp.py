@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.fetch.payload import parse_json
 from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import Evidence, Page, Post, Ref
 from assets.marketplaces.server_json.document import make_server_listing
@@ -30,6 +31,7 @@ class PulseMcpAdapter(RegistryAdapter):
         "launch": Evidence("documented", "the registry's server.json schemas"),
         "headers": Evidence("guessed", "`authOptions` of a remote, as one customer describes them"),
         "updated_at": Evidence("documented", "first-party client types, 2026-07"),
+        "tools": Evidence("guessed", "`tools` of a remote, as two customers' clients read them"),
     }
 
     async def headers(self, post: Post) -> dict[str, str]:
@@ -40,7 +42,8 @@ class PulseMcpAdapter(RegistryAdapter):
         """The listing of one record, of the API or of a v0beta dump."""
         if _is_v0beta(raw):
             return [_read_v0beta_listing(raw, self.name)]
-        return [self._add_auth_headers(listing, raw) for listing in super().parse(raw, ref)]
+        made = [self._add_auth_headers(listing, raw) for listing in super().parse(raw, ref)]
+        return [one.model_copy(update={"tools": self._dump_tools(one, raw)}) for one in made]
 
     def saved(self, page: Page) -> list[Ref]:
         """Records of a list or of one answer; v0beta's, retired in 2026, are readable too."""
@@ -53,6 +56,13 @@ class PulseMcpAdapter(RegistryAdapter):
     def _is_ours(self, record: Any) -> bool:
         """Always an envelope; a bare server.json is the registry's."""
         return isinstance(as_object(record).get("server"), dict) and super()._is_ours(record)
+
+    def _dump_tools(self, listing: Listing, raw: Any) -> str | None:
+        """What PulseMCP saw of a remote: the one that is launched, else the first that has any."""
+        meta = self.read_registry_meta(raw)
+        remotes = sorted(name for name in meta if name.startswith("remotes["))
+        each = (as_object(meta.get(name)).get("tools") for name in (listing.evidence, *remotes))
+        return next((shown for tools in each if (shown := dump_tools(tools))), None)
 
     def _add_auth_headers(self, listing: Listing, raw: Any) -> Listing:
         """The listing with the headers that PulseMCP found its remote to ask for, where the

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
+from assets.marketplaces.listed_tools import load_tools
 from assets.marketplaces.policy import CrawlError
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
@@ -137,6 +138,40 @@ def test_the_page_of_a_server_is_asked_by_owner_and_repository() -> None:
     url = f"{ROOT}/server/acme/quill%20two"
     raw = Answers({url: detail([config()])}).detailed(ADAPTER, page.refs[0])
     assert ADAPTER.parse(raw, page.refs[0])[0].runnable
+
+
+def test_the_tools_of_a_server_that_cannot_be_launched_are_asked_for() -> None:
+    (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
+    own, tools = f"{ROOT}/server/acme/quill", f"{ROOT}/tools/acme/quill"
+    shown = {"id": "/acme/quill", "tools": [{"name": "write", "input_schema": {"type": "object"}}]}
+    raw = Answers({own: detail([]), tools: shown}).detailed(ADAPTER, page.refs[0])
+    (found,) = ADAPTER.parse(raw, page.refs[0])
+    assert load_tools(found.tools or "") == [{"name": "write", "inputSchema": {"type": "object"}}]
+    for answer in ({"id": "", "tools": []}, {"error": "no"}, {"id": "", "tools": "none"}, None):
+        raw = Answers({own: detail([]), tools: answer}).detailed(ADAPTER, page.refs[0])
+        (found,) = ADAPTER.parse(raw, page.refs[0])
+        assert (found.name, found.tools) == ("Quill", None)
+    busy = CrawlError("rate_limited", tools, "status 429", "200", "later", status=429)
+    with pytest.raises(CrawlError, match="rate_limited"):
+        Answers({own: detail([]), tools: busy}).detailed(ADAPTER, page.refs[0])
+
+
+def test_tools_of_the_servers_own_page_need_no_second_request() -> None:
+    (page,) = Answers({page_url(0): listed(item())}).listed(ADAPTER)
+    own = f"{ROOT}/server/acme/quill"
+    for configs, tools in (([], [{"name": "write"}]), ([config()], [])):
+        answers = Answers({own: detail(configs, ext_info={"tools": tools})})
+        raw = answers.detailed(ADAPTER, page.refs[0])
+        assert answers.asked == [own]
+        assert load_tools(ADAPTER.parse(raw, page.refs[0])[0].tools or "[]") == tools
+    both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
+    shown = detail([both], ext_info={"tools": [{"name": "write"}]})
+    assert [one.tools for one in read(ADAPTER, shown)] == [None, None]  # of which, nobody says
+
+
+@given(mutations({**detail([]), "tools": [{"name": "write", "input_schema": {}}]}))
+def test_mutated_tools_are_read_or_refused(value: Any) -> None:
+    check_reading(ADAPTER, value)
 
 
 @given(mutations(detail([config(env={"A_KEY": "x"}), "{}"])))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
+from assets.marketplaces.listed_tools import load_tools
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.examples import examples
@@ -32,6 +33,17 @@ def record(name: str, *, version: dict[str, Any] | None = None, **server: Any) -
 
 KEYED = {"type": "api_key", "detail": {"sources": [{"name": "X-Key", "location": "header"}]}}
 REMOTES = [{"type": "sse", "url": "https://x.example/sse"}]
+
+
+def test_tools_are_of_the_remote_that_is_launched_else_of_the_first_that_has_any() -> None:
+    def find_tools(**version: Any) -> list[dict[str, Any]]:
+        (found,) = read(ADAPTER, record("a/b", remotes=REMOTES, version=version))
+        return load_tools(found.tools or "[]")
+
+    one, other = ([{"name": name, "annotations": {"readOnlyHint": True}}] for name in "ab")
+    assert find_tools(**{"remotes[1]": {"tools": other}, "remotes[0]": {"tools": one}}) == one
+    assert find_tools(**{"remotes[0]": {"tools": []}, "remotes[1]": {"tools": other}}) == other
+    assert find_tools(**{"remotes[0]": ["tools"], "remotes[1]": {"tools": "b"}}) == []
 
 
 def test_key_and_tenant_go_as_headers() -> None:

@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.readme.policy import ReadmeOptions
 from demo.ports import PORTS
 from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces
@@ -104,6 +105,7 @@ class Settings(BaseSettings):
     embedder: EmbedderSettings = EmbedderSettings()
     roles: Roles = Roles()
     synthesis: SynthesisPolicy = SynthesisPolicy()
+    readmes: ReadmeOptions = ReadmeOptions()
     executions: ExecutionPolicy = ExecutionPolicy()
     training: Training = Training()
     serve: Serve = Serve()

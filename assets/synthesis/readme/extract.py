@@ -55,10 +55,19 @@ def extract_tools(server: str, readme: str, llm: LLM | None = None) -> Extracted
     if llm is None or llm.role(ROLE).model == OFFLINE:
         tools, left = select_grounded(read_tools(text), text)
         return Extracted(server, tools, left)
-    return asyncio.run(_ask(server, text, llm))
+    return asyncio.run(_ask_and_close(server, text, llm))
 
 
-async def _ask(server: str, text: str, llm: LLM) -> Extracted:
+async def _ask_and_close(server: str, text: str, llm: LLM) -> Extracted:
+    try:
+        return await ask_model(server, text, llm)
+    finally:
+        await llm.aclose()
+
+
+async def ask_model(server: str, text: str, llm: LLM) -> Extracted:
+    """The tools that the generator reads out of a redacted README. Raises LLMError for faults of
+    the settings only."""
     role, asked = llm.role(ROLE), read_prompt(PROMPT)
     values = {"server": server, "readme": text}
     about: dict[str, Any] = {"provider": role.provider, "model": role.model}
@@ -70,7 +79,5 @@ async def _ask(server: str, text: str, llm: LLM) -> Extracted:
             raise
         kind = error.kind if isinstance(error, LLMError) else "budget"
         return Extracted(server, status="failed", error_kind=kind, hint=str(error)[:300], **about)
-    finally:
-        await llm.aclose()
     tools, left = select_grounded(reply.value, text)
     return Extracted(server, tools, left, **{**about, "model": reply.model}, usd=reply.usd or 0.0)

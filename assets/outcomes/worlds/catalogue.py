@@ -61,6 +61,7 @@ def _read_known(path: Path) -> KnownWorld:
     try:
         world = load_world(path)
         check_world(world)
+        world.read_files()
     except WorldFileError as error:
         return KnownWorld(path, problem=str(error))
     return KnownWorld(path, world)

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,7 @@ from assets.outcomes.worlds.kinds.table import check_world, find_kind
 from assets.outcomes.worlds.spec import ROOT, Fault, Fit, World
 from assets.outcomes.worlds.task import Task, make_tasks
 from assets.outcomes.worlds.template import fill_template
-from assets.outcomes.worlds.tree import Node, add_folders
+from assets.outcomes.worlds.tree import Node, Tree, add_folders
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
@@ -78,9 +79,15 @@ class OpenWorld:
         return recipe.model_copy(update=changed)
 
     def read_facts(self) -> Facts:
-        """The state as facts, key -> JSON value. Raises WorldFailed."""
+        """The state as facts, key -> JSON value. Raises WorldFailed, whatever a server wrote, and
+        OSError."""
         self._require_usable()
-        return self._state.read_facts()
+        try:
+            return self._state.read_facts()
+        except (WorldFailed, OSError):
+            raise
+        except Exception as error:
+            raise WorldFailed(f"the state cannot be read: {type(error).__name__}") from error
 
     def read_first_facts(self) -> Facts:
         """Those of the first state, before any fault."""
@@ -89,7 +96,11 @@ class OpenWorld:
     def digest_state(self) -> str:
         """Of the facts: the same for the same content, whatever the times and the layout on disk.
         Raises WorldFailed."""
-        return digest(self.read_facts())
+        facts = self.read_facts()
+        try:
+            return digest(facts)
+        except ValueError as error:
+            raise WorldFailed(f"the state cannot be read: {error}"[:300]) from error
 
     def reset(self) -> None:
         """Makes it the first state again. Raises WorldFailed, and the world is unusable then."""
@@ -179,10 +190,15 @@ def make_first_tree(world: World, seed: int) -> dict[str, Node]:
     WorldFileError."""
     made: dict[str, Node] = {}
     if world.generator:
-        generate = find_kind(world.kind).generators[world.generator.name]
-        rng = Random(f"{world.name}/{seed}")
-        made.update(generate(rng, world.generator.size))
+        facts = world.generator
+        made.update(_generate_tree(world.kind, facts.name, facts.size, f"{world.name}/{seed}"))
     return add_folders({**made, **world.read_files()})
+
+
+@lru_cache(maxsize=32)
+def _generate_tree(kind: str, generator: str, size: int, seed: str) -> Tree:
+    """What a generator makes. Kept: executions name each effect by it."""
+    return find_kind(kind).generators[generator](Random(seed), size)
 
 
 def _open_state(world: World, kind: Kind, seed: int, folder: Path, fault: Fault | None) -> State:
@@ -195,11 +211,24 @@ def _open_state(world: World, kind: Kind, seed: int, folder: Path, fault: Fault 
     return FolderState(kind, folder, tree, first)
 
 
+def _find_foreign(place: Path) -> str | None:
+    """What lies at a place that no world left there: opening one empties its folder."""
+    names = sorted(os.listdir(place))
+    if "lock" not in names:
+        return names[0] if names else None
+    return next((name for name in names if name not in ("lock", _FOLDER, "cluster")), None)
+
+
 @contextmanager
 def _hold_place(world: World, place: Path) -> Iterator[None]:
     """Makes the place, the user's alone, and holds it against other processes."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if foreign := _find_foreign(place):
+            raise WorldFailed(
+                f"world {world.name!r}: {place} holds {foreign!r}, which is no world's and would be"
+                " lost; name an empty folder"
+            )
         lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise WorldFailed(f"world {world.name!r}: no place at {place}: {error.strerror}") from error

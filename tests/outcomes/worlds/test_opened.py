@@ -52,6 +52,26 @@ def test_a_reset_is_equal_to_the_byte_and_a_seed_decides_it(tmp_path, world):
     assert states["a"][1] != states["c"][1]
 
 
+def test_a_folder_that_holds_something_else_is_no_place_for_a_world(tmp_path, small):
+    place = tmp_path / "place"
+    (place / "state").mkdir(parents=True)
+    (place / "state" / "ledger.db").write_text("precious")
+    with pytest.raises(WorldFailed, match="'state', which is no world's"):
+        open_world(small, 1, place)
+    assert (place / "state" / "ledger.db").read_text() == "precious"
+
+
+def test_a_state_that_no_reader_foresaw_cannot_be_read_and_can_be_reset(tmp_path, small):
+    with open_world(small, 1, tmp_path / "place") as opened:
+        first = opened.digest_state()
+        deep = opened.folder.joinpath(*"d" * 61)
+        deep.mkdir(parents=True)
+        with pytest.raises(WorldFailed, match="more than 60 folders"):
+            opened.digest_state()
+        opened.reset()
+        assert opened.digest_state() == first
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
 def test_a_thousand_resets_are_equal(tmp_path, world):

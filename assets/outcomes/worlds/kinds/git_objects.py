@@ -11,6 +11,7 @@ from hashlib import sha1
 from assets.outcomes.worlds.tree import Node
 
 _MOST_OBJECT = 4 << 20
+_MOST_PARTS = 20_000  # files and folders of a commit
 
 
 def hash_object(kind: str, data: bytes) -> tuple[str, bytes]:
@@ -103,10 +104,13 @@ def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None
 
 
 def list_commit_files(tree: Mapping[str, Node], name: str) -> dict[str, str]:
-    """Path -> id of all files of a tree object; a part that cannot be read stands for itself."""
+    """Path -> id of all files of a tree object; a part that cannot be read stands for itself, and
+    so does one of more than 20,000 parts: folders that hold one another many times have no end."""
     found: dict[str, str] = {}
-    left = [("", name)]
-    while left and len(found) < 20_000:
+    left, seen = [("", name)], 0
+    while left:
+        if (seen := seen + 1) > _MOST_PARTS or len(found) > _MOST_PARTS:
+            return {"?": name}
         above, one = left.pop()
         read = read_object(tree, one)
         if read is None:

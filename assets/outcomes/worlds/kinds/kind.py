@@ -1,5 +1,6 @@
 """What a kind of world is, and the state that most have: a folder of files."""
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from assets.outcomes.worlds.tree import (
     read_tree,
     write_tree,
 )
+from warehouse.storage.digest import canonical_json
 
 Action = Callable[[dict[str, Node], str], Node]  # (tree, path of a file that is hit) -> what it is
 
@@ -110,6 +112,17 @@ def _describe_file(node: Node) -> Any:
         except UnicodeDecodeError:
             pass
     return describe_node(node)
+
+
+def read_json(text: str) -> Any:
+    """The JSON value that a server wrote; the text itself where it is none, or has no canonical
+    form (a number beyond 2**53, NaN, half a character)."""
+    try:
+        found = json.loads(text)
+        canonical_json(found)
+    except (ValueError, RecursionError):
+        return text
+    return found
 
 
 def require_file(tree: Tree, path: str) -> bytes:

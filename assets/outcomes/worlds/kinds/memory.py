@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts, read_json
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree
 
@@ -63,10 +63,7 @@ def _split_lines(node: Node) -> list[str]:
 
 def _read_line(line: str, number: int) -> tuple[str, Any]:
     """The fact of one line: its key and value."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
+    found = read_json(line)
     if not isinstance(found, dict):
         return f"line/{number}", line
     kind = found.get("type")

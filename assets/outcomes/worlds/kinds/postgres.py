@@ -9,7 +9,13 @@ from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
-from assets.outcomes.worlds.kinds.kind import READ_ONLY, REMOVE, Kind, read_file_facts
+from assets.outcomes.worlds.kinds.kind import (
+    READ_ONLY,
+    REMOVE,
+    Kind,
+    read_file_facts,
+    read_json,
+)
 from assets.outcomes.worlds.kinds.pg_cluster import (
     DATABASE,
     SEED,
@@ -91,8 +97,9 @@ class PostgresState:
                 f" ORDER BY {order} LIMIT {_MOST_ROWS}) t;"
             )
             for number, line in enumerate(rows, 1):
-                row = json.loads(line)
-                key = "/".join(str(row[one]) for one in keys) if keys else str(number)
+                row = read_json(line)
+                whole = keys and isinstance(row, dict)
+                key = "/".join(str(row[one]) for one in keys) if whole else str(number)
                 facts[f"{name}/{key}"] = row
             if len(facts) > _MOST_ROWS:
                 raise WorldFailed(f"the database holds more than {_MOST_ROWS:,} rows")

@@ -4,8 +4,11 @@ What a server wrote is read with bounds, and without entities: a workbook is a Z
 """
 
 import io
+import math
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,6 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 Cell = int | float | str | bool | None
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a ZIP can hold: the same bytes every time
 _MOST_PART, _MOST_CELLS = 16 << 20, 50_000
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error)
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -75,7 +79,9 @@ def read_workbook(data: bytes) -> dict[str, dict[str, Cell]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read_sheets(archive)
-    except (zipfile.BadZipFile, KeyError, ET.ParseError, EOFError, OSError) as error:
+    except NoWorkbook:
+        raise
+    except (*_DAMAGED, KeyError, ValueError, ET.ParseError, EOFError, OSError) as error:
         raise NoWorkbook(f"{type(error).__name__}: {error}"[:200]) from error
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in another way
         raise NoWorkbook(str(error)[:200]) from error
@@ -170,7 +176,8 @@ def _read_value(cell: ET.Element, shared: Sequence[str]) -> Any:
     if stored is None:
         return None
     if kind == "s":
-        return shared[int(stored)] if stored.isdigit() and int(stored) < len(shared) else stored
+        digits = stored.isascii() and stored.isdigit() and len(stored) < 10
+        return shared[int(stored)] if digits and int(stored) < len(shared) else stored
     if kind == "b":
         return stored == "1"
     return _read_number(stored) if kind == "n" else stored
@@ -180,6 +187,8 @@ def _read_number(text: str) -> Cell:
     try:
         number = float(text)
     except ValueError:
+        return text
+    if not math.isfinite(number):
         return text
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 

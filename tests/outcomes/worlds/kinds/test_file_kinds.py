@@ -9,6 +9,7 @@ import pytest
 
 from assets.outcomes.worlds.kinds import mail, memory, sqlite
 from assets.outcomes.worlds.tree import add_folders, read_tree, write_tree
+from warehouse.storage.digest import digest
 
 
 def test_a_graph_is_the_same_in_any_order_and_with_what_a_server_adds():
@@ -103,3 +104,11 @@ def test_a_mail_is_known_by_its_id_and_its_place_by_folder_and_flags():
     assert (facts[gone]["new"], moved[there]["new"], moved[there]["flags"]) == (True, False, "FS")
     tree["cur/broken"] = b"\xff\x00 no headers"
     assert "INBOX/broken" in mail.read_mailbox(tree)
+
+
+@pytest.mark.parametrize("held", ["NaN", "1e999", str(2**60), '"\\ud800"'])
+def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(held):
+    line = f'{{"type": "entity", "name": "x", "observations": [{held}]}}'
+    facts = memory.read_graph({memory.FILE: line.encode()})
+    assert facts == {"line/1": line}
+    assert digest(facts)

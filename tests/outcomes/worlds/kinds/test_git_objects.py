@@ -6,7 +6,12 @@ from random import Random
 import pytest
 
 from assets.outcomes.worlds.kinds.git import generate_project, read_repository
-from assets.outcomes.worlds.kinds.git_objects import read_index, read_object
+from assets.outcomes.worlds.kinds.git_objects import (
+    add_object,
+    list_commit_files,
+    read_index,
+    read_object,
+)
 from assets.outcomes.worlds.tree import add_folders, read_tree, write_tree
 
 
@@ -82,3 +87,12 @@ def test_an_object_under_another_s_name_is_none():
     assert read_object(tree, name) is None
     tree[one] = b"no zlib"
     assert read_object(tree, name) is None
+
+
+def test_folders_that_hold_one_another_many_times_come_to_an_end():
+    tree, name = {}, ""
+    for level in range(12):
+        named = bytes.fromhex(name) if name else b"\0" * 20
+        entries = (f"40000 {level}{n}\0".encode() + named for n in range(12))
+        name = add_object(tree, "tree", b"".join(entries))
+    assert list_commit_files(tree, name) == {"?": name}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from assets.outcomes.worlds.kinds import xlsx
 from assets.outcomes.worlds.kinds.workbook import FILE, read_cells
 from assets.outcomes.worlds.kinds.xlsx import NoWorkbook, format_cell, read_workbook, write_workbook
+from warehouse.storage.digest import digest
 
 TEXTS = st.text("aé <&>\"'=_x日 ", max_size=6)
 CELLS = st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), TEXTS)
@@ -60,6 +61,24 @@ def test_a_hostile_part_is_refused(monkeypatch, changed, told):
     monkeypatch.setattr(xlsx, "_MOST_PART", 20_000)
     with pytest.raises(NoWorkbook, match=told):
         read_workbook(repack(write_workbook({"One": [[1]]}), **changed))
+
+
+def test_a_number_that_is_none_in_json_is_text():
+    cells = "<c r='A1'><v>NaN</v></c><c r='B1'><v>1e999</v></c><c r='C1' t='s'><v>²</v></c>"
+    sheet = f"<worksheet xmlns='{xlsx._MAIN}'><sheetData><row>{cells}</row></sheetData></worksheet>"
+    facts = read_cells({FILE: repack(write_workbook({"One": [[1]]}), sheet1=sheet)})
+    assert [facts[f"One!{cell}"] for cell in ("A1", "B1", "C1")] == ["NaN", "1e999", "²"]
+    assert digest(facts)
+
+
+def test_a_part_that_does_not_unpack_is_no_workbook():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("xl/workbook.xml", "<workbook/>" * 99)
+    data = bytearray(out.getvalue())
+    data[60:70] = b"\xff" * 10  # within what is packed
+    with pytest.raises(NoWorkbook):
+        read_workbook(bytes(data))
 
 
 def test_what_is_no_workbook_stands_as_a_file_and_others_are_read_too():

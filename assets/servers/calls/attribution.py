@@ -53,7 +53,12 @@ _TASK = re.compile(
     r"|task[- ]augment\w* (?:is )?required|taskSupport\W{1,4}required",
     re.IGNORECASE,
 )
-_UNKNOWN_TOOL = re.compile(r"unknown tool|tool .{0,80}not found|no such tool", re.IGNORECASE)
+# Of the tool itself: SDKs put "Error executing tool NAME: " before whatever else was not found.
+_UNKNOWN_TOOL = re.compile(
+    r"unknown tool|no such tool|\btool (?:(?:named|called) )?['\"`]?[\w./:-]*\w['\"`]?"
+    r" (?:(?:was|is|could) )?not (?:be )?found|\btool not found",
+    re.IGNORECASE,
+)
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
 _PROGRAM = re.compile(
     r"executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from assets.outcomes.trajectories.play import Stage, match_stages, play_stage, play_tasks
 from assets.outcomes.trajectories.trajectory import KEPT, TRAJECTORIES, Trajectory
-from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
 from assets.outcomes.worlds.opened import open_world
 from assets.outcomes.worlds.session import open_session
 from assets.outcomes.worlds.spec import Fit, World
@@ -64,10 +64,12 @@ async def collect_trajectories(
                     continue
                 try:
                     place = folder / str(len(stages) + len(found.problems))
-                    stages.append(
-                        await _open_stage(world, fit, seed, place, held, policy, ledger, run_date)
+                    made = await _open_stage(
+                        world, fit, seed, place, held, policy, ledger, run_date
                     )
-                except (WorldFailed, SandboxUnavailable) as error:
+                    made.list_tasks(seed, n)  # a template that nothing fills fails here alone
+                    stages.append(made)
+                except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
                     found.problems.append(f"{world.name}, {fit.id}: {error}")
                     continue
                 await _play_alone(stages[-1], found, seed, n)

@@ -35,6 +35,7 @@ LAUNCH_FLOOR = 0.5
 # Far below what any mix of tools gave: less, and what is executed says nothing about them.
 USEFUL_FLOOR = 0.02
 _FEW_SERVERS, _FEW_CALLS = 4, 40  # fewer say nothing about a rate
+_OTHERS = ("credentials", "policy", "upstream", "us")
 _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")
 
 
@@ -81,8 +82,9 @@ def check_launches(rows: Sequence[Record]) -> Verdict:
 
 
 def check_useful_share(rows: Sequence[Record]) -> Verdict:
-    """Whether enough of the calls that ran were answered with something."""
-    ran = [row for row in rows if has_run(row)]
+    """Whether enough of the calls that ran were answered with something, those aside that lacked
+    what the user did not grant, or a service."""
+    ran = [row for row in rows if has_run(row) and row["blame"] not in _OTHERS]
     useful = sum(row["outcome"] == USEFUL for row in ran)
     enough = len(ran) < _FEW_CALLS or useful >= USEFUL_FLOOR * len(ran)
     expected = f"at least {USEFUL_FLOOR:.0%} of the calls are useful"

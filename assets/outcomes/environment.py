@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.worlds.opened import OpenWorld, find_missing, open_world
+from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.opened import OpenWorld, find_missing, make_first_tree, open_world
 from assets.outcomes.worlds.spec import Fit, Generator, World
+from assets.outcomes.worlds.tree import digest_tree
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallLimits
 from assets.servers.deploy.grants import ServerGrant
@@ -58,6 +60,13 @@ class ServerInWorld:
         await self.caller.end_servers(self.owner)
         self._fresh += 1
 
+    async def is_first(self) -> bool:
+        """Whether the world is in its first state; one that cannot be read is not."""
+        try:
+            return await asyncio.to_thread(self.world.digest_state) == self.first
+        except WorldFailed:
+            return False
+
     async def read_state(self) -> Mapping[str, Any]:
         """The world's facts. Raises WorldFailed."""
         return await asyncio.to_thread(self.world.read_facts)
@@ -78,10 +87,8 @@ def choose_world(server_id: str, worlds: Sequence[World], tools: Iterable[str] =
 
 def digest_world(world: World, seed: int) -> str:
     """Digest of all that decides a world's first state and how servers are pointed into it."""
-    files = {
-        name: node.hex() for name, node in world.read_files().items() if isinstance(node, bytes)
-    }
-    return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), files, seed])
+    first = digest_tree(make_first_tree(world, seed))
+    return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), first, seed])
 
 
 @asynccontextmanager
@@ -105,8 +112,9 @@ async def open_server(
         fit = next((one for one in world.servers if one.id == server_id), None)
         caller = Caller({server_id: facts}, granted, _LIMITS)
         try:
-            first = digest(await asyncio.to_thread(opened.read_facts))
-            yield ServerInWorld(caller, opened, fit is not None and fit.restart, first)
+            first = await asyncio.to_thread(opened.digest_state)
+            # What no world file says of a server: it may hold in memory what it wrote.
+            yield ServerInWorld(caller, opened, fit is None or fit.restart, first)
         finally:
             await caller.close()
     finally:

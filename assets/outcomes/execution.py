@@ -12,7 +12,7 @@ from warehouse.storage.digest import digest
 
 # Of what is sent and kept of a call: another one is another effect. What a kept call is judged to
 # be is read anew by each run (`kept.py`), so a change of those rules sends nothing.
-EXECUTION_VERSION = 3
+EXECUTION_VERSION = 4
 
 
 class Environment(Protocol):

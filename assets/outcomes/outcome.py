@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,10 +163,10 @@ def find_canned(calls: Iterable[tuple[str, str, int]]) -> set[str]:
     }
 
 
-def is_stale(before: str, warm: str, fresh: str) -> bool:
+def is_stale(before: str, warm: str, fresh: Sequence[str | None]) -> bool:
     """Whether a running server answered by a state that is gone. Digests of its answer before the
-    world changed, after it, and of a fresh server's after it."""
-    return warm == before and fresh != warm
+    world changed and after it, and of fresh servers' after it: None where one gave no answer."""
+    return warm == before and None not in fresh and len({*fresh}) == 1 and warm not in fresh
 
 
 def _holds_value(value: Any) -> bool:

@@ -14,7 +14,7 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.rows import make_execution_row, mark_canned, mark_stale
 from assets.outcomes.run import Done, Job, Run, read_receipt
 from assets.outcomes.select import list_launchable, select_calls
-from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.deploy.table import DEPLOYMENTS
@@ -26,9 +26,6 @@ from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
-
-# What went wrong in passing: asked again in the next run.
-_PASSING = {"fetch_failed", "busy", "closed", "internal", "timeout_start", "remote_down"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def execute_pairs(
     }
     jobs = _plan_jobs(warehouse, name, executor) if executor.settings.enabled else []
     plans = {job.id: _digest_plan(job, executor) for job in jobs}
-    again = {key for key, row in previous.items() if row["error_kind"] in _PASSING}
+    again = {key for key, row in previous.items() if row["error_kind"] in PASSING}
     made = {key: row["plan_digest"] for key, row in previous.items()}
     due = plan_keys(made, plans, retry=again)
     run = Run(
@@ -142,6 +139,6 @@ def _digest_plan(job: Job, executor: Executor) -> str:
             digest_conditions(call.server_id, executor.policy),
             digest_world(job.world, settings.seed),
             settings.prove,
-            job.wanted.requests[:1],
+            [sorted(job.wanted.pairs), job.wanted.asked, sorted(job.wanted.several)],
         ]
     )

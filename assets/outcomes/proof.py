@@ -5,30 +5,30 @@ request says, and every argument that the request states decides part of it. Wit
 no world shows stays unproved.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.repair.problems import find_problems
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
-from assets.synthesis.verify.grounding.grounding import (
-    STATED,
-    Text,
-    fold_text,
-    grade_value,
-    walk_leaves,
+from assets.outcomes.worlds.perturb import has_choice, perturb_argument
+from assets.servers.recipes.placeholders import DATA
+from assets.synthesis.verify.grounding.grounding import Text, walk_leaves
+from assets.synthesis.verify.grounding.literal import (
+    holds_value,
+    is_placed,
+    is_stated,
+    is_telling,
 )
+from assets.vectors.lexicon import find_base_form, find_family
 
+# Families of verbs: of a request that only looks, and of one that changes something.
+_LOOKS = {"read", "search", "compute"}
+_CHANGES = {"create", "update", "delete", "send", "run", "navigate"}
+_ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
 MOST = 6  # arguments of a call that are changed, one after the other
-_SHIFT = str.maketrans(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM",
-)
-_LEAST = 3  # characters of a value that is looked for in an effect
 
 Facts = Mapping[str, Any]
 Perturbed = Callable[[Mapping[str, Any]], Awaitable[tuple[Execution, Facts]]]
@@ -62,18 +62,36 @@ async def prove_call(
     call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
 ) -> Proof:
     """Whether an executed call proves the pair of this request. run_perturbed: makes the call with
-    other arguments in the same first state; called at most `MOST` times."""
+    other arguments in the same first state; called at most `MOST` + 1 times."""
     if (judged := judge_effect(call, request, effect)) is not None:
         return judged
-    names = list_stated(call, request)
-    for name in names[:MOST]:
-        other = perturb_argument(call.contract, call.arguments, name)
-        if other is None:
-            continue
-        execution, after = await run_perturbed(other)
-        if not is_other_effect(effect, Effect(execution, effect.before, after)):
-            return Proof(UNPROVED, f"another {name} has the same effect")
+    if flaw := await _find_flaw(call, request, effect, run_perturbed):
+        return Proof(UNPROVED, flaw)
     return Proof(PROVED, f"{', '.join(list(effect.changes)[:3])[:200]} as asked for")
+
+
+async def _find_flaw(
+    call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
+) -> str | None:
+    """Why other arguments do not show that the stated ones decide; None where they do."""
+    # The control: what differs between two equal calls says nothing about arguments.
+    execution, after = await run_perturbed(dict(call.arguments))
+    if is_other_effect(effect, Effect(execution, effect.before, after)):
+        return "the same call has another effect when it is made again"
+    tried = 0
+    for name in list_stated(call, request):
+        other = perturb_argument(call.contract, call.arguments, name)
+        if other is None and not has_choice(call.contract, name):
+            continue
+        if other is None or tried == MOST:
+            return f"no other {name} was tried"
+        tried += 1
+        execution, after = await run_perturbed(other)
+        if execution.status not in _ANSWERED:
+            return f"another {name} was not answered: {execution.evidence}"[:300]
+        if not is_other_effect(effect, Effect(execution, effect.before, after)):
+            return f"another {name} has the same effect"
+    return None if tried else "no other arguments can be tried"
 
 
 def judge_failure(done: Execution) -> Proof | None:
@@ -95,13 +113,18 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
     held = [
         (path, value)
         for path, value in walk_leaves(dict(call.arguments))
-        if _is_telling(value) and _find_value(value, shown)
+        if is_telling(value) and holds_value(value, shown)
     ]
     if not held:
         return Proof(REFUTED, "what changed holds no value of the call")
     for path, value in held:
-        if not _is_stated(value, path, text):
+        if not is_stated(value, path, text):
             return Proof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")
+    for _, value in held:
+        if not is_placed(value, text, DATA):
+            return Proof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
+    if contradiction := _find_contradiction(effect, text):
+        return Proof(UNPROVED, contradiction)
     return None if list_stated(call, request) else Proof(UNPROVED, "the request states no value")
 
 
@@ -112,7 +135,7 @@ def list_stated(call: ToolCall, request: str) -> list[str]:
         name
         for name, value in call.arguments.items()
         if any(
-            _is_telling(leaf) and _is_stated(leaf, path, text)
+            is_telling(leaf) and is_stated(leaf, path, text)
             for path, leaf in walk_leaves({name: value})
         )
     ]
@@ -134,74 +157,21 @@ def show_changes(effect: Effect) -> str:
     return "\n".join(parts).casefold()
 
 
-def perturb_argument(
-    contract: Mapping[str, Any], arguments: Mapping[str, Any], name: str
-) -> dict[str, Any] | None:
-    """The arguments with another value of one of them that the contract takes; None where it takes
-    no other."""
-    for value in _list_others(arguments[name], _read_schema(contract, name)):
-        other = {**arguments, name: value}
-        if value != arguments[name] and not find_problems(contract, other):
-            return other
+def _find_contradiction(effect: Effect, request: Text) -> str | None:
+    """How the request's own verbs speak against the effect; None where they do not, as where it
+    has none that are known."""
+    bases = filter(None, map(find_base_form, request.words))
+    families = {find_family(base) for base in bases}
+    if families & _LOOKS and not families & _CHANGES:
+        return "the request asks to look, and the call changed something"
+    removes = all(after is None for _, after in effect.changes.values())
+    if removes and families and "delete" not in families:
+        return "the call only removed, and the request asks for no removing"
     return None
 
 
-def _list_others(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    choices = schema.get("enum")
-    if isinstance(choices, list):
-        yield from choices
-    elif isinstance(value, bool):
-        yield not value
-    elif isinstance(value, int):
-        yield from (value + 1, value - 1, value * 2)
-    elif isinstance(value, float):
-        yield from (value + 0.5, value * 2)
-    elif isinstance(value, str):
-        folder, slash, last = value.rpartition("/")
-        stem, dot, ending = last.rpartition(".")
-        if dot and stem and len(ending) <= 5:
-            yield f"{folder}{slash}{stem.translate(_SHIFT)}{dot}{ending}"
-        yield f"{folder}{slash}{last.translate(_SHIFT)}"
-        yield f"{value}2"
-    elif isinstance(value, list) and value:
-        items = schema.get("items")
-        inner = items if isinstance(items, Mapping) else {}
-        yield from ([other, *value[1:]] for other in _list_others(value[0], inner))
-    elif isinstance(value, Mapping):
-        for key, member in value.items():
-            yield from ({**value, key: other} for other in _list_others(member, {}))
-
-
-def _read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    properties = (contract.get("inputSchema") or {}).get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _is_telling(value: Any) -> bool:
-    """Whether a value can be found again: no switch, and no short word."""
-    if isinstance(value, bool) or value is None:
-        return False
-    return len(str(value).strip()) >= _LEAST
-
-
-def _is_stated(value: Any, path: str, request: Text) -> bool:
-    """Whether the request holds a value to the letter, or the last part of one that is a path; of
-    a number any spelling. What another word may mean is no proof."""
-    if isinstance(value, int | float):
-        return grade_value(value, {}, path, request) == STATED
-    last = value.rstrip("/").rpartition("/")[2]
-    words = (fold_text(one).strip() for one in (value, last, last.rpartition(".")[0]))
-    return any(len(one) >= _LEAST and one in request.folded for one in words)
-
-
-def _find_value(value: Any, shown: str) -> bool:
-    text = str(value).strip().casefold()
-    last = text.rstrip("/").rpartition("/")[2]
-    return text in shown or (len(last) >= _LEAST and last in shown)
-
-
 def _show_fact(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """Its texts and numbers as they are: JSON would escape what is looked for."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "\n".join(f"{path} {leaf}" for path, leaf in walk_leaves(value))

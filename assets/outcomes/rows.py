@@ -7,7 +7,8 @@ from typing import Any
 
 from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
 from assets.outcomes.run import Done, Job
-from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.select import WantedCall
+from assets.outcomes.table import EXECUTIONS, PROVED, UNPROVED
 from assets.synthesis.common.purpose import read_purpose
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
@@ -50,10 +51,23 @@ def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
         "breaks_hint": call.only_reads and found.changes_state,
         "withheld": json.dumps(found.withheld),
         "findings": json.dumps(found.findings),
-        "proof": done.proof.verdict if done.proof else None,
-        "proof_why": redact(done.proof.why) if done.proof else None,
+        "proof": done.proofs[0].verdict if done.proofs else None,
+        "proof_why": redact(done.proofs[0].why) if done.proofs else None,
+        "proofs": json.dumps(_map_proofs(wanted, done), sort_keys=True),
         "result_blob": done.blob,
     }
+
+
+def _map_proofs(wanted: WantedCall, done: Done) -> dict[str, str]:
+    """Pair -> what the call proves of it, by its own request. One of several calls proves none."""
+    verdicts = {one: proof.verdict for one, proof in zip(wanted.asked, done.proofs, strict=False)}
+    found = {
+        pair: verdicts[request]
+        for pair, request in zip(wanted.pairs, wanted.requests, strict=False)
+        if request in verdicts
+    }
+    weak = [pair for pair in wanted.several if found.get(pair) == PROVED]
+    return found | dict.fromkeys(weak, UNPROVED)
 
 
 def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:

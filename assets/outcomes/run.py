@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from assets.outcomes.environment import ServerInWorld, digest_world, open_server
 from assets.outcomes.execution import EXECUTION_VERSION, ToolCall, execute_call
 from assets.outcomes.kept import Execution
-from assets.outcomes.outcome import REFUSED, USEFUL, is_stale
+from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
 from assets.outcomes.select import Launchable, WantedCall
@@ -40,11 +40,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What a job came to: what is kept of the call and where, or why nobody could make it. stale: a
-    tool of the same server that, after this call, still answered by the state before it."""
+    """What a job came to: what is kept of the call and where, or why nobody could make it. proofs:
+    by each of `WantedCall.asked`. stale: a tool of the same server that, after this call, still
+    answered by the state before it."""
 
     execution: Execution | None = None
-    proof: Proof | None = None
+    proofs: tuple[Proof, ...] = ()
     blob: str | None = None
     stale: str | None = None
     problem: str | None = None
@@ -133,7 +134,7 @@ class Run:
             self._note_problem(error, [job])
 
     async def _make(self, job: Job, place: ServerInWorld) -> Receipt:
-        if digest(await place.read_state()) != place.first:
+        if not await place.is_first():
             await place.put_back(fresh=True)  # something still wrote after its call was answered
         before = await place.read_state()
         done = await self._execute(job, place, repeat=True)
@@ -142,12 +143,12 @@ class Run:
         if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
             place.read = place.read or (job.wanted.call, done.answer)
         await self._settle(job, done, place)
-        proof = None
+        proofs: list[Proof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
-            proof = await self._prove(job, Effect(done, before, after), place)
+            proofs = await self._prove(job, Effect(done, before, after), place)
         kept = {
             "execution": done.dump(),
-            "proof": proof and vars(proof),
+            "proofs": list(map(vars, proofs)),
             "stale": stale,
         }
         return Receipt(json.dumps(kept, sort_keys=True).encode())
@@ -171,38 +172,49 @@ class Run:
             return None
         call, before = read
         warm = await self._ask(call, place)
-        if warm != before:
+        if warm is None or warm != before:
             return None
-        await place.end_server()
-        return call.tool if is_stale(before, warm, await self._ask(call, place)) else None
+        fresh: list[str | None] = []
+        # Of two fresh ones: what each process answers in a way of its own is not stale.
+        while len(fresh) < 2 and before not in fresh:
+            await place.end_server()
+            fresh.append(await self._ask(call, place))
+        return call.tool if is_stale(before, warm, fresh) else None
 
-    async def _ask(self, call: ToolCall, place: ServerInWorld) -> str:
+    async def _ask(self, call: ToolCall, place: ServerInWorld) -> str | None:
+        """Digest of the answer; None where there is none: that is no other answer."""
         given = {"timeout_s": self.settings.timeout_s, "owner": place.owner}
-        return (await execute_call(place.caller, call, place.world, **given)).answer
+        done = await execute_call(place.caller, call, place.world, **given)
+        return done.answer if done.status == "ok" else None
 
     async def _settle(self, job: Job, done: Execution, place: ServerInWorld) -> None:
         """The world as it was, and no memory of the call where the server may have kept one."""
+        unanswered = done.outcome == TIMEOUT  # it may still be at work
         if done.changes_state:
-            await place.put_back(fresh=False)
-        elif done.status == "ok" and _may_remember(job.wanted.call):
+            await place.put_back(fresh=unanswered)
+        elif unanswered or (done.status == "ok" and _may_remember(job.wanted.call)):
             await place.put_back(fresh=True)
 
-    async def _prove(self, job: Job, effect: Effect, place: ServerInWorld) -> Proof | None:
-        """The best proof by the requests of its pairs; all of them ask for this one call."""
+    async def _prove(self, job: Job, effect: Effect, place: ServerInWorld) -> list[Proof]:
+        """What the call proves by each request of its pairs. Other arguments are tried once,
+        whichever requests state them."""
+        tried: dict[str, tuple[Execution, Facts]] = {}
 
         async def run_perturbed(arguments: Facts) -> tuple[Execution, Facts]:
+            if (known := tried.get(digest(arguments))) is not None:
+                return known
             other = replace(job.wanted.call, arguments=arguments)
             made = replace(job, wanted=replace(job.wanted, call=other))
             done = await self._execute(made, place, repeat=False)
             after = await place.read_state()
             await self._settle(made, done, place)
+            tried[digest(arguments)] = done, after
             return done, after
 
-        sent = effect.execution.outcome != REFUSED
-        if not (job.wanted.requests and sent):
-            return None
-        request = job.wanted.requests[0]
-        return await prove_call(job.wanted.call, request, effect, run_perturbed)
+        if effect.execution.outcome == REFUSED:
+            return []
+        call = job.wanted.call
+        return [await prove_call(call, one, effect, run_perturbed) for one in job.wanted.asked]
 
     def _key(self, job: Job) -> str:
         """Names the effect by all that can change it; on a moving world by the run's date too."""
@@ -217,7 +229,7 @@ class Run:
                 "contract": call.contract_digest,
                 "arguments": dict(call.arguments),
                 "world": digest_world(job.world, self.settings.seed),
-                "request": job.wanted.requests[:1] if self.settings.prove else [],
+                "requests": job.wanted.asked if self.settings.prove else [],
                 "run_date": self.run_date if server.moving or job.again else None,
             }
         )
@@ -236,11 +248,12 @@ def _rank_job(job: Job) -> tuple[bool, str, str]:
 
 def read_receipt(data: bytes, call: ToolCall) -> Done:
     """What is kept of a call, judged by the rules of today. Where that changes what it came to, the
-    proof is of a failure, or not tried."""
+    proofs are of a failure, or not tried."""
     held = json.loads(data)
-    proof = Proof(**held["proof"]) if held["proof"] else None
+    proofs = tuple(Proof(**one) for one in held["proofs"])
     found = Execution.load(held["execution"], dict(call.arguments))
     first = (held["execution"]["outcome"], held["execution"]["blame"])
-    if proof is not None and first != (found.outcome, found.blame):
-        proof = judge_failure(found)
-    return Done(found, proof, sha256(data), held["stale"])
+    if first != (found.outcome, found.blame):
+        failed = judge_failure(found)
+        proofs = (failed,) * len(proofs) if failed else ()
+    return Done(found, proofs, sha256(data), held["stale"])

@@ -33,13 +33,20 @@ class Launchable:
 
 @dataclass
 class WantedCall:
-    """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs.
-    twin_of: the tool for which it was written, where this one looks like it."""
+    """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs, all
+    that their users say; several: those of them that make further calls. twin_of: the tool for
+    which it was written, where this one looks like it."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    several: list[str] = field(default_factory=list)
     twin_of: str | None = None
+
+    @property
+    def asked(self) -> list[str]:
+        """Its requests, each once, in an order of their own."""
+        return sorted(set(self.requests))
 
     @property
     def arguments(self) -> str:
@@ -137,7 +144,16 @@ def _note_call(held: dict[str, WantedCall], call: ToolCall, pair: Row, twin_of: 
     if twin_of is None:
         one.twin_of = None
         one.pairs.append(pair["pair_id"])
-        one.requests.append(str(pair["instruction"]))
+        one.requests.append(_read_request(pair))
+        if len(read_goldens(pair)) > 1:
+            one.several.append(pair["pair_id"])
+
+
+def _read_request(pair: Row) -> str:
+    """All that the user says: what was asked for may be answered in a later turn."""
+    messages = json.loads(pair.get("messages") or "[]")
+    spoken = [one["content"] for one in messages if one["role"] == "user" and one.get("content")]
+    return "\n".join(map(str, spoken)) or str(pair["instruction"])
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:

@@ -42,8 +42,9 @@ EXECUTIONS = TableSpec(
         "differs": pl.Boolean,  # the same call made again was answered otherwise; null: not tried
         "withheld": pl.String,  # JSON list of the rules that keep its answer from being read
         "findings": pl.String,  # JSON list of "severity rule"
-        "proof": pl.String,  # proved, refuted, unproved; null: not tried
+        "proof": pl.String,  # of its first request: proved, refuted, unproved; null: not tried
         "proof_why": pl.String,
+        "proofs": pl.String,  # JSON object: pair -> what it proves of that, by its own request
         "result_blob": pl.String,  # what is kept of the answer
         "seconds": pl.Float64,
         "executed_at": pl.Float64,  # epoch seconds
@@ -56,6 +57,11 @@ PROOFS = (PROVED, REFUTED, UNPROVED)
 # only those that their executed call proves.
 ANY, VALID = "any", "valid"
 RULES = (ANY, VALID, PROVED)
+# What goes wrong in passing, before a call is sent: it is made again in the next run.
+PASSING = (
+    *("fetch_failed", "busy", "closed", "internal"),
+    *("timeout_start", "timeout_list", "remote_down"),
+)
 # Of whom a bad response is the pair's or the tool's: others' faults say nothing about a pair.
 _COUNTED = ("caller", "tool", "server")
 
@@ -71,7 +77,10 @@ class Tried:
 
 
 def has_run(row: Mapping[str, Any]) -> bool:
-    """Whether a call was sent: neither settings, missing secrets nor a fault of ours kept it."""
+    """Whether a call was sent: neither settings, missing secrets, a fault of ours nor what passes
+    kept it."""
+    if row["error_kind"] in PASSING:
+        return False
     return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
 
 
@@ -82,8 +91,9 @@ def is_invalid(row: Mapping[str, Any]) -> bool:
 
 
 def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, Tried]:
-    """Pair -> what the executions of its calls say of it, now or as of a time (epoch seconds)."""
-    return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).unique("execution_id").to_dicts())
+    """Pair -> what the executions of its calls say of it, now or as of a time (epoch seconds). One
+    call that two marketplaces list has a row in each, with the pairs of each."""
+    return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).to_dicts())
 
 
 def may_keep(tried: Tried | None, rule: str) -> bool:
@@ -97,15 +107,17 @@ def group_by_pair(rows: Iterable[Row]) -> dict[str, Tried]:
     """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
 
     held: dict[str, list[Row]] = {}
+    proofs: dict[str, set[str | None]] = {}
     for row in rows:
         if row["twin_of"] is None and has_run(row):
+            proved = json.loads(row["proofs"] or "{}")
             for pair in json.loads(row["pair_ids"]):
                 held.setdefault(pair, []).append(row)
-    return {pair: _summarise_pair(own) for pair, own in held.items()}
+                proofs.setdefault(pair, set()).add(proved.get(pair))
+    return {pair: _summarise_pair(own, proofs[pair]) for pair, own in held.items()}
 
 
-def _summarise_pair(rows: list[Row]) -> Tried:
-    proofs = {row["proof"] for row in rows}
+def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> Tried:
     proof = next((one for one in (REFUTED, UNPROVED, PROVED) if one in proofs), None)
     if proof == PROVED and None in proofs:
         proof = UNPROVED  # a call of it was not tried

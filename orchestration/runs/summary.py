@@ -71,10 +71,11 @@ def _describe_made(warehouse: Warehouse) -> str:
     shared = catalogue.filter(pl.col("marketplaces").list.len() > 1)
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
-    made = tables.read(EXECUTIONS).unique("execution_id").to_dicts()
-    ran = [row for row in made if has_run(row)]
+    made = tables.read(EXECUTIONS)  # one call of two marketplaces has a row in each
+    each = made.unique("execution_id", keep="first", maintain_order=True).to_dicts()
+    ran = [row for row in each if has_run(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
-    proved = sum(one.proof == PROVED for one in group_by_pair(made).values())
+    proved = sum(one.proof == PROVED for one in group_by_pair(made.to_dicts()).values())
     launched = deployed.filter(pl.col("status") == "ok")
     held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
     listed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)

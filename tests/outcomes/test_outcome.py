@@ -129,9 +129,11 @@ def test_a_short_answer_is_canned_only_when_it_is_given_often():
 
 
 def test_an_answer_is_stale_where_a_fresh_server_answers_otherwise():
-    assert is_stale("a", "a", "b")
-    assert not is_stale("a", "b", "b")  # the running server saw the change
-    assert not is_stale("a", "a", "a")  # the change is nothing it speaks of
+    assert is_stale("a", "a", ["b", "b"])
+    assert not is_stale("a", "b", ["b", "b"])  # the running server saw the change
+    assert not is_stale("a", "a", ["a"])  # the change is nothing it speaks of
+    assert not is_stale("a", "a", ["b", "c"])  # each process answers in a way of its own
+    assert not is_stale("a", "a", [None, None])  # no fresh one answered
 
 
 def test_answers_that_differ_in_layout_alone_are_one():

@@ -1,9 +1,16 @@
 """What an executed call proves: its effect against the request, and against other arguments."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.proof import perturb_argument
+from assets.outcomes.kept import Execution, keep_execution
+from assets.outcomes.proof import Effect, prove_call
+from assets.servers.calls.result import CallResult
 from tests.outcomes.running import Executing, make_contract, open_executing
 
 SCHEMA = {
@@ -93,27 +100,6 @@ def test_the_next_call_finds_the_world_as_it_was_whatever_was_tried(executing):
     assert [row["changed"] for row in rows] == ['["a-b.txt"]', '["c-d.txt"]']
 
 
-@pytest.mark.parametrize(
-    ("value", "schema", "other"),
-    [
-        ("notes/budget.txt", {"type": "string"}, "notes/ohqtrg.txt"),
-        ("plain", {"enum": ["plain", "loud"]}, "loud"),
-        (3, {"type": "integer", "maximum": 3}, 2),
-        (True, {"type": "boolean"}, False),
-        (["abc"], {"type": "array", "items": {"type": "string"}}, ["nop"]),
-        ({"a": 1}, {"type": "object"}, {"a": 2}),
-        ("only", {"enum": ["only"]}, None),
-    ],
-)
-def test_an_argument_is_changed_to_another_that_its_contract_takes(value, schema, other):
-    contract = {
-        "name": "do",
-        "inputSchema": {"type": "object", "properties": {"v": schema, "w": {}}},
-    }
-    found = perturb_argument(contract, {"v": value, "w": 1}, "v")
-    assert found == (None if other is None else {"v": other, "w": 1})
-
-
 def test_a_key_names_what_was_asked_of_which_contract_in_which_state():
     def key(arguments, contract="c1:a", world="w"):
         return ToolCall("s", "t", make_contract(), contract, arguments).make_key(world)
@@ -121,3 +107,117 @@ def test_a_key_names_what_was_asked_of_which_contract_in_which_state():
     first = key({"a": 1, "b": 2})
     assert first == key({"b": 2, "a": 1})
     assert len({first, key({"a": 2}), key({"a": 1, "b": 2}, "c1:b"), key({}, world="v")}) == 4
+
+
+Facts = dict[str, Any]
+FIRST: Facts = {"notes/note-1.txt": "milk", "notes/note-12.txt": "eggs"}
+
+
+def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, **schemas: Any):
+    """What a call of a tool proves that does this to the facts of a world: (world, arguments)."""
+    properties = {name: {"type": "string"} for name in arguments} | schemas
+    contract = {"name": "do", "inputSchema": {"type": "object", "properties": properties}}
+
+    def run(given: Facts) -> tuple[Execution, Facts]:
+        after = dict(FIRST)
+        said = CallResult("ok", [{"type": "text", "text": "done"}])
+        try:
+            tool(after, given)
+        except KeyError:
+            told = [{"type": "text", "text": "no such note"}]
+            said = CallResult("tool_error", told, error_kind="tool_error", blame="tool")
+        except TimeoutError:
+            said = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
+        return keep_execution(said, given, "s1", "s1" if after == FIRST else "s2", []), after
+
+    async def run_perturbed(given: Any) -> tuple[Execution, Facts]:
+        return run(given)
+
+    call = ToolCall("s", "do", contract, contract_digest(contract), arguments)
+    done, after = run(arguments)
+    proof = asyncio.run(prove_call(call, request, Effect(done, FIRST, after), run_perturbed))
+    return proof.verdict, proof.why
+
+
+def delete(world: Facts, given: Facts) -> None:
+    del world[given["path"]]
+
+
+def write(world: Facts, given: Facts) -> None:
+    world[given["path"]] = given["text"]
+
+
+def test_what_is_asked_for_and_done_is_proved():
+    note = {"path": "notes/note-1.txt"}
+    assert judge(delete, note, "Delete notes/note-1.txt")[0] == "proved"
+    assert judge(delete, note, "Please delete note-1 from the notes.")[0] == "proved"
+
+
+@pytest.mark.parametrize("request_", ["Delete note-12.txt", "Delete note-1.csv of notes"])
+def test_a_name_that_only_begins_as_the_asked_one_is_another(request_):
+    assert judge(delete, {"path": "notes/note-1.txt"}, request_)[0] == "refuted"
+
+
+def test_a_folder_that_is_not_named_leaves_it_unproved():
+    given = {"path": "/home/user/data/inbox/plan.txt", "text": "ask Marta"}
+    assert judge(write, given, "Write 'ask Marta' into plan.txt in archive") == (
+        "unproved",
+        "the request does not say where '/home/user/data/inbox/plan.txt' lies",
+    )
+    assert judge(write, given, "Write 'ask Marta' into plan.txt in the inbox")[0] == "proved"
+
+
+def test_a_request_that_asks_to_look_is_proved_by_no_change():
+    verdict, why = judge(delete, {"path": "notes/note-1.txt"}, "Read notes/note-1.txt")
+    assert (verdict, why) == (
+        "unproved",
+        "the request asks to look, and the call changed something",
+    )
+    assert judge(delete, {"path": "notes/note-1.txt"}, "Copy notes/note-1.txt")[0] == "unproved"
+
+
+def test_an_effect_that_differs_by_itself_shows_nothing_of_arguments():
+    count = iter(range(99))
+
+    def write_and_count(world: Facts, given: Facts) -> None:
+        world["plan.txt"] = f"ask Marta {next(count)}"
+
+    given = {"path": "plan.txt", "text": "ask Marta"}
+    assert judge(write_and_count, given, "Write 'ask Marta' into plan.txt") == (
+        "unproved",
+        "the same call has another effect when it is made again",
+    )
+
+
+def test_other_arguments_that_get_no_answer_show_nothing():
+    def write_slowly(world: Facts, given: Facts) -> None:
+        if given["text"] != "ask Marta":
+            raise TimeoutError
+        write(world, given)
+
+    given = {"path": "plan.txt", "text": "ask Marta"}
+    verdict, why = judge(write_slowly, given, "Write 'ask Marta' into plan.txt")
+    assert (verdict, why) == ("unproved", "another text was not answered: late")
+
+
+def test_where_no_other_value_can_be_tried_nothing_is_proved():
+    given, only = {"path": "plan.txt", "text": "ask Marta"}, {"enum": ["ask Marta"]}
+    request = "Write 'ask Marta' into the plan"
+    assert judge(write, given, request, text=only, path={"enum": ["plan.txt"]}) == (
+        "unproved",
+        "no other arguments can be tried",
+    )
+    strict = {"type": "string", "pattern": "^plan.txt$"}
+    assert judge(write, given, request, text=only, path=strict) == (
+        "unproved",
+        "no other path was tried",
+    )
+
+
+def test_a_number_is_not_found_in_a_longer_one_nor_a_text_lost_in_json():
+    def add(world: Facts, given: Facts) -> None:
+        world["rows/1"] = {"text": given["text"], "total": 1001}
+
+    given = {"text": 'say "hi"\nthen go', "limit": 100}
+    request = 'Add a row that says: say "hi"\nthen go'
+    assert judge(add, given, request, limit={"type": "integer"})[0] == "proved"

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from assets.outcomes.environment import PLAIN
+from assets.outcomes.worlds.kinds.kind import read_file_facts
+from assets.outcomes.worlds.opened import make_first_tree
 from tests.outcomes.running import READS, Executing, make_contract, open_executing
+from warehouse.storage.digest import digest
 
 CONTRACT = make_contract()
 READER = make_contract(annotations=READS)
@@ -28,6 +32,12 @@ def run_one(executing: Executing, source: str, contract=CONTRACT, x=1, **setting
     server = executing.make_server(source, [contract])
     [row] = executing.run([executing.make_job(server, contract, {"x": x})], **settings)
     return row
+
+
+def digest_of_plain(more: dict[str, str], seed: int) -> str:
+    """Of the state of the plain folder with more files in it."""
+    tree = {name: text.encode() for name, text in more.items()}
+    return digest(read_file_facts({**make_first_tree(PLAIN, seed), **tree}))
 
 
 def left_running(word: str) -> list[str]:
@@ -170,6 +180,56 @@ calls(do, TOOLS)
     told = {row["arguments"]: executing.read_kept(row)["text"] for row in rows}
     assert told['{"x":2}'] == "[2, false]"
     assert told['{"x":3}'] == "[3, false]"
+
+
+def test_a_call_that_timed_out_writes_into_no_other_call(executing):
+    source = """
+import threading
+def write_late():
+    time.sleep(0.6)
+    open(DATA + "/late.txt", "w").write("late")
+def do(m, x):
+    if x == 1: threading.Thread(target=write_late).start()  # and no answer
+    else:
+        time.sleep(1.5)
+        say(m, x)
+calls(do, TOOLS)
+"""
+    server = executing.make_server(source, [READER])
+    jobs = [executing.make_job(server, READER, {"x": x}) for x in (1, 2)]
+    late = executing.run([replace(jobs[0], id="e1:0"), replace(jobs[1], id="e1:1")], timeout_s=0.4)
+    assert [row["outcome"] for row in late] == ["timeout"] * 2
+    assert [row["changed"] for row in late] == ["[]"] * 2
+
+
+def test_a_server_that_no_world_names_remembers_nothing_that_it_wrote(executing):
+    source = """
+held = []
+def do(m, x):
+    held.append(x)
+    open(DATA + "/held.json", "w").write(json.dumps(held))  # all it knows, as many stores do
+    say(m, "kept")
+calls(do, TOOLS)
+"""
+    server = executing.make_server(source, [CONTRACT])
+    rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
+    ends = {executing.read_kept(row)["after"] for row in rows}
+    seed = executing.settings.seed
+    assert ends == {digest_of_plain({"held.json": f"[{x}]"}, seed) for x in (1, 2, 3)}
+
+
+def test_a_state_that_cannot_be_read_costs_the_next_calls_nothing(executing):
+    source = """
+def do(m, x):
+    if x == 1: os.makedirs(DATA + "/d" * 70)
+    say(m, x)
+calls(do, TOOLS)
+"""
+    server = executing.make_server(source, [CONTRACT])
+    jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)]
+    found = executing.run([replace(job, id=f"e1:{n}") for n, job in enumerate(jobs)])
+    assert [row["outcome"] for row in found] == [None, "useful"]
+    assert "more than 60 folders" in found[0]["hint"]
 
 
 def test_a_tool_that_answers_one_call_in_two_ways_is_told(executing):

@@ -5,14 +5,26 @@ from typing import Any
 
 import pytest
 
-from assets.outcomes.table import ANY, EXECUTIONS, PROVED, VALID, Tried, group_by_pair, may_keep
+from assets.outcomes.table import (
+    ANY,
+    EXECUTIONS,
+    PROVED,
+    VALID,
+    Tried,
+    group_by_pair,
+    may_keep,
+    read_tried,
+)
+from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 
 
-def row(pair: str, outcome: str = "useful", **facts: Any) -> Row:
+def row(pair: str, outcome: str = "useful", proof: str | None = None, **facts: Any) -> Row:
     empty = dict.fromkeys(EXECUTIONS.columns)
-    return {**empty, "pair_ids": json.dumps([pair]), "outcome": outcome, **facts}
+    proofs = json.dumps({pair: proof} if proof else {})
+    named = {"pair_ids": json.dumps([pair]), "proofs": proofs}
+    return {**empty, **named, "outcome": outcome, "proof": proof, **facts}
 
 
 def tried(*rows: Row) -> Tried:
@@ -39,6 +51,30 @@ def test_a_call_that_was_not_sent_is_no_execution() -> None:
     assert group_by_pair([row("a", "refused", status="failed", blame="credentials")]) == {}
     assert group_by_pair([{**row("a"), "outcome": None, "status": "failed"}]) == {}
     assert tried(row("a", "refused", status="ok", blame="tool")).invalid  # it gave orders
+
+
+def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution() -> None:
+    for kind in ("timeout_start", "remote_down", "internal"):
+        passing = row("a", "timeout", status="failed", blame="server", error_kind=kind)
+        assert group_by_pair([passing]) == {}
+    assert tried(row("a", "timeout", blame="tool", error_kind="timeout_call")).invalid
+
+
+def test_each_pair_is_proved_by_its_own_request() -> None:
+    both = json.dumps(["a", "b"])
+    found = group_by_pair([row("a", proof="proved", pair_ids=both)])
+    assert (found["a"].proof, found["b"].proof) == ("proved", None)
+
+
+def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path) -> None:
+    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
+    for market, pair in (("one", "a"), ("two", "b")):
+        made = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
+        tables.promote(tables.stage(EXECUTIONS, EXECUTIONS.frame([made]), market), "run", [])
+    assert {name: one.proof for name, one in read_tried(tables).items()} == {
+        "a": "proved",
+        "b": "proved",
+    }
 
 
 def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:

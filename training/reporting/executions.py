@@ -21,12 +21,13 @@ def summarise_executions(warehouse: Warehouse, candidate: str | None = None) -> 
     """Shares of calls and of accepted pairs; None where nothing was executed. candidate: the
     retriever whose Recall@1 on proved test pairs stands beside that on all of them."""
     tables = warehouse.tables
-    rows = tables.read(EXECUTIONS).unique("execution_id").to_dicts()
+    made = tables.read(EXECUTIONS)  # one call of two marketplaces has a row in each
+    rows = made.unique("execution_id", keep="first", maintain_order=True).to_dicts()
     if not rows:
         return None
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(verdict="accept")
     pairs = set(accepted["pair_id"])
-    tried = {name: one for name, one in group_by_pair(rows).items() if name in pairs}
+    tried = {name: one for name, one in group_by_pair(made.to_dicts()).items() if name in pairs}
     ranked = tables.read(RETRIEVER_EVALUATION).filter(model=candidate).to_dicts()
     return {
         "outcomes": dict(Counter(str(row["outcome"]) for row in rows)),

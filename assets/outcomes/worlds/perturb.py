@@ -5,7 +5,13 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
+from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.task import Task, TaskCall
+
+_SHIFT = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
+    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM1234567890",
+)
 
 
 def perturb_task(
@@ -24,6 +30,25 @@ def perturb_task(
             calls[place] = TaskCall(call.tool, arguments)
             found.append(calls)
     return found
+
+
+def perturb_argument(
+    contract: Mapping[str, Any], arguments: Mapping[str, Any], name: str
+) -> dict[str, Any] | None:
+    """The arguments with another value of one of them that the contract takes; None where it takes
+    no other."""
+    for value in _list_others(arguments[name], _read_schema(contract, name)):
+        other = {**arguments, name: value}
+        if value != arguments[name] and not find_problems(contract, other):
+            return other
+    return None
+
+
+def has_choice(contract: Mapping[str, Any], name: str) -> bool:
+    """Whether the contract takes more than one value of an argument."""
+    schema = _read_schema(contract, name)
+    choices = schema.get("enum")
+    return "const" not in schema and not (isinstance(choices, list) and len(choices) < 2)
 
 
 def _walk_leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -70,3 +95,35 @@ def _replace_leaf(
         held = held[part]
     held[path[-1]] = value
     return changed
+
+
+def _list_others(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        yield from choices
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1, value * 2)
+    elif isinstance(value, float):
+        yield from (value + 0.5, value * 2)
+    elif isinstance(value, str):
+        folder, slash, last = value.rpartition("/")
+        stem, dot, ending = last.rpartition(".")
+        if dot and stem and len(ending) <= 5:
+            yield f"{folder}{slash}{stem.translate(_SHIFT)}{dot}{ending}"
+        yield f"{folder}{slash}{last.translate(_SHIFT)}"
+        yield f"{value}2"
+    elif isinstance(value, list) and value:
+        items = schema.get("items")
+        inner = items if isinstance(items, Mapping) else {}
+        yield from ([other, *value[1:]] for other in _list_others(value[0], inner))
+    elif isinstance(value, Mapping):
+        for key, member in value.items():
+            yield from ({**value, key: other} for other in _list_others(member, {}))
+
+
+def _read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    properties = (contract.get("inputSchema") or {}).get("properties")
+    found = properties.get(name) if isinstance(properties, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

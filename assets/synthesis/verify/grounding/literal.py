@@ -1,0 +1,62 @@
+"""Is a value in a text to the letter? Of a path its parts; of a number any spelling. What another
+word may mean does not count."""
+
+import re
+from typing import Any
+
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.synthesis.verify.grounding.grounding import STATED, grade_value
+from assets.synthesis.verify.grounding.request import Text
+
+_LEAST = 3  # characters of a value that can be told from another
+
+
+def is_telling(value: Any) -> bool:
+    """Whether a value can be found again: no switch, and no short word."""
+    if isinstance(value, bool) or value is None:
+        return False
+    return len(str(value).strip()) >= _LEAST
+
+
+def is_stated(value: Any, path: str, request: Text) -> bool:
+    """Whether the request holds a value, or the last part of one that is a path, with or without
+    its ending. path: of the value in the arguments."""
+    if isinstance(value, int | float):
+        return grade_value(value, {}, path, request) == STATED
+    last = value.rstrip("/").rpartition("/")[2]
+    words = (fold_text(one).strip() for one in (value, last, last.rpartition(".")[0]))
+    return any(len(one) >= _LEAST and _holds_name(request.folded, one) for one in words)
+
+
+def is_placed(value: Any, request: Text, root: str) -> bool:
+    """Whether the request also names every folder of a path that it states, below `root`."""
+    if not isinstance(value, str):
+        return True
+    whole = fold_text(value).strip()
+    below = whole.removeprefix(f"{root}/")
+    if _holds_name(request.folded, whole) or _holds_name(request.folded, below):
+        return True
+    folders = [part for part in below.rstrip("/").split("/")[:-1] if part not in ("", ".")]
+    return all(_holds_name(request.folded, part, after="-_.") for part in folders)
+
+
+def holds_value(value: Any, shown: str) -> bool:
+    """Whether a case-folded text shows a value, or the last part of one that is a path, and not as
+    a part of something longer: 100 is not in 1001."""
+    text = str(value).strip().casefold()
+    last = text.rstrip("/").rpartition("/")[2]
+    return any(len(one) >= _LEAST and _search(shown, one, "", "") for one in (text, last))
+
+
+def _holds_name(text: str, name: str, after: str = "-_./") -> bool:
+    """Whether a text holds a name that does not go on: `note-1` is neither in `note-12.txt` nor in
+    `note-1.csv`. after: what goes on with a name, where a letter or digit follows."""
+    goes_on = rf"|[{re.escape(after)}][a-z0-9]"
+    return _search(text, name, "(?<![a-z0-9][-_.])", goes_on)
+
+
+def _search(text: str, word: str, before: str, goes_on: str) -> bool:
+    """Letters of scripts that write no blanks end no word."""
+    start = f"(?<![a-z0-9]){before}" if word[:1].isalnum() else ""
+    end = f"(?![a-z0-9]{goes_on})" if word[-1:].isalnum() else ""
+    return bool(word) and re.search(start + re.escape(word) + end, text) is not None

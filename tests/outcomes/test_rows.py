@@ -1,0 +1,32 @@
+"""Rows of executions: what one call proves of each of its pairs."""
+
+import json
+
+from assets.outcomes.environment import PLAIN
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.kept import keep_execution
+from assets.outcomes.proof import Proof
+from assets.outcomes.rows import make_execution_row
+from assets.outcomes.run import Done, Job
+from assets.outcomes.select import Launchable, WantedCall
+from assets.servers.calls.result import CallResult
+from tests.outcomes.running import make_contract
+
+
+def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_none():
+    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    pairs = {"p1:a": "write it", "p1:b": "read it", "p1:c": "write it", "p1:d": "write it"}
+    wanted = WantedCall(call, list(pairs), list(pairs.values()), ["p1:c"])
+    said = CallResult("ok", [{"type": "text", "text": "done"}])
+    verdicts = {"read it": "refuted", "write it": "proved"}
+    assert wanted.asked == sorted(verdicts)
+    proofs = tuple(Proof(verdicts[one], "why") for one in wanted.asked)
+    done = Done(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
+    job = Job("e1:1", wanted, Launchable("npm:x", {}, "r" * 64), PLAIN)
+    row = make_execution_row(job, done, 7)
+    assert json.loads(row["proofs"]) == {
+        "p1:a": "proved",
+        "p1:b": "refuted",
+        "p1:c": "unproved",
+        "p1:d": "proved",
+    }

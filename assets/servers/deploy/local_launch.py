@@ -17,7 +17,7 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.local_recipe import SCRIPTS, check_command
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.runtimes import list_python_files
+from assets.servers.sandbox.runtimes import is_python, list_python_files
 from assets.servers.sandbox.spec import Launch, Mount, MountRefused
 from assets.servers.sandbox.toolchain import Toolchain
 
@@ -62,7 +62,7 @@ def _find_program(
     if name == "node" and toolchain.node:
         return (str(toolchain.node), *words[1:]), []
     if "/" in name:
-        path = Path(os.path.normpath(folder / Path(name).expanduser()))
+        path = Path(os.path.normpath(folder / os.path.expanduser(name)))
     elif (own := _find_in_environment(folder, name)) is not None:
         path = own
     elif _PYTHON.fullmatch(name):
@@ -120,9 +120,13 @@ def _mount_program(path: Path, folder: Path) -> list[Mount]:
     if path.is_relative_to("/usr"):
         return []
     environment = path.parent.parent
-    if not (environment / "pyvenv.cfg").exists():
+    if not os.path.exists(environment / "pyvenv.cfg"):
         return [] if within else [Mount(path.resolve(), str(path))]
     program = (path.parent / "python").resolve()  # what the environment links to
+    if not is_python(program, environment):
+        found = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
+        why = "which is no Python: make the environment anew"
+        raise PackageError("needs_software", f"{found}, {why}")
     needed = list_python_files(program, program.parent.parent)
     mounts = [Mount.same(one) for one in needed if one.exists() and not one.is_relative_to("/usr")]
     # A version manager puts a link in between: `cpython-3.12` for `cpython-3.12.9`.

@@ -68,6 +68,15 @@ def find_npm(node: Path) -> Path | None:
     return None
 
 
+def is_python(program: Path, environment: Path) -> bool:
+    """Whether what an environment links to is an interpreter in its own prefix, which may be shown:
+    who filled the environment could have led it to any folder of this host."""
+    if program.is_relative_to(environment):
+        return True
+    libraries = program.parent.parent.glob("lib*/py*3.*/os.py")
+    return program.name.startswith(("python", "pypy")) and program.is_file() and any(libraries)
+
+
 def list_python_files(python: Path, prefix: Path) -> list[Path]:
     """What an interpreter needs: its prefix, where that is its alone, else its parts of it."""
     if not is_private_folder(prefix) and len(prefix.parts) > 2:  # not /opt as a whole either

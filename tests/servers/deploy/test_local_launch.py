@@ -384,6 +384,27 @@ def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(
     assert row["status"] == "ok", row["hint"]
 
 
+@pytest.mark.parametrize("link", ["BESIDE/x/y", "BESIDE/bin/python3", "BESIDE/id_ed25519"])
+def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(
+    folder: Path, tmp_path: Path, link: str
+) -> None:
+    """Who filled the folder chose the link; what lies there is the user's."""
+    beside = tmp_path / "beside"
+    (beside / "bin").mkdir(parents=True)
+    for name in ("id_ed25519", "bin/python3"):
+        (beside / name).write_text("mine")
+    environment(folder, "own-mcp")
+    python = folder / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(link.replace("BESIDE", str(beside)))
+    with (
+        pytest.raises(PackageError, match="no Python: make the environment anew") as caught,
+        open_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain()),
+    ):
+        pass
+    assert caught.value.kind == "needs_software"
+
+
 def test_a_local_image_where_no_engine_is_is_one_row(
     deploy: Deploy, policy: DeployPolicy, folder: Path
 ) -> None:

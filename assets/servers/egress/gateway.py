@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-from anyio.abc import ByteReceiveStream, SocketStream
+from anyio.abc import ByteReceiveStream, SocketListener, SocketStream
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -43,7 +43,7 @@ _NAMED_BY = re.compile(
 _PORTS = {"https": 443, "http": 80}
 _HANDSHAKE_S = 10.0
 _DIAL_S = 30.0
-_MOST = 128  # connections at once; uv opens 50
+_MOST = 64  # connections at once, each of two descriptors of ours; uv opens 50
 _MOST_REFUSED = 10_000
 
 
@@ -61,10 +61,18 @@ class Gateway:
         self._turn = anyio.Semaphore(_MOST)
         self.refused: list[str] = []
 
-    async def serve(self, client: SocketStream) -> None:
+    async def serve(self, listener: SocketListener) -> None:
+        """All connections, at most 64 at once: what else a sandbox opens waits in the kernel, and
+        is no open file of ours."""
+        async with anyio.create_task_group() as group:
+            while True:
+                await self._turn.acquire()
+                group.start_soon(self._serve_client, await listener.accept())
+
+    async def _serve_client(self, client: SocketStream) -> None:
         """One connection to its end; whatever goes wrong on it ends it alone."""
-        async with client, self._turn:
-            try:
+        try:
+            async with client:
                 received = BufferedByteReceiveStream(client)
                 with anyio.fail_after(_HANDSHAKE_S):
                     request = await read_request(received, client)
@@ -73,8 +81,10 @@ class Gateway:
                     await client.send(request.make_reply(REFUSED))
                     return
                 await self._join(request, received, client)
-            except Exception:  # from third-party bytes: the tool sees its connection end
-                return
+        except Exception:  # from third-party bytes: the tool sees its connection end
+            return
+        finally:
+            self._turn.release()
 
     async def _join(
         self, request: Request, received: ByteReceiveStream, client: SocketStream
@@ -137,7 +147,7 @@ def open_gateway(gateway: Gateway, owner: int | None) -> Iterator[Path]:
 async def _serve_socket(gateway: Gateway, path: Path) -> AsyncIterator[None]:
     listener = await anyio.create_unix_listener(path, mode=0o600)
     async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, gateway.serve)
+        group.start_soon(gateway.serve, listener)
         yield
         group.cancel_scope.cancel()
 

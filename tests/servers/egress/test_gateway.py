@@ -1,8 +1,9 @@
 """The fetch phase's way out: to the registries that the operator named, and nowhere else."""
 
+import os
 import socket
 import threading
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
@@ -105,6 +106,27 @@ def test_no_words_of_a_server_stand_where_hosts_are_noted():
         assert _connect(folder, "`rm -rf ~`", 443)[1] == 2
         assert _connect(folder, "2130706433", 443)[1] == 2
     assert set(gateway.refused) == {"(no name of a host):443"}
+
+
+def test_what_a_sandbox_opens_beyond_the_most_is_no_open_file_of_ours(monkeypatch):
+    monkeypatch.setattr("assets.servers.egress.gateway._MOST", 3)
+    with site(lambda *_: Answer("index")) as index, ExitStack() as held:
+        _, opened = _open({"npm_config_registry": index.url})
+        folder = held.enter_context(opened)
+        host, _, port = index.url.removeprefix("http://").rpartition(":")
+        for _ in range(3):
+            way, code = _connect(folder, host, port)
+            held.enter_context(closing(way))
+            assert code == 0
+        waiting = [held.enter_context(closing(socket.socket(socket.AF_UNIX))) for _ in range(20)]
+        before = len(os.listdir("/proc/self/fd"))
+        for way in waiting:
+            way.connect(str(folder / "socket"))
+            way.sendall(b"\5\1\0")
+        waiting[0].settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            waiting[0].recv(2)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_it_goes_through_the_proxy_that_the_operator_named():

@@ -146,6 +146,7 @@ class Caller:
             result = replace(result, offline=offline, **where)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub, refused)
+        refused = [scrub.scrub_text(one) for one in refused]  # a server may ask for its secret
         result = _note_made_up(_explain_network(result, server_id, refused), made_up)
         of, own = (server_id, tool, digest), offline and not reached  # a host may have said it
         return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=own)
@@ -174,7 +175,8 @@ class Caller:
         for last in (False, True):
             warm = False
             try:
-                async with self._pool.lease(server.key, make, owner) as (session, warm):
+                leased = self._pool.lease(server.key, make, owner, server.held)
+                async with leased as (session, warm):
                     await session.check(tool, digest)
                     before = len(session.list_refused_hosts())
                     try:

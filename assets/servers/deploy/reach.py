@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,11 +104,12 @@ def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
     asked = f"it asked for {', '.join(refused[:5])}; " if refused else ""
     if any(one.endswith(")") for one in refused):
         return f"{asked}a name that leads to a private address is not granted by itself"
+    server = shlex.quote(server_id)
     wanted = next((one for one in refused if not one.startswith("(")), None)
     wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(text)
     if wanted is None:
-        return f"{asked}to grant it the network: `toolmill grant {server_id} --network full`"
-    return f"{asked}to grant it: `toolmill grant {server_id} --host {wanted}`"
+        return f"{asked}to grant it the network: `toolmill grant {server} --network full`"
+    return f"{asked}to grant it: `toolmill grant {server} --host {wanted}`"
 
 
 def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from tests.marketplaces.site import Answer, site
@@ -105,6 +106,18 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
             assert one.refused == (f"localhost:{far}",)
             assert f"`toolmill grant npm:x --host localhost:{far}`" in str(one.hint)
         assert (here.paths, other.paths) == (["/"], [])
+
+
+async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    secrets = Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
+    granted = {"npm:x": ServerGrant(hosts=("localhost:9",), personal=True)}
+    policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted, secrets=secrets)
+    source = "URLS = ['http://' + os.environ['KEY'] + '.example.com/']\n" + FETCH
+    async with bench.launch(source, policy=policy) as running:
+        result = await running.call(0)
+    assert result.refused == ("[secret KEY].example.com:80",)
+    assert "hunter2" not in str(result)
 
 
 async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):

@@ -1,6 +1,7 @@
 """Files that are whole or absent: write beside, fsync, rename; and a lock between processes."""
 
 import fcntl
+import glob
 import json
 import os
 import uuid
@@ -28,6 +29,13 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
         _settle_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Removes what killed `write_atomically`s of a path left beside it. For who keeps others from
+    writing it meanwhile."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        left.unlink(missing_ok=True)
 
 
 def _settle_folder(folder: Path) -> None:
@@ -76,6 +84,7 @@ def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
     OSError with the file as it was."""
     handle = _open_locked(path)
     try:
+        remove_unfinished(path)
         lines = [one for one in path.read_bytes().split(b"\n") if one]
         kept = [one for one in lines if keep(one.decode("utf-8", "replace"))]
         gone = len(lines) - len(kept)

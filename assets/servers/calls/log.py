@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warehouse.sanitize.redact import redact
-from warehouse.storage.files import append_line
+from warehouse.storage.files import append_line, remove_unfinished
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,6 +85,7 @@ class Outcomes:
         """Deletes the days before one; returns how many."""
         old = [path for path in self.list_files() if path.stem < first.isoformat()]
         for path in old:
+            remove_unfinished(path)
             path.unlink(missing_ok=True)
         return len(old)
 

@@ -26,7 +26,11 @@ class Subject:
     before: date | None = None
 
     def __post_init__(self) -> None:
-        if not any((self.token, self.client, self.query, self.before)):
+        named = {"token": self.token, "client": self.client, "query": self.query}
+        given = {name: value for name, value in named.items() if value is not None}
+        if empty := [name for name, value in given.items() if not value.strip()]:
+            raise NoSubject(f"{empty[0]} is empty: expected a token, client, query or day")
+        if not given and self.before is None:
             raise NoSubject("nothing to delete is named: expected a token, client, query or day")
 
     def covers(self, line: Mapping[str, Any], day: str) -> bool:

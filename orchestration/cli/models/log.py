@@ -51,10 +51,10 @@ def delete(
     from assets.servers.calls.log_deletion import Subject, remove_lines
 
     try:
-        day = date.fromisoformat(before) if before else None
+        day = None if before is None else date.fromisoformat(before)
     except ValueError:
         fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
-    subject = Subject(token or None, client or None, query or None, day)
+    subject = Subject(token, client, query, day)
     counts = remove_lines(_open_log(place), subject)
     if as_json:
         print_json(counts)

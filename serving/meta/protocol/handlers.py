@@ -103,13 +103,13 @@ class RequestHandlers:
         if params.name == DESCRIBE:
             return await describe_tool(self._desk, token, given)
         if params.name == REPORT:
-            return await report_outcome(self._desk, token, given)
+            return await report_outcome(self._desk, token, given, read_client(ctx))
         if params.name != CALL:
             pinned = escape_name(await self._find_pinned(token, params.name), MAX_ID)
             given = {"tool_id": pinned, "arguments": given}
         client = Client(ctx, params, self._desk.questions)
         with self._desk.limits.running(token):
-            return await call_tool(self._desk, token, given, client)
+            return await call_tool(self._desk, token, given, client, read_client(ctx))
 
     async def _find_pinned(self, token: Token, name: str) -> str:
         """The id of a tool that is listed flat. Raises BadField, IndexMissing or IndexBroken."""

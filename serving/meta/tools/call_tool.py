@@ -19,6 +19,7 @@ from serving.meta.tools.arguments import Fields
 from serving.meta.tools.call_answers import Attempt
 from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, why_ask, write_question
 from serving.meta.tools.describe_tool import NotHere, how_run
+from serving.meta.tools.remembering import keep_client
 from serving.meta.tools.schemas import CALL, INPUTS
 from warehouse.sanitize.quote import read_name
 from warehouse.storage.digest import digest
@@ -43,13 +44,16 @@ class Ready:
     runs: str
 
 
-async def call_tool(desk: Desk, token: Token, given: Mapping[str, Any], client: Client) -> Reply:
+async def call_tool(
+    desk: Desk, token: Token, given: Mapping[str, Any], client: Client, name: str | None = None
+) -> Reply:
     """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
-    Pending where the client is asked first."""
+    Pending where the client is asked first. name: of the client, as it names itself."""
     fields = Fields(given, INPUTS[CALL]["properties"])
     tool_id, repair = read_name(fields.needed("tool_id")), fields.flag("repair")
     arguments = fields.arguments("arguments", anything=repair)
     attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
+    attempt.facts.update(keep_client(token, name))
     asked_again = False
     try:
         return await _check_call(desk, token, attempt, arguments, repair, client)

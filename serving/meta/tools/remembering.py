@@ -37,13 +37,18 @@ async def note_search(
     the token opted in."""
     facts: dict[str, Any] = {"query": question.digest}
     if token.remember != "digest":
-        facts |= {"search_id": uuid.uuid4().hex, "client": client}
+        facts |= {"search_id": uuid.uuid4().hex}
         more = await desk.work_for(token, _read_query, token, router, question)
         named = {"token": token.name, "status": "searched", "index": router.index.version}
-        await desk.record({**named, **facts, **more, "shown": shown})
+        await desk.record({**named, **facts, **more, "client": client, "shown": shown})
     for rank, tool_id in enumerate(shown, 1):
         at = {"rank": rank} if "search_id" in facts else {}
         desk.queries[token.name, tool_id] = {**facts, **at}
+
+
+def keep_client(token: Token, client: str | None) -> dict[str, str]:
+    """What a line holds of who asked: a token that opted in may be that of several clients."""
+    return {"client": client} if client and token.remember != "digest" else {}
 
 
 def _read_query(token: Token, router: "Router", question: Question) -> dict[str, Any]:

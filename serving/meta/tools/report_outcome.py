@@ -8,20 +8,24 @@ from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import MAX_ID, BadField, Fields
 from serving.meta.tools.describe_tool import NotHere
-from serving.meta.tools.remembering import describe_kept
+from serving.meta.tools.remembering import describe_kept, keep_client
 from serving.meta.tools.schemas import INPUTS, MAX_NOTE, REPORT
 from serving.meta.untrusted_text import show_line
 from warehouse.sanitize.quote import read_name
+from warehouse.sanitize.redact import redact
 
 if TYPE_CHECKING:
     from serving.router import Router
 
-_OF_SEARCH = ("query", "search_id", "rank", "client")
+_OF_SEARCH = ("query", "search_id", "rank")
 _KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
 
 
-async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
-    """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken."""
+async def report_outcome(
+    desk: Desk, token: Token, given: Mapping[str, Any], client: str | None = None
+) -> Reply:
+    """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken. client: as it names
+    itself."""
     fields = Fields(given, INPUTS[REPORT]["properties"])
     outcome = fields.choice("outcome", REPORTS)
     call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
@@ -33,9 +37,9 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
         facts = _of_call(desk, token, call_id)
     else:
         facts = await _of_tool(desk, token, router, read_name(tool_id or ""))
-    line_note = show_line(note, MAX_NOTE) if note else None
+    line_note = show_line(redact(note), MAX_NOTE) if note else None
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
-    await desk.record({**facts, **kept})
+    await desk.record({**facts, **kept, **keep_client(token, client)})
     version = router.index.version
     notice = describe_kept(token)
     return Reply(

@@ -46,6 +46,10 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: Outcomes) -> 
     [
         ((), "nothing to delete is named"),
         (("--before", "yesterday"), "expected YYYY-MM-DD"),
+        # A variable of a script that is not set: all the others' lines are not what was meant.
+        (("--token", "", "--before", "2999-01-01"), "token is empty"),
+        (("--query", " ", "--token", "ann"), "query is empty"),
+        (("--before", "", "--token", "ann"), "expected YYYY-MM-DD"),
         (("--token", "ann", "--place", "nowhere"), "no such folder"),
     ],
 )

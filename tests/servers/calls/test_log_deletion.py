@@ -102,6 +102,20 @@ def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(
     assert len(os.listdir(outcomes.folder)) == 2
 
 
+def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(
+    outcomes: Outcomes,
+) -> None:
+    for path in outcomes.list_files():
+        path.with_name(f".{path.name}.123.abcd").write_text(path.read_text())
+    remove_lines(outcomes, Subject(token="ann", before=date(2026, 11, 21)))
+    assert outcomes.delete_before(date(2026, 11, 21)) == 1
+    assert "words of ann" not in "".join(
+        path.read_text() for path in outcomes.folder.iterdir() if "2026-11-20" in path.name
+    )
+    remove_lines(outcomes, Subject(client="nobody"))
+    assert [path.name for path in outcomes.folder.iterdir()] == ["2026-11-21.jsonl"]
+
+
 def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
     outcomes = Outcomes(tmp_path)
     outcomes.record({"token": "ann", "status": "ok"})

@@ -10,9 +10,22 @@ import numpy as np
 import pytest
 
 from assets.servers.calls.log import query_digest
+from serving.agent.calls import Unattended
 from serving.meta import MetaPolicy, Token
 from serving.meta.access.policy import LOCAL
-from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish, read_text
+from serving.meta.context import Desk
+from serving.meta.tools.call_tool import call_tool
+from serving.meta.tools.find_tools import find_tools
+from serving.meta.tools.report_outcome import report_outcome
+from tests.serving.meta_server import (
+    ERAS,
+    MetaServer,
+    http_client,
+    over_http,
+    publish,
+    read_text,
+    served,
+)
 
 QUERY = "tell the hour in a city"
 CALL = {"tool_id": "pypi:clock::get_time", "arguments": {"city": "Oslo"}}
@@ -119,6 +132,20 @@ async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
             async with http_client(url, secret) as client:
                 await client.call_tool("find_tools", {"query": QUERY})
     assert [(line["token"], line["words"]) for line in meta.recorded] == [("ann", QUERY)]
+
+
+async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path: Path) -> None:
+    """Two clients of one token: what one searched is not laid to the other."""
+    meta, key = open_meta(tmp_path, "text"), "ghp_" + "a1B2" * 9
+    desk = Desk(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
+    token = meta.policy.local
+    given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
+    await find_tools(desk, token, {"query": QUERY}, "editor 1")
+    await call_tool(desk, token, CALL, Unattended(), "shell 2")
+    await report_outcome(desk, token, given, "shell 2")
+    assert [line["client"] for line in meta.recorded] == ["editor 1", "shell 2", "shell 2"]
+    assert {line["search_id"] for line in meta.recorded} == {meta.recorded[0]["search_id"]}
+    assert key not in read_log(meta)
 
 
 async def test_each_of_several_requests_is_a_search_of_its_own(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class ReplayEnvironment:
             return StepResult(f"at most {MOST_CALLS} calls a task", "too_many_calls")
         known = next((one for one in self._list_offered() if one["tool"] == tool), None)
         if known is None:
-            names = ", ".join(str(one["name"]) for one in self.list_tools())
+            names = ", ".join(one["tool"] for one in self._list_offered())
             return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
         if flaws := validate_call(known["contract"], arguments):
             problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
@@ -105,7 +105,7 @@ class ReplayEnvironment:
     def _replay(
         self, server: str, contract_digest: str, arguments: Mapping[str, Any]
     ) -> StepResult:
-        state = self._states[server]
+        state = self._states.get(server, "")  # a file from elsewhere may name none: a miss
         try:
             found = self.recording.answer(contract_digest, arguments, state)
         except ReplayMiss as miss:

@@ -4,7 +4,9 @@
 {"contract": {…}}   {"answer": {…}, "key": "…"}   {"task": {…}}
 """
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from assets.outcomes.replay.recording import Answer, RecordedCall, Recording, Re
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
+from warehouse.storage.untrusted_files import read_file
 
 FORMAT, VERSION = "toolmill-replay", 1
 MOST_BYTES = 256 << 20
+_LONGEST_HEAD = 4096  # bytes
 
 
 class ReplayDamaged(UnusableInput):
@@ -36,19 +40,16 @@ def write_recording(path: Path, made: Recording) -> dict[str, Any]:
 
 def read_recording(path: Path) -> Recording:
     """The recording in a file. Raises ReplayDamaged, one line: what is wrong, and the fix."""
+    real = Path(os.path.realpath(path))
     try:
-        size = path.stat().st_size
-        data = path.read_bytes() if size <= MOST_BYTES else b""
+        data = read_file(real.parent, real.name, MOST_BYTES)
     except OSError as error:
-        raise ReplayDamaged(f"{path}: {error.strerror or error}; name a replay file") from None
-    if size > MOST_BYTES:
-        raise ReplayDamaged(f"{path}: {size:,} bytes, expected at most {MOST_BYTES:,}")
+        more = f", expected at most {MOST_BYTES:,}" if error.errno == errno.EFBIG else ""
+        problem = f"{error.strerror or error}{more}; name a replay file"
+        raise ReplayDamaged(f"{path}: {problem}") from None
     first, _, body = data.partition(b"\n")
-    try:
-        head = json.loads(first)
-    except (ValueError, RecursionError):
-        head = None
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
+    head = _parse_head(first)
+    if head is None:
         raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
     if head.get("version") != VERSION:
         problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
@@ -68,6 +69,22 @@ def read_recording(path: Path) -> Recording:
     return made
 
 
+def is_recording(path: Path) -> bool:
+    """Whether a file begins as a recording does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _parse_head(file.readline(_LONGEST_HEAD)) is not None
+
+
+def _parse_head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
+
+
 def _read_line(made: Recording, line: dict[str, Any]) -> None:
     if "contract" in line:
         one = line["contract"]
@@ -79,12 +96,15 @@ def _read_line(made: Recording, line: dict[str, Any]) -> None:
         }
     elif "answer" in line:
         one = Answer(**line["answer"])
-        if not all(isinstance(text, str) for text in (one.text, one.outcome, one.after)):
+        texts, counts = (one.text, one.outcome, one.after), (one.seen, one.differing)
+        if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
             raise TypeError(line["key"])
         made.answers[str(line["key"])] = one
     else:
         one = line["task"]
         calls = tuple(RecordedCall(**call) for call in one["calls"])
+        if not all(isinstance(call.arguments, dict) for call in calls):
+            raise TypeError(one["id"])
         states = {str(name): (str(two[0]), str(two[1])) for name, two in one["states"].items()}
         offered = tuple(map(str, one["contracts"]))
         if not {*offered, *(call.contract_digest for call in calls)} <= made.contracts.keys():

@@ -55,10 +55,12 @@ def replay(
 
 
 def _write_file(file: Path) -> None:
-    from assets.outcomes.replay.file import write_recording
+    from assets.outcomes.replay.file import is_recording, write_recording
     from assets.outcomes.replay.release import record_home
     from orchestration.factories import open_made_warehouse
 
+    if file.exists() and not is_recording(file):
+        fail(f"{file} is there and is no replay file: name another", 2)
     made = record_home(open_made_warehouse(load_settings()))
     if made is None:
         fail(

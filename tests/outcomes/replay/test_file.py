@@ -1,14 +1,17 @@
 """A replay file is read whole or refused with what is wrong."""
 
 import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assets.outcomes.replay.environment import ReplayEnvironment
 from assets.outcomes.replay.file import ReplayDamaged, read_recording, write_recording
 from assets.outcomes.replay.recording import record_trajectories, select_clear
-from tests.outcomes.replay.recorded import recording, rows
+from tests.outcomes.replay.recorded import READ, recording, rows
 from warehouse.storage.digest import sha256
 
 
@@ -38,6 +41,11 @@ def reseal(data: bytes) -> bytes:
         (lambda data: reseal(data + b'{"task": {"id": 1}}\n'), "holds no contract"),
         (lambda data: reseal(data + b'{"key": "k", "answer": {"text": 1}}\n'), "holds no contract"),
         (lambda data: reseal(data + b"[" * 9000 + b"\n"), "holds no contract"),
+        (lambda data: reseal(data.replace(b'"seen": 1', b'"seen": "1"')), "holds no contract"),
+        (
+            lambda data: reseal(data.replace(b'"arguments": {"path": "/a"}', b'"arguments": "x"')),
+            "holds no contract",
+        ),
     ],
 )
 def test_a_damaged_file_is_one_line_that_names_it(
@@ -62,6 +70,24 @@ def test_a_file_that_is_not_there_or_too_long_is_named(
     monkeypatch.setattr("assets.outcomes.replay.file.MOST_BYTES", 10)
     with pytest.raises(ReplayDamaged, match="expected at most 10"):
         read_recording(path)
+
+
+def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(ReplayDamaged, match="no plain file; name a replay file"):
+            read_recording(tmp_path / name)
+
+
+def test_a_tool_of_a_server_without_a_state_is_a_miss() -> None:
+    """A file from elsewhere may offer one."""
+    made = recording()
+    task = next(iter(made.tasks.values()))
+    world = ReplayEnvironment(made)
+    made.tasks[task.id] = replace(task, states={})
+    world.reset(task.id)
+    assert world.step("read", READ["arguments"]).missed
 
 
 def test_what_rests_on_a_held_contract_is_not_recorded() -> None:

@@ -87,10 +87,10 @@ def _find_directory(words: Sequence[str], cwd: str | None, base: Path) -> str:
     """What the entry says; else the project of the file or program that it names; else `base`."""
     named = cwd or next((b for a, b in pairwise(words) if a in FOLDER_OPTIONS), None)
     if named:
-        return _normalise(base / Path(named).expanduser())
+        return _normalise(base / os.path.expanduser(named))
     for word in (*words[1:], words[0]):
-        path = Path(word).expanduser()
-        if path.is_absolute() and path.is_file() and not path.is_relative_to("/usr"):
+        path = Path(os.path.expanduser(word))  # `~1.2` is a word like any other
+        if path.is_absolute() and os.path.isfile(path) and not path.is_relative_to("/usr"):
             return _normalise(_find_project(path))
     return _normalise(base)
 
@@ -99,12 +99,12 @@ def _find_project(file: Path) -> Path:
     """The nearest folder above a file that holds a project, below the user's home; else the file's
     own, or the one that an environment of Python lies in."""
     nearest = file.parent
-    if (nearest.parent / "pyvenv.cfg").exists():
+    if os.path.exists(nearest.parent / "pyvenv.cfg"):
         nearest = nearest.parent.parent
     for folder in (nearest, *nearest.parents):
         if folder == Path.home() or len(folder.parts) <= _HIGHEST:
             break
-        if any((folder / name).exists() for name in _PROJECT):
+        if any(os.path.exists(folder / name) for name in _PROJECT):
             return folder
     return nearest
 

@@ -46,6 +46,10 @@ def read(base: Path, entry: dict[str, Any], file: str = "mcp.json") -> Listing:
         ("BASE/notes/.venv/bin/python -m notes", {}, "notes"),
         ("python ${workspaceFolder}/notes/src/server.py", {}, "notes"),
         ("python main.py", {}, "."),
+        # What is no path that can be looked at is a word: one entry costs the others nothing.
+        ("python main.py --since ~nobody-of-that-name", {}, "."),
+        (f"python main.py /{'long' * 100}", {}, "."),
+        ("python main.py", {"cwd": "~nobody-of-that-name/x"}, "~nobody-of-that-name/x"),
     ],
 )
 def test_a_command_runs_in_the_folder_that_its_entry_names(

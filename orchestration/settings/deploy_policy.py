@@ -41,7 +41,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
 
 def list_own_paths(settings: Settings) -> tuple[Path, ...]:
     """What no grant may show: what is made, the local state, and the file of the settings."""
-    return (settings.home_path(), settings.state_path(), config_path().resolve())
+    return (settings.home_path(), settings.state_path(), config_path().absolute())
 
 
 def find_volume(settings: Settings, server_id: str) -> Path:

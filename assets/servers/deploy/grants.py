@@ -10,7 +10,7 @@ from typing import Literal
 from assets.servers.egress.hosts import parse_host
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import HOME, Mount, is_private_folder
+from assets.servers.sandbox.spec import HOME, Mount, is_private_folder, is_system_folder
 
 Network = Literal["none", "full"]
 # Who a server runs as in folders that toolmill made for it as root; beside that of the fetch phase.
@@ -95,11 +95,15 @@ def find_folder_problem(path: Path) -> str | None:
     real = Path(os.path.realpath(path))
     if is_private_folder(path):
         return "a home folder, a `.local` or above one: grant the one folder in it that is needed"
-    if not real.exists():
+    if is_system_folder(real):
+        return (
+            "other programs keep sockets there, which answer a server: grant a folder of your own"
+        )
+    if not os.path.exists(real):
         return "no such folder: make it, or take the grant back"
     if real != path:
         return f"a link, or behind one, that leads to {real}: grant that if it is what you mean"
-    if not real.is_dir():
+    if not os.path.isdir(real):
         return f"a file: grant the folder that holds it, {real.parent}, or one made for it"
     return None
 
@@ -149,11 +153,16 @@ def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
 
 def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
     """Whether a server would see what toolmill keeps, or could write what it is told by."""
-    for path in map(Path, map(os.path.realpath, own)):
-        if path.is_dir() and (mount.host.is_relative_to(path) or path.is_relative_to(mount.host)):
-            return f"toolmill keeps its own files in {path}: name a folder apart from that"
-        if mount.writable and path.is_relative_to(mount.host):
-            return f"{path} lies in it, so the server could grant itself more: grant it read-only"
+    for path in own:
+        real, lies = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name
+        if real.is_dir() and (mount.host.is_relative_to(real) or real.is_relative_to(mount.host)):
+            return f"toolmill keeps its own files in {real}: name a folder apart from that"
+        # Who can write where a link lies can lead it elsewhere.
+        for one in (real, lies) if mount.writable else ():
+            if one.is_relative_to(mount.host):
+                return (
+                    f"{one} lies in it, so the server could grant itself more: grant it read-only"
+                )
     return None
 
 

@@ -17,7 +17,7 @@ from assets.marketplaces.listing import Listing
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fill import fill_arguments, fill_environment
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
-from assets.servers.sandbox.spec import is_private_folder
+from assets.servers.sandbox.spec import is_private_folder, is_system_folder
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file
 
 FindImage = Callable[[str], str]
@@ -73,15 +73,18 @@ def check_command(folder: str, words: Sequence[str]) -> None:
     if is_private_folder(path):
         why = "is a home folder or lies above one: name the server's own folder"
         raise PackageError("policy_denied", f"{named} {why}")
+    if is_system_folder(Path(real)):
+        why = "is the system's: name a folder that holds the server alone"
+        raise PackageError("policy_denied", f"{named} {why}")
     if not os.path.lexists(path):
         raise PackageError("needs_software", f"{named} is not there")
     if real != str(path):
         why = f"is a link, or behind one, to {real}: name that if it is the one you mean"
         raise PackageError("policy_denied", f"{named} {why}")
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise PackageError("needs_software", f"{named} is no folder")
     script = find_script(words)
-    if script and not (path / script).is_file():
+    if script and not os.path.isfile(path / script):
         raise PackageError("needs_software", f"{named} holds no file {script!r:.120} to run")
     if script and not Path(os.path.realpath(path / script)).is_relative_to(path):
         why = "is not in it: name the folder that holds both"

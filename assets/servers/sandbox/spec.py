@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 HOME = "/home/user"
+_SYSTEM = ("/proc", "/sys", "/dev", "/run")
+_SHARED = (Path("/tmp"), Path("/var/tmp"))
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ def is_private_folder(path: Path) -> bool:
     homes = [Path(os.path.realpath(home)) for home in _list_homes()]
     locals_ = [Path(os.path.realpath(home / ".local")) for home in homes]
     return any(one.is_relative_to(real) for one in (*homes, *locals_))
+
+
+def is_system_folder(path: Path) -> bool:
+    """Whether a folder is where a system keeps its devices and all programs their sockets: the
+    kernel's, `/run`, `/tmp` itself. A disk below `/run/media` is its user's."""
+    system = any(path.is_relative_to(one) for one in _SYSTEM)
+    return path in _SHARED or (system and not path.is_relative_to("/run/media"))
 
 
 def _list_homes() -> list[Path]:

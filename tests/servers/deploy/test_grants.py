@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -112,9 +113,16 @@ def test_a_folder_is_granted_as_what_it_is(tmp_path, notes):
     (notes / "in").mkdir()
     assert find_folder_problem(notes) is None
     assert "no such folder" in str(find_folder_problem(tmp_path / "none"))
+    assert "no such folder" in str(find_folder_problem(tmp_path / ("long" * 100)))
     assert f"that leads to {notes}:" in str(find_folder_problem(tmp_path / "link"))
     assert f"that leads to {notes / 'in'}:" in str(find_folder_problem(tmp_path / "link" / "in"))
     assert f"the folder that holds it, {notes}" in str(find_folder_problem(notes / "notes.txt"))
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/run", "/proc/self", "/dev/shm"])
+def test_where_other_programs_keep_their_sockets_is_no_grant(folder):
+    assert "keep sockets there" in str(find_folder_problem(Path(folder).resolve()))
+    assert "no such folder" in str(find_folder_problem(Path("/run/media/me/no-such-disk")))
 
 
 def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
@@ -129,6 +137,9 @@ def test_what_toolmill_keeps_is_in_no_grant(tmp_path, notes):
     assert f"toolmill keeps its own files in {state}" in problem(f"{state}", state)
     assert "could grant itself more: grant it read-only" in problem(f"{notes}:rw", config)
     assert problem(f"{notes}", config) == "None"
+    config.unlink()
+    config.symlink_to(tmp_path / "elsewhere.toml")  # which the server could lead elsewhere still
+    assert "could grant itself more: grant it read-only" in problem(f"{notes}:rw", config)
 
 
 def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(installed, notes):

@@ -22,13 +22,14 @@ from warehouse.storage.digest import digest
 class Wanted:
     """A server as it is to be launched. key: names the session; another one for another owner, and
     after a change of the recipe, of the settings or of a secret. made_up: values that are made up
-    and no secrets."""
+    and no secrets. held: names the volume that one session at a time may hold."""
 
     recipe: Recipe
     given: Given = field(repr=False)
     scripts: bool
     key: str
     made_up: tuple[str, ...] = ()
+    held: str = ""
 
 
 def plan_launch(
@@ -66,7 +67,8 @@ def plan_launch(
     shared = server_id in policy.stateless or policy.grant_of(server_id).volume
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
     key = digest({**facts_of_key, "owner": None if shared else owner})
-    return Wanted(recipe, given, scripts, key, tuple(made_up))
+    held = server_id if policy.grant_of(server_id).volume else ""
+    return Wanted(recipe, given, scripts, key, tuple(made_up), held)
 
 
 def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None) -> None:

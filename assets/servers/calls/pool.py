@@ -34,10 +34,11 @@ class Pool:
 
     @asynccontextmanager
     async def lease(
-        self, key: str, make: Make, owner: str = ""
+        self, key: str, make: Make, owner: str = "", held: str = ""
     ) -> AsyncIterator[tuple[Session, bool]]:
-        """(a session that may be called, whether it was up before). Raises CallFailed."""
-        session = await self._take_session(key, make, owner)
+        """(a session that may be called, whether it was up before). held: names what one session at
+        a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
+        session = await self._take_session(key, make, owner, held)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
@@ -63,7 +64,7 @@ class Pool:
             self._retire(session)
         await asyncio.gather(*(session.close() for session in held))
 
-    async def _take_session(self, key: str, make: Make, owner: str) -> Session:
+    async def _take_session(self, key: str, make: Make, owner: str, held: str) -> Session:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while True:
@@ -80,7 +81,7 @@ class Pool:
                     self._retire(session)
                 continue
             if free and (len(self._running) < self._limits.sessions or self._evict(owner)):
-                return self._make_session(key, make, owner)
+                return self._make_session(key, make, owner, held)
             try:
                 left = until - time.monotonic()
                 await asyncio.wait_for(self._changed.wait(), max(0.0, left))
@@ -99,8 +100,11 @@ class Pool:
         at_work = [one for one in self._running if one.is_leased_by(owner)]
         return session in at_work or len(at_work) < self._share
 
-    def _make_session(self, key: str, make: Make, owner: str) -> Session:
+    def _make_session(self, key: str, make: Make, owner: str, held: str) -> Session:
         session: Session
+        for other in [one for one in self._by_key.values() if held and one.held == held]:
+            if other.leases == 0:
+                self._retire(other)
 
         def ended() -> None:
             self._running.discard(session)
@@ -109,7 +113,7 @@ class Pool:
             self._notify_waiters()
 
         session = make(ended)
-        session.owner = owner
+        session.owner, session.held = owner, held
         session.lease(owner)
         self._by_key[key] = session
         self._running.add(session)

@@ -57,6 +57,7 @@ class Session:
         self.failure: CallFailed | None = None
         self.began = self.used_at = time.monotonic()
         self.owner = ""  # on whose behalf it was started
+        self.held = ""  # names what no other session may hold meanwhile
         self._leases: Counter[str] = Counter()  # calls at work by owner
 
     # --- its life

@@ -157,7 +157,10 @@ class Watchdog:
         began = time.monotonic()
         if self._jailed.volume is None or began < self._walk_at:
             return None
-        size, files = _measure_folder(self._jailed.volume)
+        try:
+            size, files = _measure_folder(self._jailed.volume)
+        except PermissionError:
+            return Breach("disk", "a folder of its volume is closed, and what it holds unknown")
         self._walk_at = began + max(1.0, 20 * (time.monotonic() - began))
         if size > self._policy.volume_mb * _MIB:
             return Breach("disk", f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume")
@@ -174,7 +177,8 @@ class _Disk:
 
 
 def _measure_folder(folder: Path) -> tuple[int, int]:
-    """(bytes, names) below a folder, up to the most names that are allowed."""
+    """(bytes, names) below a folder, up to the most names that are allowed. Raises PermissionError
+    for one that its owner closed."""
     size = names = 0
     left = [str(folder)]
     while left and names <= _MAX_INODES:
@@ -185,6 +189,8 @@ def _measure_folder(folder: Path) -> tuple[int, int]:
                     size += one.stat(follow_symlinks=False).st_blocks * 512
                     if one.is_dir(follow_symlinks=False):
                         left.append(one.path)
+        except PermissionError:
+            raise
         except OSError:
             continue  # gone meanwhile
     return size, names

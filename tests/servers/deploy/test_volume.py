@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.volume import VolumeBusy, hold_volume, hold_volume_async
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.watchdog import Watchdog
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -127,6 +129,21 @@ async def test_a_second_session_waits_for_one_that_ends(tmp_path):
             hold_volume(kept, 0.0).__enter__()
     with hold_volume(None), hold_volume(None):
         pass
+
+
+def test_a_folder_that_a_server_closed_hides_nothing_from_the_watchdog(tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def look(path):
+        if str(path).endswith("closed"):  # as anybody but root meets mode 000
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr("assets.servers.sandbox.watchdog.os.scandir", look)
+    jailed = SimpleNamespace(volume=tmp_path, pid=1, process=None, overran=False)
+    breach = Watchdog(jailed, POLICY)._find_volume_breach()
+    assert (breach.limit, "is closed" in breach.found) == ("disk", True)
 
 
 def test_a_volume_that_fills_up_ends_the_server(policy, tmp_path):

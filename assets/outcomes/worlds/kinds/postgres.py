@@ -45,6 +45,17 @@ _LIST_OTHERS = """SELECT json_build_array(o.kind, o.name, o.text) FROM (
   UNION ALL SELECT 'function', p.proname, p.prosrc, p.pronamespace FROM pg_proc p
   UNION ALL SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid), c.relnamespace
     FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE NOT t.tgisinternal
+  UNION ALL SELECT 'constraint', t.conname, pg_get_constraintdef(t.oid), t.connamespace
+    FROM pg_constraint t
+  UNION ALL SELECT 'column', c.relname || '.' || a.attname, concat_ws(' DEFAULT ',
+      CASE WHEN a.attnotnull THEN 'NOT NULL' ELSE '' END, pg_get_expr(d.adbin, d.adrelid)),
+      c.relnamespace
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    WHERE a.attnum > 0 AND NOT a.attisdropped AND (a.attnotnull OR d.oid IS NOT NULL)
+  UNION ALL SELECT 'type', t.typname, (SELECT string_agg(e.enumlabel, ', ' ORDER BY
+      e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid), t.typnamespace
+    FROM pg_type t WHERE t.typtype IN ('e', 'd', 'r')
 ) o JOIN pg_namespace n ON n.oid = o.space
 WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 ORDER BY o.kind, o.name, o.text;"""
@@ -83,7 +94,7 @@ class PostgresState:
 
     def read_facts(self) -> Facts:
         """`TABLE/KEY` -> the row, by its primary key or its place; `schema/TABLE` -> its columns
-        and their types; `index/NAME`, `view/NAME`, `function/NAME` … -> what defines it. Tables
+        and their types; `index/NAME`, `view/NAME`, `constraint/NAME` … -> what defines it. Tables
         outside of `public` stand with their schema's name; statistics and the state of sequences
         are left out. Raises WorldFailed where the worker cannot read."""
         listed = [json.loads(line) for line in self._ask(_LIST)]

@@ -31,8 +31,17 @@ def test_a_database_is_reset_whatever_was_done_to_it_and_its_worker_can_do_no_mo
         assert opened.digest_state() != first
         opened.reset()
         assert opened.digest_state() == first
-        run_as_worker(opened, "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';")
-        assert opened.digest_state() != first
+        states = [first]
+        for sql in (
+            "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';",
+            "ALTER TABLE orders ADD CONSTRAINT few CHECK (quantity < 1000);",
+            "ALTER TABLE orders ALTER status SET DEFAULT 'open';",
+            "ALTER TABLE orders ALTER status DROP NOT NULL;",
+            "CREATE TYPE size AS ENUM ('small', 'large');",
+        ):
+            run_as_worker(opened, sql)
+            states.append(opened.digest_state())
+        assert len({*states}) == len(states)
         opened.reset()
         assert opened.digest_state() == first
         for sql in (

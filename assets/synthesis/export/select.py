@@ -123,7 +123,8 @@ def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iter
             split, why = _choose_side(row, choice)
             if why is None and held & _list_shown(row):
                 why = "a contract that its prompts showed is held"
-            if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
+            called = {row["contract_digest"], *(one.contract_digest for one in read_goldens(row))}
+            if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
                 why = "a server of the test side lists the same tool"
             if why is not None:
                 left_out[why] += 1
@@ -148,11 +149,14 @@ def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Ite
         sides = _find_sides(rows, choice)
         if why is None and set(choice.held(added.offered)) & _list_shown(row):
             why = "a contract that its prompts showed is held"
-        if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
+        called = {row["contract_digest"], *(call.contract_digest for call in read_goldens(row))}
+        if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
             why = "a server of the test side lists the same tool"
         if why is not None:
             left_out[why] += 1
             continue
+        offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
+        row = {**row, "offered": json.dumps(offered)}
         bodies = {one["contract_digest"]: read_contract(one) for one in added.offered}
         yield Chosen(row, {"judge": added.judge, "score": None}, split, bodies)
 

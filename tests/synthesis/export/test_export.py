@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.licences import normalise_licence, permits_commercial_use
@@ -81,6 +82,19 @@ def test_pairs_can_be_kept_by_what_their_executed_calls_say(
     assert (proved.pairs, proved.left_out["not proved by execution"]) == (1, 23)
     valid = made(warehouse, tmp_path / "valid", invalid={first, second})
     assert (valid.pairs, valid.left_out["its executed call had no valid response"]) == (22, 2)
+
+
+def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    server = TRAIN_SERVERS[0]
+    single, parallel = pair(server, "single"), pair(server, "parallel")
+    published(warehouse, [single, parallel])
+    copy = {**snapshot(server, "drop"), "server_id": TEST_SERVERS[0]}
+    own = [snapshot(server, verb) for verb in ("find", "drop")]
+    publish(warehouse, SNAPSHOTS, [*own, copy])
+    made(warehouse, tmp_path / "out")
+    assert [row["pair_id"] for row in lines(tmp_path / "out")] == [single["pair_id"]]
 
 
 def test_tools_hold_the_right_one_in_an_order_of_the_row(

@@ -41,6 +41,7 @@ class Collected:
 
 
 async def collect_trajectories(
+    found: Collected,
     worlds: Sequence[World],
     policy: DeployPolicy,
     ledger: Ledger,
@@ -50,10 +51,10 @@ async def collect_trajectories(
     servers: Collection[str] = (),
     seed: int = 1,
     n: int = 1,
-) -> Collected:
-    """Plays `n` tasks of each kind. servers: only these, by id; () for all. What one world or
-    server cannot do is a problem and costs the others nothing."""
-    found, stages = Collected(), list[Stage]()
+) -> None:
+    """Plays `n` tasks of each kind; what is played is in `found` at once. servers: only these, by
+    id; () for all. What one world or server cannot do is a problem and costs the others nothing."""
+    stages = list[Stage]()
     cache = policy.home / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as held:
@@ -79,7 +80,6 @@ async def collect_trajectories(
                 found.made.append(await play_tasks(parts))
             except WorldFailed as error:
                 found.problems.append(str(error))
-    return found
 
 
 def publish_trajectories(tables: Tables, made: Sequence[Trajectory], run_id: str) -> int:

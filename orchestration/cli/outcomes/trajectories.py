@@ -23,7 +23,11 @@ def trajectories(
     nothing was kept."""
     import asyncio
 
-    from assets.outcomes.trajectories.collect import collect_trajectories, publish_trajectories
+    from assets.outcomes.trajectories.collect import (
+        Collected,
+        collect_trajectories,
+        publish_trajectories,
+    )
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
     from orchestration.factories import make_launcher, open_warehouse
 
@@ -36,16 +40,18 @@ def trajectories(
     require_known("--server", server, sorted({fit.id for one in chosen for fit in one.servers}))
     policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
     run_date = warehouse.ledger.open_run("trajectories")
+    made, kept = Collected(), 0
     try:
-        made = asyncio.run(
+        asyncio.run(
             collect_trajectories(
-                chosen, policy, warehouse.ledger, run_date, report_lines(),
+                made, chosen, policy, warehouse.ledger, run_date, report_lines(),
                 servers=server or (), seed=seed, n=tasks,
             )
         )  # fmt: skip
-    finally:
+    finally:  # what was played until something went wrong is kept
         warehouse.ledger.close_run("trajectories")
-    kept = publish_trajectories(warehouse.tables, made.made, run_date) if made.made else 0
+        if made.made:
+            kept = publish_trajectories(warehouse.tables, made.made, run_date)
     print_json({**made.get_figures(), "kept_in_all": kept})
     if not made.get_figures()["kept"]:
         sys.exit(1)

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from assets.outcomes.trajectories.collect import publish_trajectories
+from assets.outcomes.trajectories.collect import (
+    Collected,
+    collect_trajectories,
+    publish_trajectories,
+)
 from assets.outcomes.trajectories.play import (
     MOST_ANSWER,
     Stage,
@@ -25,14 +29,17 @@ from assets.outcomes.trajectories.trajectory import (
     make_pair_row,
     read_kept,
 )
+from assets.outcomes.worlds.errors import WorldFileError
 from assets.outcomes.worlds.opened import OpenWorld, open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.outcomes.worlds.task import Task, TaskCall
 from assets.servers.calls.result import CallResult
+from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.export.example import make_example
 from tests.outcomes.worlds.files import write_world
 from training.prompts.rows import list_turns
+from warehouse.progress import Silent
 from warehouse.store import Warehouse
 
 PATH = {"path": {"type": "string"}, "content": {"type": "string"}}
@@ -268,3 +275,25 @@ def test_what_is_played_again_is_kept_once_and_the_export_takes_what_was_kept(
     found = list_exportable(warehouse.tables, 4e9)
     assert len(found) == len(read_kept(warehouse.tables)) == len(first) - 1
     assert {one.judge for one in found} == {JUDGE}
+
+
+def test_what_was_played_is_there_whatever_comes_after(
+    opened: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"bad": WorldFileError("nothing to draw"), "odd": ValueError("odd")}
+
+    async def open_stage(world: Any, *_: Any) -> Stage:
+        if world.name in wrong:
+            raise wrong[world.name]
+        return stage_of(opened)
+
+    monkeypatch.setattr("assets.outcomes.trajectories.collect._open_stage", open_stage)
+    small = opened.world
+    worlds = [small.model_copy(update={"name": name}) for name in ("small", "bad", "odd")]
+    found, ledger = Collected(), Warehouse(home=tmp_path, state=tmp_path / "state").ledger
+    with pytest.raises(ValueError, match="odd"):
+        asyncio.run(
+            collect_trajectories(found, worlds, DeployPolicy(tmp_path), ledger, "", Silent())
+        )
+    assert found.problems == ["bad, npm:files: nothing to draw"]
+    assert len(found.made) >= 2

@@ -11,7 +11,8 @@ from assets.outcomes.environment import PLAIN, choose_world, open_server
 from assets.outcomes.execution import ToolCall, execute_call
 from assets.outcomes.kept import Execution
 from assets.outcomes.plan import Executor
-from assets.outcomes.select import Launchable, list_launchable
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.select import Launchable, list_launchable, may_run
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import read_contract
@@ -58,7 +59,13 @@ def find_call(
         raise CannotExecute(
             f"--arguments {first['path']}: found {first['found']}; expected {first['expected']}"
         )
-    return call, servers[named.server_id]
+    server = servers[named.server_id]
+    if not may_run(call, server, ExecutionPolicy(writes=True)):
+        raise CannotExecute(
+            f"{tool_id} may change something, and its server is elsewhere or has the network: that"
+            " is no disposable world; there only tools that say they read are called"
+        )
+    return call, server
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

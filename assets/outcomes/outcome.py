@@ -33,7 +33,8 @@ _BROKE = (  # while the call was made; every other failure kept it from being se
 )
 _NOTHING = re.compile(
     r"\W*(?:none|null|undefined|n/?a|nothing(?: found)?|empty"
-    r"|no (?:\w+ ){0,3}(?:found|available|yet)|0 (?:results?|matches|items|rows))\W*",
+    r"|no (?:\w+ ){0,4}(?:found|available|yet)(?: (?:in|for|with|at) [^\n\d.:]{1,60})?"
+    r"|0 (?:results?|matches|items|rows))\W*",
     re.IGNORECASE,
 )
 _SAYS_FAILED = re.compile(

@@ -84,8 +84,8 @@ def execute_pairs(
             about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": at}
             rows.append(make_execution_row(job, done, executor.settings.seed) | about)
             stale.add((job.server.server_id, done.stale))
-        elif row is not None:
-            rows.append({**row, "pair_ids": json.dumps(sorted(job.wanted.pairs))})
+        elif (kept := row or previous.get(job.id)) is not None:  # due still, by its plan's digest
+            rows.append({**kept, "pair_ids": json.dumps(sorted(job.wanted.pairs))})
         if row is not None and row["outcome"] == STALE:  # as a call told that may be gone by now
             stale.add((row["server_id"], row["tool"]))
     return Executed(mark_stale(mark_canned(rows), stale), due, len(run.left))

@@ -104,7 +104,7 @@ def select_calls(
                 if tool == own and row["contract_digest"] != golden.contract_digest:
                     continue
                 call = _make_call(tool, row, golden.arguments)
-                if call is not None and _may_run(call, servers[tool[0]], policy):
+                if call is not None and may_run(call, servers[tool[0]], policy):
                     named = None if tool == own else str(ToolId(*own))
                     _note_call(wanted[tool], call, pair, named)
     return [one for tool in sorted(wanted) for one in _choose(wanted[tool].values(), policy)]
@@ -132,7 +132,8 @@ def _make_call(tool: tuple[str, str], row: Record, arguments: Mapping[str, Any])
     return ToolCall(*tool, contract, row["contract_digest"], arguments)
 
 
-def _may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool:
+def may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool:
+    """Whether nothing but a disposable world can change, or the tool says that it only reads."""
     if not server.moving and (policy.writes or call.only_reads):
         return True
     return call.only_reads and read_purpose(call.contract).family not in _CHANGES

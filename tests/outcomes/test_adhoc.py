@@ -75,6 +75,16 @@ def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
         find_call(market.warehouse, NAMED, BUDGET, market.executor)
 
 
+def test_what_changes_something_is_not_called_where_no_world_is_ours(market: Market) -> None:
+    from assets.servers.deploy.table import DEPLOYMENTS
+    from tests.outcomes.test_defs import make_deployment
+
+    market.publish(DEPLOYMENTS, [{**make_deployment(market.recipe), "ecosystem": "remote"}])
+    with pytest.raises(CannotExecute, match="write_note may change something, and its server is"):
+        find_call(market.warehouse, NAMED, BUDGET, market.executor)
+    assert find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
+
+
 def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market: Market) -> None:
     from dataclasses import replace
 

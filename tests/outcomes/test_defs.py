@@ -161,6 +161,16 @@ def test_a_pair_that_is_no_longer_accepted_takes_its_row_along(market):
     assert list(market.read_rows()) == ["write_note"]
 
 
+def test_what_is_due_again_stays_as_it_was_until_its_turn_comes(market):
+    market.accept(make_pair(NOTE, "budget"))
+    market.run()
+    before = market.read_rows()
+    told = market.run(prove=False, seconds=0.0)
+    assert (told["left_for_the_next_run"], market.read_rows()) == (1, before)
+    assert market.run(prove=False)["stale"] == 1
+    assert market.read_rows()["write_note"]["proof"] is None
+
+
 def test_nothing_runs_where_the_settings_say_so(market):
     market.accept(make_pair(NOTE, "budget"))
     assert market.run(enabled=False)["executed"] == 0
@@ -189,6 +199,9 @@ def test_the_audit_stops_a_run_in_which_servers_did_not_start_or_nothing_was_use
     assert not check_useful_share(failed).passed
     assert check_useful_share([*failed, row(61), row(62)]).passed
     assert check_useful_share(failed[:5]).passed
+    assert check_useful_share(
+        [row(n, outcome="tool_error", blame="policy") for n in range(60)]
+    ).passed
 
 
 def test_the_audit_finds_a_secret_in_what_a_server_said():

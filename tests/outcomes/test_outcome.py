@@ -66,6 +66,8 @@ SAID = {
     "null": "empty",
     "No results found.": "empty",
     "No matches found": "empty",
+    "No matching documents were found in the index.": "empty",
+    "No errors found in 3 files": "useful",
     "Nothing is broken here": "useful",
     "Error: the lamp is out": "tool_error",
     '{"error": "the lamp is out"}': "tool_error",

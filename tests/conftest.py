@@ -9,6 +9,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from hypothesis import settings
 
+from assets.vectors.encoders import minilm
+from assets.vectors.encoders.weights import BASE
 from tests.support.examples import FEW
 from warehouse.store import Warehouse
 
@@ -40,6 +42,26 @@ def migrations_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def graphs_built_once() -> Iterator[None]:
+    """An ONNX file of MiniLM takes .8 s to build, and most tests of an index open one twice."""
+    build, known = minilm._build_session, dict[object, tuple[str, bytes]]()
+
+    def build_once(adapter: Path | None, *how: object) -> tuple[str, bytes]:
+        files = sorted(adapter.glob("*")) if adapter else []
+        if how[-1] != BASE or not all(file.is_file() for file in files):
+            return build(adapter, *how)  # type: ignore[arg-type]
+        key = (adapter and tuple((file.name, file.read_bytes()) for file in files), *how)
+        if key not in known:
+            known.clear()  # one file is 90 MB
+            known[key] = build(adapter, *how)  # type: ignore[arg-type]
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minilm, "_build_session", build_once)
         yield
 
 

@@ -14,7 +14,7 @@ from assets.contracts.schema.safe_validation import find_dialect
 from assets.contracts.schema.shapes import equals_json
 from assets.contracts.validate import validate_call
 from tests.contracts.random_schemas import next_version, value_for, whole
-from tests.support.examples import examples
+from tests.support.examples import FULL, examples
 from tests.support.paths import SHARED
 
 Schema = dict[str, Any]
@@ -73,11 +73,12 @@ def test_no_right_call_turns_wrong_where_the_diff_says_compatible(rng: Random) -
 
 def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
     seen = {"kept": 0, "breaking": 0, "no schema": 0}
-    for seed in range(1200):
+    count = 1200 if FULL else 600
+    for seed in range(count):
         rng = Random(seed)
         old = whole(rng)
         seen[check_calls(old, next_version(old, rng), rng, 15)] += 1
-    assert min(seen["kept"], seen["breaking"]) > 200  # neither answer is given by habit
+    assert min(seen["kept"], seen["breaking"]) > count / 6  # neither answer is given by habit
 
 
 def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible() -> None:

@@ -7,10 +7,13 @@ import dagster as dg
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import Executor, execute_pairs
-from assets.outcomes.report import report_executions
-from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
+from assets.outcomes.reporting.plots import embed_plot
+from assets.outcomes.reporting.report import report_executions
+from assets.outcomes.reporting.verdicts import compare_verdicts, render_verdicts
+from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
 from assets.partitions import close_run_after, marketplaces
 from assets.servers.probe.failure_kinds import BLAMES
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import Lines
@@ -57,6 +60,7 @@ def executions(
     made = execute_pairs(warehouse, name, executor, Lines(context.log.info))
     frame = EXECUTIONS.frame(made.rows)
     rows = frame.to_dicts()
+    pairs, judged = (warehouse.tables.read(one, name).to_dicts() for one in (PAIRS, JUDGEMENTS))
     yield from publish(
         context,
         warehouse,
@@ -64,7 +68,12 @@ def executions(
         frame,
         rules=[check_launches(rows), check_useful_share(rows), check_secrets(rows)],
         plan=made.due,
-        metadata={**report_executions(rows), "left_for_the_next_run": made.left},
+        metadata={
+            **report_executions(rows),
+            "verdicts": render_verdicts(compare_verdicts(pairs, judged, rows)),
+            "plot": embed_plot([row for row in rows if not is_sample(row)]),
+            "left_for_the_next_run": made.left,
+        },
     )
     close_run_after(context, warehouse.ledger, "executions")
 

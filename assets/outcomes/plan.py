@@ -13,7 +13,7 @@ from assets.outcomes.outcome import STALE
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.rows import make_execution_row, mark_canned, mark_stale
 from assets.outcomes.run import Done, Job, Run, read_receipt
-from assets.outcomes.select import list_launchable, select_calls
+from assets.outcomes.select import add_refused, list_launchable, select_calls, select_refused
 from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
@@ -85,7 +85,8 @@ def execute_pairs(
             rows.append(make_execution_row(job, done, executor.settings.seed) | about)
             stale.add((job.server.server_id, done.stale))
         elif (kept := row or previous.get(job.id)) is not None:  # due still, by its plan's digest
-            rows.append({**kept, "pair_ids": json.dumps(sorted(job.wanted.pairs))})
+            named = {"pair_ids": job.wanted.pairs, "refused_ids": job.wanted.refused}
+            rows.append({**kept, **{name: json.dumps(sorted(ids)) for name, ids in named.items()}})
         if row is not None and row["outcome"] == STALE:  # as a call told that may be gone by now
             stale.add((row["server_id"], row["tool"]))
     return Executed(mark_stale(mark_canned(rows), stale), due, len(run.left))
@@ -103,9 +104,7 @@ def _judge_kept(warehouse: Warehouse, row: Record, job: Job) -> Done | None:
 
 def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]:
     tables = warehouse.tables
-    pairs = select_trainable(
-        tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
-    )
+    pairs, judged = tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
     clear, _ = read_contracts(warehouse, name)
     networked = [key for key, one in executor.policy.grants.items() if one.has_network]
     servers = list_launchable(
@@ -114,15 +113,16 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
         network=executor.policy.sandbox.network == "full",
     )
     twins = tables.read(CONFUSABLES).to_dicts()
-    wanted = select_calls(pairs, clear, servers, executor.settings, twins)
+    settings = executor.settings
+    wanted = select_calls(select_trainable(pairs, judged), clear, servers, settings, twins)
     tools: dict[str, set[str]] = defaultdict(set)
     for one in wanted:
         tools[one.call.server_id].add(one.call.tool)
     worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
     jobs = []
-    for one in wanted:
+    for one in add_refused(wanted, select_refused(pairs, judged), clear, servers, settings):
         world = worlds[one.call.server_id]
-        key = one.identify(world.name, executor.settings.seed)
+        key = one.identify(world.name, settings.seed)
         jobs.append(Job(key, one, servers[one.call.server_id], world))
     return jobs
 
@@ -140,5 +140,6 @@ def _digest_plan(job: Job, executor: Executor) -> str:
             digest_world(job.world, settings.seed),
             settings.prove,
             [sorted(job.wanted.pairs), job.wanted.asked, sorted(job.wanted.several)],
+            sorted(job.wanted.refused),
         ]
     )

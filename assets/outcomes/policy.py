@@ -11,6 +11,9 @@ class ExecutionPolicy:
 
     enabled: bool = True
     per_tool: int = Field(default=1, ge=1, le=20, description="calls of each tool")
+    refused: int = Field(
+        default=8, ge=0, description="calls of pairs that rules or judge refused, besides"
+    )
     writes: bool = Field(
         default=True, description="tools that may change something too, where nothing of yours is"
     )

@@ -29,6 +29,7 @@ def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
         "recipe_digest": job.server.recipe_digest,
         "arguments": wanted.arguments,
         "pair_ids": json.dumps(sorted(wanted.pairs)),
+        "refused_ids": json.dumps(sorted(wanted.refused)),
         "twin_of": wanted.twin_of,
         "world": job.world.name,
         "seed": seed,
@@ -65,6 +66,9 @@ def _map_proofs(wanted: WantedCall, done: Done) -> dict[str, str]:
         pair: verdicts[request]
         for pair, request in zip(wanted.pairs, wanted.requests, strict=False)
         if request in verdicts
+    }
+    found |= {
+        pair: verdicts[request] for pair, request in wanted.refused.items() if request in verdicts
     }
     weak = [pair for pair in wanted.several if found.get(pair) == PROVED]
     return found | dict.fromkeys(weak, UNPROVED)

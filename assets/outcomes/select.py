@@ -34,19 +34,22 @@ class Launchable:
 @dataclass
 class WantedCall:
     """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs, all
-    that their users say; several: those of them that make further calls. twin_of: the tool for
-    which it was written, where this one looks like it."""
+    that their users say; several: those of them that make further calls. refused: pairs that rules
+    or judge refused with this call -> their requests. twin_of: the tool for which it was written,
+    where this one looks like it."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     several: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
     twin_of: str | None = None
 
     @property
     def asked(self) -> list[str]:
-        """Its requests, each once, in an order of their own."""
-        return sorted(set(self.requests))
+        """Its requests, each once, in an order of their own; those of refused pairs last."""
+        own = set(self.requests)
+        return [*sorted(own), *sorted(set(self.refused.values()) - own)]
 
     @property
     def arguments(self) -> str:
@@ -108,6 +111,50 @@ def select_calls(
                     named = None if tool == own else str(ToolId(*own))
                     _note_call(wanted[tool], call, pair, named)
     return [one for tool in sorted(wanted) for one in _choose(wanted[tool].values(), policy)]
+
+
+def select_refused(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[Row]:
+    """Pairs that rules or the judge refused, one per pair_id; none that repeats another."""
+    rejected = {row["pair_id"] for row in judgements if row["verdict"] == "reject"}
+    found = {
+        row["pair_id"]: row
+        for row in pairs
+        if row["status"] == "ok" and not row["twin_of"]
+        if row["verdict"] == "reject" or row["pair_id"] in rejected
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def add_refused(
+    wanted: Sequence[WantedCall],
+    refused: Iterable[Row],
+    clear: Iterable[Record],
+    servers: Mapping[str, Launchable],
+    policy: ExecutionPolicy,
+) -> list[WantedCall]:
+    """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
+    calls that fit their contracts. A call that is wanted already takes their ids along."""
+    contracts = {(row["server_id"], row["tool"]): row for row in clear}
+    held = {(one.call.server_id, one.call.tool, one.arguments): one for one in wanted}
+    called = {server for server, _, _ in held}
+    added: dict[tuple[str, str, str], WantedCall] = {}
+    for pair in refused:
+        goldens = read_goldens(pair)
+        if len(goldens) != 1 or goldens[0].borrowed or goldens[0].server_id not in called:
+            continue
+        own = goldens[0]
+        tool = (own.server_id, own.tool)
+        row = contracts.get(tool)
+        if row is None or row["contract_digest"] != own.contract_digest:
+            continue
+        call = _make_call(tool, row, own.arguments)
+        if call is None or not may_run(call, servers[own.server_id], policy):
+            continue
+        key = (*tool, dump_text(dict(call.arguments)))
+        same = held.get(key) or added.setdefault(key, WantedCall(call))
+        same.refused[pair["pair_id"]] = _read_request(pair)
+    sample = sorted(added, key=lambda key: digest([*key]))[: policy.refused]
+    return [*wanted, *(added[key] for key in sample)]
 
 
 def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:

@@ -24,6 +24,7 @@ EXECUTIONS = TableSpec(
         "recipe_digest": pl.String,  # of the launch
         "arguments": pl.String,  # canonical JSON
         "pair_ids": pl.String,  # JSON list: accepted pairs of which this is a call
+        "refused_ids": pl.String,  # JSON list: pairs that rules or judge refused with this call
         "twin_of": pl.String,  # tool id of the look-alike for which the call was written; null: own
         "world": pl.String,
         "seed": pl.Int64,
@@ -82,6 +83,11 @@ def has_run(row: Mapping[str, Any]) -> bool:
     if row["error_kind"] in PASSING:
         return False
     return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
+
+
+def is_sample(row: Mapping[str, Any]) -> bool:
+    """Whether a call was made for refused pairs alone: it is none of the accepted ones."""
+    return row["pair_ids"] == "[]" and (row["refused_ids"] or "[]") != "[]"
 
 
 def is_invalid(row: Mapping[str, Any]) -> bool:

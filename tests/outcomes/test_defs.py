@@ -122,6 +122,8 @@ def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     assert (note["outcome"], note["proof"], note["world"]) == ("useful", "proved", "plain-folder")
     assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "caller", "refuted")
     assert (told["executed"], told["proved"], told["new"]) == (2, 1, 2)
+    assert "| accept | accept | 2 | 2 | 1 | 1 | 1 | 1 |" in told["verdicts"]
+    assert told["plot"].startswith("![outcomes of executed calls](data:image/png;base64,")
     tried = group_by_pair(rows.values())
     assert (tried["p1:write_note-budget"].useful, tried["p1:find_note-budget"].invalid) == (
         True,

@@ -5,7 +5,13 @@ from typing import Any
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.select import Launchable, list_launchable, select_calls
+from assets.outcomes.select import (
+    Launchable,
+    add_refused,
+    list_launchable,
+    select_calls,
+    select_refused,
+)
 from assets.synthesis.common.tables import Golden, make_single_row
 from assets.vectors.confusables.table import TWINS
 
@@ -114,6 +120,38 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
         ("npm:a", "look", None, ["p1:npm:aa"]),
         ("npm:b", "peek", "npm:a::look", []),
     ]
+
+
+def test_refused_pairs_are_those_that_rules_or_judge_refused_and_no_repetitions():
+    rows = [
+        {**pair(LOOK, "a"), "verdict": "reject"},
+        {**pair(LOOK, "b"), "verdict": "unsure"},
+        pair(LOOK, "c"),
+        {**pair(LOOK, "d"), "verdict": "reject", "twin_of": "p1:npm:aa"},
+        {**pair(LOOK, "e"), "verdict": "reject", "status": "failed"},
+    ]
+    judged = [
+        {"pair_id": "p1:npm:ab", "verdict": "reject"},
+        {"pair_id": "p1:npm:ac", "verdict": "accept"},
+    ]
+    found = select_refused(rows, judged)
+    assert [one["pair_id"] for one in found] == ["p1:npm:aa", "p1:npm:ab"]
+
+
+def test_a_sample_of_refused_pairs_stands_beside_accepted_ones_of_the_same_servers():
+    clear = [clear_row(LOOK), clear_row(LOOK, "npm:b")]
+    running, policy = servers("npm:a", "npm:b"), ExecutionPolicy(refused=2)
+    wanted = select_calls([pair(LOOK, "a")], clear, running, policy)
+    refused = [pair(LOOK, q) for q in "abcd"] + [pair(LOOK, "x", "npm:b")]
+    refused.append({**pair(LOOK, "a"), "pair_id": "p1:fits no contract", "calls": "[]"})
+    found = add_refused(wanted, refused, clear, running, policy)
+    assert (found[0].pairs, [*found[0].refused]) == (["p1:npm:aa"], ["p1:npm:aa"])
+    assert (found[0].asked, found[1].asked[0][:9]) == (["look for a"], "look for ")
+    assert len(found) == 3
+    assert all(one.call.server_id == "npm:a" and not one.pairs for one in found[1:])
+    again = add_refused(wanted, refused[::-1], clear, running, policy)
+    assert [one.refused for one in again[1:]] == [one.refused for one in found[1:]]
+    assert len(add_refused(wanted, refused, clear, running, ExecutionPolicy(refused=0))) == 1
 
 
 def test_servers_that_are_elsewhere_or_have_the_network_are_moving():

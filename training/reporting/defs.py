@@ -30,7 +30,9 @@ REPORT_AUDIT = AssetAudit("report", rules=["written"])
 
 @dg.asset(
     **describe_asset(
-        REPORT_AUDIT, "training/reporting", "training/figures.py", kinds={"markdown", "matplotlib"}
+        REPORT_AUDIT,
+        *("training/reporting", "training/figures.py", "assets/outcomes/reporting/verdicts.py"),
+        kinds={"markdown", "matplotlib"},
     ),
     deps=["router_index", "drift"],
     group_name="serving",

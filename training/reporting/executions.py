@@ -5,8 +5,17 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.table import EXECUTIONS, PROVED, REFUTED, Tried, group_by_pair, has_run
-from assets.synthesis.common.tables import JUDGEMENTS
+from assets.outcomes.reporting.verdicts import compare_verdicts, render_verdicts
+from assets.outcomes.table import (
+    EXECUTIONS,
+    PROVED,
+    REFUTED,
+    Tried,
+    group_by_pair,
+    has_run,
+    is_sample,
+)
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.figures import Json, format_table, with_n
@@ -25,16 +34,20 @@ def summarise_executions(warehouse: Warehouse, candidate: str | None = None) -> 
     rows = made.unique("execution_id", keep="first", maintain_order=True).to_dicts()
     if not rows:
         return None
-    accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(verdict="accept")
-    pairs = set(accepted["pair_id"])
+    judged = tables.read(JUDGEMENTS).unique("pair_id")
+    pairs = set(judged.filter(verdict="accept")["pair_id"])
+    written = tables.read(PAIRS).unique("pair_id").to_dicts()
     tried = {name: one for name, one in group_by_pair(made.to_dicts()).items() if name in pairs}
     ranked = tables.read(RETRIEVER_EVALUATION).filter(model=candidate).to_dicts()
+    verdicts = compare_verdicts(written, judged.to_dicts(), made.to_dicts())
+    rows = [row for row in rows if not is_sample(row)]
     return {
         "outcomes": dict(Counter(str(row["outcome"]) for row in rows)),
         "blame": dict(Counter(str(row["blame"]) for row in rows if row["blame"])),
         "calls": _measure_hits(row["outcome"] == USEFUL for row in rows if has_run(row)),
         "pairs": count_pairs(tried, len(pairs)),
         "recall_at_1": measure_recall(ranked, tried),
+        "verdicts": verdicts,
     }
 
 
@@ -89,6 +102,9 @@ def render_executions_part(facts: Json | None) -> Markdown:
             *format_table(["share", "value"], [*parts, *recall]),
             Markdown(""),
             fill_markdown("Outcomes: {}. Laid to: {}.", listed, blamed),
+            Markdown(""),
+            Markdown("### Rules, judge and execution"),
+            render_verdicts(facts["verdicts"]),
         ],
     )
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from assets.outcomes.table import EXECUTIONS
-from assets.synthesis.common.tables import JUDGEMENTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.evaluation.agent.test_agent_run import publish
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.reporting.executions import render_executions_part, summarise_executions
@@ -33,6 +33,8 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
     empty = dict.fromkeys(JUDGEMENTS.columns)
     judged = [{**empty, "pair_id": f"p1:{n}", "verdict": "accept"} for n in range(8)]
     publish(warehouse, JUDGEMENTS, [*judged, {**empty, "pair_id": "p1:9", "verdict": "reject"}])
+    blank = {**dict.fromkeys(PAIRS.columns), "status": "ok", "verdict": "accept"}
+    publish(warehouse, PAIRS, [{**blank, "pair_id": f"p1:{n}"} for n in (*range(8), 9)])
     rows = [
         executed(0, proof="proved"),
         executed(1, proof="unproved"),
@@ -40,6 +42,7 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
         executed(3, outcome="refused", blame="credentials", status="failed"),
         executed(4),
         executed(9, outcome="tool_error", blame="tool"),  # of a pair that was not accepted
+        executed(10, pair_ids="[]", refused_ids='["p1:9"]'),  # of refused pairs alone
     ]
     publish(warehouse, EXECUTIONS, rows)
     publish(warehouse, RETRIEVER_EVALUATION, [ranked(0, 1), ranked(1, 5), ranked(2, 1)])
@@ -60,3 +63,5 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
     assert text.startswith("## Calls that really ran\n")
     assert "Outcomes: useful 3, refused 1, tool" in text
     assert "Laid to: caller 1, credentials 1, tool 1." in text
+    assert found["calls"]["n"] == 5
+    assert "| accept | accept | 8 | 4 | 3 | 1 | 1 | 1 |" in text

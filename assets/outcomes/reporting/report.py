@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.table import PROOFS, has_run
+from assets.outcomes.table import PROOFS, has_run, is_sample
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
@@ -17,7 +17,10 @@ _SHOWN = 24
 
 
 def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
-    """Figures and tables of rows of EXECUTIONS."""
+    """Figures and tables of rows of EXECUTIONS: of calls of accepted pairs and their look-alikes;
+    of the sample of refused pairs only how many."""
+    sample = sum(map(is_sample, rows))
+    rows = [row for row in rows if not is_sample(row)]
     ran = [row for row in rows if has_run(row)]
     useful = [row for row in ran if row["outcome"] == USEFUL]
     low, high = wilson_interval(len(useful), len(ran))
@@ -26,6 +29,7 @@ def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
         "executed": len(ran),
         "servers": len({row["server_id"] for row in ran}),
         "pairs": len(pairs),
+        "of_refused_pairs": sample,
         "useful_of_executed": f"{len(useful)} of {len(ran)} [{low:.2f}, {high:.2f}]",
         "against_the_tool": sum(row["blame"] == "tool" for row in rows),
         "breaks_read_only_hint": sum(bool(row["breaks_hint"]) for row in rows),

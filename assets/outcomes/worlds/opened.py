@@ -30,7 +30,7 @@ _FOLDER = "state"  # what a server is shown; beside it lies the lock
 class OpenWorld:
     """A world in its first state, held by this process alone until it is closed.
 
-    grant: shows a server the world's folder, and no more. Use as a context manager.
+    grant: shows a server the world's folder and its site, and no more. Use as a context manager.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class OpenWorld:
 
     @property
     def grant(self) -> ServerGrant:
-        # Of a database that is reached by a socket nothing in the folder is written.
+        # Of a database or a site that runs beside it nothing in the folder is written.
         faulty = self.fault is not None and self.fault.action == READ_ONLY
         closed = faulty or self._kind.open_state is not None
-        return ServerGrant(folders=(Mount(self.folder, DATA, writable=not closed),))
+        shown = Mount(self.folder, DATA, writable=not closed)
+        return ServerGrant(folders=(shown,), sites=self._state.sites)
 
     @property
     def args(self) -> Mapping[str, tuple[str, ...] | None]:

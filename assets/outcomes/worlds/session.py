@@ -43,12 +43,16 @@ class WorldSession:
         await self._caller.close()
         self._caller = self.make_caller()
 
-    async def run_calls(self, calls: Sequence[TaskCall]) -> list[CallResult]:
+    async def run_calls(
+        self, calls: Sequence[TaskCall], timeout_s: float = 60.0
+    ) -> list[CallResult]:
         """Results in order, up to the first call that fails."""
         results = []
         for call in calls:
             contract = self.contracts[call.tool]
-            result = await self._caller.call(self.server_id, call.tool, contract, call.arguments)
+            result = await self._caller.call(
+                self.server_id, call.tool, contract, call.arguments, timeout_s=timeout_s
+            )
             results.append(result)
             if result.status != "ok":
                 break

@@ -59,6 +59,11 @@ _UNKNOWN_TOOL = re.compile(
     r" (?:(?:was|is|could) )?not (?:be )?found|\btool not found",
     re.IGNORECASE,
 )
+_MISSING = re.compile(  # an answer of a service: what was asked for is not there
+    r"\b(?:http|status|code|error)\b\W{0,3}(?:\w+\W{1,3}){0,2}(?:404|410)\b"
+    r"|\b(?:404|410)\b\W{0,3}(?:not found|gone)",
+    re.IGNORECASE,
+)
 _LIMITS = ("out_of_memory", "too_many_processes", "disk_full", "read_only")  # of the sandbox
 _PROGRAM = re.compile(
     r"executable doesn't exist|command not found|spawn \S+ ENOENT|cannot open shared object"
@@ -77,7 +82,8 @@ _UPSTREAM = re.compile(
     r"|exceeded .{0,30}quota|rate exceeded|throttl|socket hang up|ECONNRESET|ETIMEDOUT"
     r"|(?:read|request|operation|connection) (?:\w+ )?(?:timed out|timeout)|idle timeout"
     r"|connection reset|closed connection|overloaded|currently unavailable"
-    r"|upstream (?:\w+ )?(?:error|failed|did not|timed)|(?:backend|gateway) (?:\w+ )?failed",
+    r"|upstream (?:\w+ )?(?:error|failed|did not|timed)|(?:backend|gateway) (?:\w+ )?failed"
+    r"|\brobots\.txt\b.{0,120}(?:not allowed|disallow|forbid|prohibit)",
     re.IGNORECASE,
 )
 # What only a program that went wrong says, whatever values it names beside it.
@@ -174,7 +180,8 @@ def find_fault(
     if found := _UNKNOWN_TOOL.search(head):
         return Fault("tool_gone", _quote_line(head, found))
     # An answer with a status came from somewhere: the network was there.
-    if (network := _NETWORK.search(head)) and not _STATUS.search(head):
+    missing = _MISSING.search(head)
+    if (network := _NETWORK.search(head)) and not (missing or _STATUS.search(head)):
         ours = offline and not _holds_host(head, arguments, reached)
         return Fault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
@@ -192,8 +199,9 @@ def find_fault(
     ):
         if found := words.search(head):
             return Fault(kind, _quote_line(head, found))
-    named = _find_named_argument(head, arguments)
-    return Fault("invalid_arguments", named) if named else Fault("tool_error")
+    if named := _find_named_argument(head, arguments):
+        return Fault("invalid_arguments", named)
+    return Fault("upstream_error", _quote_line(head, missing)) if missing else Fault("tool_error")
 
 
 def _find_named_argument(text: str, arguments: Any) -> str:
@@ -204,7 +212,8 @@ def _find_named_argument(text: str, arguments: Any) -> str:
     for line in text.splitlines():
         if line.rpartition(": ")[2].strip().casefold() in words:
             return line.strip()[:_EVIDENCE]  # nothing but a value of the call, as GitPython says it
-        if _REJECTS.search(line) and any(_holds_word(line.casefold(), word) for word in words):
+        rejected = _REJECTS.search(line) or _MISSING.search(line)
+        if rejected and any(_holds_word(line.casefold(), word) for word in words):
             return line.strip()[:_EVIDENCE]
     return ""
 

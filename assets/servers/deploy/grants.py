@@ -18,11 +18,21 @@ SERVER_UID = 1_199_999_998
 
 
 @dataclass(frozen=True)
+class LocalSite:
+    """A web site that toolmill itself serves, at a socket of this host: to who is granted it,
+    http://HOST. It is at no address."""
+
+    host: str
+    socket: Path
+
+
+@dataclass(frozen=True)
 class ServerGrant:
     """What one server may reach besides its own files.
 
     network: None for the sandbox's. folders: of this host, shown where `mount_folders` says. hosts:
-    as `parse_host` reads them, the only ones that it reaches. volume: its home outlives its
+    as `parse_host` reads them, the only ones that it reaches, besides sites of toolmill's own.
+    volume: its home outlives its
     sessions. personal: the folders are a user's own: nobody changes whose they are, and what a
     listing chose runs beside them only once that is confirmed. Else they are toolmill's, made for
     this launch.
@@ -31,6 +41,7 @@ class ServerGrant:
     network: Network | None = None
     folders: tuple[Mount, ...] = ()
     hosts: tuple[str, ...] = ()
+    sites: tuple[LocalSite, ...] = ()
     volume: bool = False
     personal: bool = False
 
@@ -47,7 +58,7 @@ class ServerGrant:
     @property
     def reached(self) -> tuple[str, ...]:
         """Names of the single hosts that it reaches, whose words it may hand on."""
-        return tuple(parse_host(one)[0] for one in self.hosts)
+        return tuple([parse_host(one)[0] for one in self.hosts] + [one.host for one in self.sites])
 
     def with_network_of(self, other: "ServerGrant") -> "ServerGrant":
         """This grant with what another reaches of the network: a server that is called in a folder

@@ -48,7 +48,7 @@ class DeployPolicy:
     def sandbox_of(self, server_id: str) -> SandboxPolicy:
         """The limits of one server."""
         grant = self.grant_of(server_id)
-        network = grant.network or ("none" if grant.hosts else self.sandbox.network)
+        network = grant.network or ("none" if grant.reached else self.sandbox.network)
         return replace(self.sandbox, network=network)
 
     def volume_of(self, server_id: str) -> Path | None:

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
+from anyio.abc import SocketStream
+
 from assets.servers.deploy.grants import ServerGrant, prepare_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.volume import choose_volume_user, prepare_volume
 from assets.servers.egress import tool_relay
-from assets.servers.egress.gateway import GATEWAY, Gateway, build_relayed, open_gateway
+from assets.servers.egress.gateway import GATEWAY, Dial, Gateway, build_relayed, open_gateway
 from assets.servers.egress.hosts import find_wanted_host, make_granted_dial, parse_host
 from assets.servers.egress.proxy_request import Host
 from assets.servers.probe.probe import ProbeResult, probe
@@ -22,6 +25,7 @@ from assets.servers.sandbox.process import choose_backend
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 
 _PROXY = f"http://127.0.0.1:{tool_relay.PORT}"
+_HTTP = 80
 _FIRST_PORT = tool_relay.PORT + 1
 _NODE = Mount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
 _NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -50,14 +54,15 @@ def open_hosts(
 ) -> Iterator[tuple[Launch, Sequence[str]]]:
     """(the launch with its granted hosts in reach, what it asked for beyond them, which grows).
     Without isolation there is no gateway: such a server has this host's network."""
-    hosts = frozenset(map(parse_host, grant.hosts))
+    sites = {(one.host, _HTTP): one.socket for one in grant.sites}
+    hosts = frozenset([*map(parse_host, grant.hosts), *sites])
     if not hosts or choose_backend(sandbox).name == "none":
         yield launch, ()
         return
     root = os.geteuid() == 0
     # Known before the sandbox is: only this user may connect to the gateway's socket.
     user = launch.uid or (choose_user(_FIRST_USER, _USERS) if root else os.getuid())
-    gateway = Gateway(hosts, {}, make_granted_dial(hosts))
+    gateway = Gateway(hosts, {}, _make_dial(hosts, sites))
     with open_gateway(gateway, user if root else None) as folder:
         yield (
             replace(
@@ -69,6 +74,17 @@ def open_hosts(
             ),
             gateway.refused,
         )
+
+
+def _make_dial(hosts: Collection[Host], sites: Mapping[Host, Path]) -> Dial:
+    """Sites of ours are dialled at their sockets, whatever their name leads to; hosts as ever."""
+    dial_granted = make_granted_dial(hosts)
+
+    async def dial(host: str, port: int) -> SocketStream:
+        socket = sites.get((host, port))
+        return await (anyio.connect_unix(socket) if socket else dial_granted(host, port))
+
+    return dial
 
 
 def probe_granted(

@@ -35,6 +35,12 @@ SAID = {
     "Request failed with status code 503": "upstream",
     "429 Too Many Requests": "upstream",
     "GitHub API rate limit exceeded": "upstream",
+    "Failed to fetch q3-report.md - status code 404": "caller",
+    "HTTP error: 404 for Revenue": "caller",
+    "GET /v1/reports: 404 Not Found": "upstream",
+    "row 404 is broken": "tool",
+    "The sites robots.txt (http://a.example/robots.txt), specifies that autonomous fetching of"
+    " this page is not allowed": "upstream",
     "Unknown tool: open": "server",
     "Error executing tool open: Sheet 'Revenue' not found": "caller",
     "Error calling tool 'open': File not found: q3-report.md": "caller",

@@ -20,16 +20,18 @@ from assets.outcomes.worlds.tree import (
     read_tree,
     write_tree,
 )
+from assets.servers.deploy.grants import LocalSite
 from warehouse.storage.digest import canonical_json
 
 Action = Callable[[dict[str, Node], str], Node]  # (tree, path of a file that is hit) -> what it is
 
 
 class State(Protocol):
-    """The state of one open world. folder: what a server is shown; first_facts: of the state as it
-    was before a fault was put in."""
+    """The state of one open world. folder: what a server is shown; sites: what it is led to;
+    first_facts: of the state as it was before a fault was put in."""
 
     folder: Path
+    sites: tuple[LocalSite, ...]
     first_facts: Facts
 
     def reset(self) -> None:
@@ -84,6 +86,8 @@ def damage_tree(kind: Kind, tree: Tree, action: str, target: str) -> dict[str, N
 
 class FolderState:
     """A state that is the files of one folder."""
+
+    sites: tuple[LocalSite, ...] = ()
 
     def __init__(self, kind: Kind, folder: Path, tree: Tree, first: Tree) -> None:
         self.folder, self._kind, self._tree = folder, kind, add_folders(tree)

@@ -25,6 +25,7 @@ from assets.outcomes.worlds.kinds.pg_cluster import (
 )
 from assets.outcomes.worlds.kinds.shop import draw_shop, write_sql
 from assets.outcomes.worlds.tree import Tree, clear_folder
+from assets.servers.deploy.grants import LocalSite
 
 _MOST_ROWS = 20_000
 _LIST = """SELECT json_build_array(n.nspname, c.relname,
@@ -70,6 +71,8 @@ def generate_shop(rng: Random, size: int) -> Tree:
 class PostgresState:
     """A state that is one database. Facts are read as the worker, who is no superuser: what a
     server put into the database can do no more when we read it."""
+
+    sites: tuple[LocalSite, ...] = ()
 
     def __init__(self, folder: Path, tree: Tree, fault: Any) -> None:
         self.folder, self._fault = folder, fault

@@ -3,11 +3,20 @@
 from collections.abc import Mapping
 
 from assets.outcomes.worlds.errors import WorldFileError
-from assets.outcomes.worlds.kinds import folder, git, mail, memory, postgres, sqlite, workbook
+from assets.outcomes.worlds.kinds import (
+    folder,
+    git,
+    mail,
+    memory,
+    postgres,
+    site,
+    sqlite,
+    workbook,
+)
 from assets.outcomes.worlds.kinds.kind import Kind
 from assets.outcomes.worlds.spec import World
 
-_ALL = (folder, git, mail, memory, postgres, sqlite, workbook)
+_ALL = (folder, git, mail, memory, postgres, site, sqlite, workbook)
 KINDS: Mapping[str, Kind] = {one.KIND.name: one.KIND for one in _ALL}
 
 

@@ -22,6 +22,8 @@ from warehouse.storage.digest import digest
 def render_training(facts: Facts) -> Markdown:
     model = facts.model
     base, licence = get_base_and_licence(model)
+    # Those of the base are filled in: whoever loads the adapter elsewhere needs them.
+    prompts = {f"{name}_prompt": text for name, text in (model.get("prompts") or {}).items()}
     lines = [
         Markdown("## Training"),
         "",
@@ -39,7 +41,7 @@ def render_training(facts: Facts) -> Markdown:
             ["setting", "value"],
             [
                 (name, quote_text(json.dumps(value)))
-                for name, value in sorted((model.get("settings") or {}).items())
+                for name, value in sorted({**(model.get("settings") or {}), **prompts}.items())
             ],
         ),
     ]

@@ -118,6 +118,15 @@ def test_the_card_counts_what_was_learnt_from_by_licence_and_provider(tmp_path: 
     assert "5 of 5 pairs were written by the offline provider (a grammar" in text
 
 
+def test_the_card_names_the_prompts_that_texts_were_read_after(tmp_path: Path) -> None:
+    settings = {"query_prompt": None, "document_prompt": None}
+    made(tmp_path, settings=settings, prompts={"query": f"ask: {EVIL}", "document": None})
+    text = text_of(tmp_path)
+    assert '| query_prompt | `"ask: ' in text
+    assert "| document_prompt | `null` |" in text
+    assert EVIL not in text
+
+
 def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path: Path) -> None:
     made(tmp_path)
     before = text_of(tmp_path)

@@ -3,6 +3,7 @@
 from random import Random
 
 from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.kinds.git_objects import (
     add_commit,
     add_object,
@@ -15,6 +16,7 @@ from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree
 
+_MOST_REFS = 200  # the history of each is read
 _START, _DAY = 1_767_258_000, 86_400  # 2026-01-01 09:00 UTC
 _CONFIG = """[core]
 \trepositoryformatversion = 0
@@ -76,6 +78,8 @@ def read_repository(tree: Tree) -> Facts:
         facts["HEAD"] = head_text
     else:
         refs["HEAD"] = head_text
+    if len(refs) > _MOST_REFS:
+        raise WorldFailed(f"more than {_MOST_REFS} branches and tags")
     for name, commit in refs.items():
         facts |= _describe_tip(tree, name, commit)
     index = tree.get(".git/index")

@@ -10,7 +10,7 @@ from hashlib import sha1
 
 from assets.outcomes.worlds.tree import Node
 
-_MOST_OBJECT = 4 << 20
+_MOST_OBJECT = 1 << 20
 _MOST_PARTS = 20_000  # files and folders of a commit
 
 

@@ -1,6 +1,7 @@
 """What a kind of world is, and the state that most have: a folder of files."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -116,6 +117,17 @@ def _describe_file(node: Node) -> Any:
         except UnicodeDecodeError:
             pass
     return describe_node(node)
+
+
+def add_fact(facts: Facts, key: str, value: Any, counts: Counter[str]) -> None:
+    """Adds a fact under its key or, where that is taken, under a name of its own: two alike are
+    another state than one. counts: of the keys that were taken; one for all calls, so that a
+    million alike take no longer each than the first."""
+    name = key
+    while name in facts:
+        counts[key] += 1
+        name = f"{key}+{counts[key]}"
+    facts[name] = value
 
 
 def read_json(text: str) -> Any:

@@ -1,12 +1,13 @@
 """The kind `mail`: a Maildir, whose flags are in the names of its files."""
 
+from collections import Counter
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from random import Random
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kinds.kind import Kind, add_fact, read_file_facts
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree
 from warehouse.storage.digest import sha256
@@ -41,7 +42,7 @@ def generate_mailbox(rng: Random, size: int) -> Tree:
 def read_mailbox(tree: Tree) -> Facts:
     """`FOLDER/MESSAGE-ID` -> subject, sender, whether it is new, flags, its file's name and a
     digest of it; the inbox is `INBOX`. What is no message is as in a folder."""
-    facts: Facts = {}
+    facts, counts = Facts(), Counter[str]()
     others: dict[str, Node] = {}
     for path, node in tree.items():
         *above, name = path.split("/")
@@ -50,9 +51,7 @@ def read_mailbox(tree: Tree) -> Facts:
             others[path] = node
             continue
         key, value = _read_message("/".join(above), part, name, node)
-        while key in facts:
-            key += "+"
-        facts[key] = value
+        add_fact(facts, key, value, counts)
     return dict(sorted({**facts, **read_file_facts(others)}.items()))
 
 

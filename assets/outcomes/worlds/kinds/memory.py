@@ -1,15 +1,18 @@
 """The kind `memory`: a knowledge graph in one file of JSON Lines, as server-memory keeps it."""
 
 import json
+from collections import Counter
 from random import Random
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts, read_json
+from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.kinds.kind import Kind, add_fact, read_file_facts, read_json
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree
 
 FILE = "memory.jsonl"
+_MOST_LINES = 20_000
 _RELATIONS = ("works_on", "manages", "knows", "reviews")
 
 
@@ -48,11 +51,11 @@ def read_graph(tree: Tree) -> Facts:
     node = tree.get(FILE)
     others = {path: one for path, one in tree.items() if path != FILE}
     facts = read_file_facts(others if isinstance(node, bytes) else tree)
+    counts = Counter[str]()
     for number, line in enumerate(_split_lines(node), 1):
-        key, value = _read_line(line, number)
-        while key in facts:  # the same twice is another state than once
-            key += "+"
-        facts[key] = value
+        if number > _MOST_LINES:
+            raise WorldFailed(f"{FILE} holds more than {_MOST_LINES:,} lines")
+        add_fact(facts, *_read_line(line, number), counts)
     return dict(sorted(facts.items()))
 
 

@@ -1,6 +1,7 @@
 """The kind `sqlite`: a database in one file, read by a logical dump."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kinds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kinds.kind import Kind, add_fact, read_file_facts
 from assets.outcomes.worlds.kinds.shop import draw_shop, write_sql
 from assets.outcomes.worlds.tree import Node, Tree
 from warehouse.storage.digest import sha256
@@ -59,10 +60,13 @@ def _dump_database(path: Path) -> Facts:
         made = database.execute(
             "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
         ).fetchall()
-        facts: Facts = {f"schema/{name}": " ".join(str(sql).split()) for _, name, sql in made}
+        facts, counts = Facts(), Counter[str]()
+        for _, name, sql in made:
+            add_fact(facts, f"schema/{name}", " ".join(str(sql).split()), counts)
         for kind, name, sql in made:
             if kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL"):
-                facts.update(_dump_table(database, name))
+                for key, row in _dump_table(database, name):
+                    add_fact(facts, key, row, counts)
                 if len(facts) > _MOST_ROWS:
                     raise ValueError(f"more than {_MOST_ROWS:,} rows")
     return facts

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.kinds import mail, memory, sqlite
 from assets.outcomes.worlds.tree import add_folders, read_tree, write_tree
 from warehouse.storage.digest import digest
@@ -49,6 +50,13 @@ def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
     assert "CREATE TABLE orders" in plain["schema/orders"]
     churn = ["INSERT INTO customers VALUES (99, 'x', 'y')", "DELETE FROM customers WHERE id = 99"]
     assert make_database(tmp_path / "b", changes=[*churn, "VACUUM"], mode="wal") == plain
+
+
+def test_rows_whose_keys_read_alike_are_all_counted(tmp_path):
+    made = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
+    rows = [f"INSERT INTO k VALUES {one}" for one in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")]
+    facts = make_database(tmp_path, changes=[made, *rows, rows[-1]])
+    assert len([key for key in facts if key.startswith("k/")]) == 4
 
 
 def test_what_is_only_in_the_write_ahead_log_counts(tmp_path):
@@ -112,3 +120,10 @@ def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(held):
     facts = memory.read_graph({memory.FILE: line.encode()})
     assert facts == {"line/1": line}
     assert digest(facts)
+
+
+def test_very_many_lines_alike_are_told_at_once():
+    line = b'{"type": "entity"}\n'
+    assert len(memory.read_graph({memory.FILE: line * 20_000})) == 20_000
+    with pytest.raises(WorldFailed, match="more than 20,000 lines"):
+        memory.read_graph({memory.FILE: line * 20_001})

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.kinds.git import generate_project, read_repository
 from assets.outcomes.worlds.kinds.git_objects import (
     add_object,
@@ -87,6 +88,12 @@ def test_an_object_under_another_s_name_is_none():
     assert read_object(tree, name) is None
     tree[one] = b"no zlib"
     assert read_object(tree, name) is None
+
+
+def test_very_many_branches_are_told_at_once():
+    tree = {f".git/refs/heads/{n}": b"0" * 40 for n in range(201)}
+    with pytest.raises(WorldFailed, match="more than 200 branches"):
+        read_repository(tree)
 
 
 def test_folders_that_hold_one_another_many_times_come_to_an_end():

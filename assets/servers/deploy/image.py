@@ -31,7 +31,7 @@ def fetch_image(
     docker = _open_engine(sandbox)
     if recipe.ecosystem == "private":
         image = str(recipe.integrity)
-        if docker.find_image(image) is None:
+        if docker.find_image(recipe.name) != image:  # an index says which id: trusted is the name
             found = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
             raise PackageError("needs_software", f"{found}: run again")
     else:
@@ -39,11 +39,12 @@ def fetch_image(
         if problem := docker.pull(image):
             raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
+    seen = apply_grant(Launch(()), recipe.server_id, policy)
     try:
         write_env_file(env)
+        docker.arguments(seen, sandbox, seen.mounts)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    seen = apply_grant(Launch(()), recipe.server_id, policy)
     return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=seen)
 
 

@@ -457,6 +457,14 @@ def test_a_local_image_is_run_by_its_id_and_a_new_build_of_it_is_launched_again(
     assert ("--network", "none") in set(pairwise(ran[-1]))
     assert "pull" not in [json.loads(line)[0] for line in log.read_text().splitlines()]
     assert not deploy(listing, policy, row)["done"]
+    images.write_text(f"own:dev sha256:{'a' * 64}\nother:1 sha256:{'c' * 64}\n")
+    other = {**row, "recipe": row["recipe"].replace("a" * 64, "c" * 64)}  # of somebody's index
+    assert call(other, policy).error_kind == "needs_software"
+    odd = folder.parent / "a,b"
+    odd.mkdir(mode=0o755)
+    grant = ServerGrant(folders=mount_folders([str(odd)]), personal=True)
+    refused = call(row, replace(policy, grants={NAME: grant}))
+    assert (refused.error_kind, "no comma" in str(refused.hint)) == ("policy_denied", True)
     images.write_text(f"own:dev sha256:{'b' * 64}\n")
     gone = call(row, policy)  # an index of before names an image that is no more
     assert (gone.error_kind, "no longer on this host" in str(gone.hint)) == ("needs_software", True)

@@ -8,11 +8,14 @@ from typing import Any
 
 from assets.outcomes.execution import make_call_key
 from assets.outcomes.kept import Execution
+from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
 from assets.outcomes.trajectories.trajectory import KEPT, Step
 from assets.synthesis.common.tables import read_contract
 from assets.synthesis.export.select import Held
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
+
+_NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
 
 
 class ReplayMiss(LookupError):
@@ -117,7 +120,8 @@ def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
 
 
 def record_trajectories(rows: Sequence[Row]) -> Recording:
-    """The recording of rows of TRAJECTORIES: every call that ran, and the tasks of those kept."""
+    """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
+    withheld or cut, and the tasks of those kept."""
     made = Recording()
     seen: dict[str, list[Step]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
@@ -126,6 +130,8 @@ def record_trajectories(rows: Sequence[Row]) -> Recording:
             contract = json.loads(one["contract"])
             made.contracts[one["contract_digest"]] = {**one, "contract": contract}
         for step in steps:
+            if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
+                continue
             seen[make_key(step.contract_digest, step.arguments, step.before)].append(step)
         if row["status"] == KEPT and not row["recovers"]:
             made.tasks[row["trajectory_id"]] = _make_task(row, steps)

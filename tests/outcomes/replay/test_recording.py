@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+import pytest
+
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.kept import Execution
-from assets.outcomes.replay.recording import add_executions, make_key
-from tests.outcomes.replay.recorded import CONTRACTS, READ, SERVER, recording
+from assets.outcomes.replay.recording import add_executions, make_key, record_trajectories
+from tests.outcomes.replay.recorded import CONTRACTS, READ, SERVER, recording, row, step
 
 NAME = contract_digest(CONTRACTS["read"])
 LISTED = [{"server_id": SERVER, "tool": "read", "contract_digest": NAME,
@@ -55,6 +57,16 @@ def test_what_is_withheld_cut_or_of_no_clear_contract_is_left_out() -> None:
     assert add_executions(made, [row], [], lambda _: blob) == 0
     assert add_executions(made, [{**row, "result_blob": None}], LISTED, lambda _: blob) == 0
     assert make_key(NAME, {"path": "/x"}, "s1") not in made.answers
+
+
+@pytest.mark.parametrize("outcome", ["refused", "truncated", "timeout", "protocol_error"])
+def test_a_played_call_without_a_whole_answer_is_a_miss(outcome: str) -> None:
+    """What was withheld has no words here: to replay none would make an answer up."""
+    given = {"path": "/q"}
+    made = record_trajectories(
+        [row(step("read", given, "", "s1", "s1", outcome=outcome), why="no useful answer")]
+    )
+    assert make_key(NAME, given, "s1") not in made.answers
 
 
 def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds() -> None:

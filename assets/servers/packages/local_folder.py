@@ -28,8 +28,7 @@ def make_readable(folder: Path) -> Iterator[Path]:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as made:
-        os.chmod(made, 0o755)
-        copy = Path(made) / "copy"
+        copy = Path(made) / "copy"  # below a folder of root's alone: nobody else sees it
         _copy_folder(folder, copy)
         yield copy
 

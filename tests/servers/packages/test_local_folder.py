@@ -23,6 +23,7 @@ def test_a_closed_folder_is_copied_with_its_links_and_modes(tmp_path):
     (closed / "sub" / "data").chmod(0o600)
     with make_readable(closed) as copy:
         assert copy != closed
+        assert copy.parent.stat().st_mode & 0o777 == 0o700
         assert (copy / "run.sh").stat().st_mode & 0o777 == 0o755
         assert (copy / "sub" / "data").stat().st_mode & 0o777 == 0o644
         assert os.readlink(copy / "link") == "/etc/shadow"

@@ -28,6 +28,7 @@ from assets.vectors.lexicon import find_base_form, find_family
 _LOOKS = {"read", "search", "compute"}
 _CHANGES = {"create", "update", "delete", "send", "run", "navigate"}
 _ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
+_OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either
 MOST = 6  # arguments of a call that are changed, one after the other
 
 Facts = Mapping[str, Any]
@@ -87,7 +88,7 @@ async def _find_flaw(
             return f"no other {name} was tried"
         tried += 1
         execution, after = await run_perturbed(other)
-        if execution.status not in _ANSWERED:
+        if execution.status not in _ANSWERED or execution.blame in _OTHERS:
             return f"another {name} was not answered: {execution.evidence}"[:300]
         if not is_other_effect(effect, Effect(execution, effect.before, after)):
             return f"another {name} has the same effect"
@@ -110,11 +111,8 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
         return Proof(UNPROVED, "nothing that can be read changed")
     shown = show_changes(effect)
     text = Text(request)
-    held = [
-        (path, value)
-        for path, value in walk_leaves(dict(call.arguments))
-        if is_telling(value) and holds_value(value, shown)
-    ]
+    leaves = [one for one in walk_leaves(dict(call.arguments)) if is_telling(one[1])]
+    held = [(path, value) for path, value in leaves if holds_value(value, shown)]
     if not held:
         return Proof(REFUTED, "what changed holds no value of the call")
     for path, value in held:
@@ -123,6 +121,11 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
     for _, value in held:
         if not is_placed(value, text, DATA):
             return Proof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
+    for path, value in leaves:
+        # Of a list or an object one value alone is tried otherwise: the others have to show.
+        inner = path not in call.arguments and (path, value) not in held
+        if inner and is_stated(value, path, text):
+            return Proof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
     if contradiction := _find_contradiction(effect, text):
         return Proof(UNPROVED, contradiction)
     return None if list_stated(call, request) else Proof(UNPROVED, "the request states no value")

@@ -126,6 +126,9 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
         except KeyError:
             told = [{"type": "text", "text": "no such note"}]
             said = CallResult("tool_error", told, error_kind="tool_error", blame="tool")
+        except ConnectionError:
+            told = [{"type": "text", "text": "HTTP 503"}]
+            said = CallResult("tool_error", told, error_kind="upstream_error", blame="upstream")
         except TimeoutError:
             said = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
         return keep_execution(said, given, "s1", "s1" if after == FIRST else "s2", []), after
@@ -189,15 +192,17 @@ def test_an_effect_that_differs_by_itself_shows_nothing_of_arguments():
     )
 
 
-def test_other_arguments_that_get_no_answer_show_nothing():
-    def write_slowly(world: Facts, given: Facts) -> None:
+@pytest.mark.parametrize("error", [TimeoutError, ConnectionError])
+def test_other_arguments_that_get_no_answer_show_nothing(error):
+    def write_or_fail(world: Facts, given: Facts) -> None:
         if given["text"] != "ask Marta":
-            raise TimeoutError
+            raise error
         write(world, given)
 
     given = {"path": "plan.txt", "text": "ask Marta"}
-    verdict, why = judge(write_slowly, given, "Write 'ask Marta' into plan.txt")
-    assert (verdict, why) == ("unproved", "another text was not answered: late")
+    verdict, why = judge(write_or_fail, given, "Write 'ask Marta' into plan.txt")
+    assert verdict == "unproved"
+    assert why.startswith("another text was not answered: ")
 
 
 def test_where_no_other_value_can_be_tried_nothing_is_proved():
@@ -221,3 +226,20 @@ def test_a_number_is_not_found_in_a_longer_one_nor_a_text_lost_in_json():
     given = {"text": 'say "hi"\nthen go', "limit": 100}
     request = 'Add a row that says: say "hi"\nthen go'
     assert judge(add, given, request, limit={"type": "integer"})[0] == "proved"
+
+
+def test_what_is_asked_for_inside_a_list_has_to_show():
+    def remember(world: Facts, given: Facts) -> None:
+        for one in given["people"]:
+            world[f"person/{one['name']}"] = {"note": one["note"]}
+
+    def forget_the_note(world: Facts, given: Facts) -> None:
+        world["person/" + given["people"][0]["name"]] = {}
+
+    given = {"people": [{"name": "Marta", "note": "likes moss"}]}
+    request, schema = "Remember Marta, who likes moss", {"type": "array"}
+    assert judge(remember, given, request, people=schema)[0] == "proved"
+    assert judge(forget_the_note, given, request, people=schema) == (
+        "unproved",
+        "what changed does not show people[0].note: 'likes moss'",
+    )

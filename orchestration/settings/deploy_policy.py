@@ -56,10 +56,10 @@ def find_volume(settings: Settings, server_id: str) -> Path:
 def make_grant(server: Server) -> ServerGrant:
     """What the user grants one server beyond its sandbox."""
     return ServerGrant(
-        server.network,
-        mount_folders(server.folders),
-        server.hosts,
-        server.volume,
+        network=server.network,
+        folders=mount_folders(server.folders),
+        hosts=server.hosts,
+        volume=server.volume,
         personal=True,
     )
 

@@ -32,10 +32,9 @@ class ServerGrant:
 
     network: None for the sandbox's. folders: of this host, shown where `mount_folders` says. hosts:
     as `parse_host` reads them, the only ones that it reaches, besides sites of toolmill's own.
-    volume: its home outlives its
-    sessions. personal: the folders are a user's own: nobody changes whose they are, and what a
-    listing chose runs beside them only once that is confirmed. Else they are toolmill's, made for
-    this launch.
+    volume: its home outlives its sessions. personal: the folders are a user's own: nobody changes
+    whose they are, and what a listing chose runs beside them only once that is confirmed. Else they
+    are toolmill's, made for this launch.
     """
 
     network: Network | None = None

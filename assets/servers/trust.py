@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from assets.marketplaces.adapters.private import read_files
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.adapters.private import list_file_problems, read_files
+from assets.marketplaces.listing import PRIVATE, Listing, Package
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.deploy.confirm import describe_command, digest_confirmed
 from assets.servers.deploy.image import find_local_image
@@ -35,9 +35,16 @@ class LocalServer:
 
 
 def list_local_servers(files: CrawlPolicy, policy: DeployPolicy) -> list[LocalServer]:
-    """The local servers of the user's files, by server id."""
-    listed = [one for one in read_files(files) if one.is_local and one.runnable]
-    made = {one.server_id: one for one in (_describe(listing, policy) for listing in listed)}
+    """What the user's files start that is no package and no address, by server id. A file that
+    cannot be read, and an entry that starts nothing, are unusable."""
+    made = {}
+    for one in list_file_problems(files):
+        name = f"{PRIVATE}:{one['native_id']}"
+        made[name] = LocalServer(name, "unusable", one["hint"], "none", None)
+    for listing in read_files(files):
+        if listing.is_local or not (listing.package or listing.url):
+            found = _describe(listing, policy)
+            made[found.server_id] = found
     return [made[name] for name in sorted(made)]
 
 
@@ -59,7 +66,7 @@ def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
     find_image = partial(find_local_image, sandbox=policy.sandbox)
     recipe = plan_recipe(listing, _refuse_registry, find_image=find_image)
     if isinstance(recipe, Unlaunchable):
-        return LocalServer(str(recipe.server_id), "unusable", recipe.hint, "none", None)
+        return LocalServer(listing.listing_id, "unusable", recipe.hint, "none", None)
     return LocalServer(
         recipe.server_id,
         _find_state(recipe, policy),

@@ -1,12 +1,13 @@
 """Reading the settings in force, and saying of each unusable one what it is and the fix."""
 
 import difflib
+import json
 import os
 import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import AliasChoices, ValidationError
 from pydantic.fields import FieldInfo
@@ -111,7 +112,30 @@ def _require_named_file(environment: Mapping[str, str]) -> None:
 def _explain_source(message: str) -> str:
     """Of a variable that should hold a list or a table; its text may hold a secret."""
     field = message.partition('"')[2].partition('"')[0]
-    return f"{PREFIX}{field.upper()}: what is set there or below it is not JSON"
+    whole = f"{PREFIX}{field.upper()}"
+    lists = {variable for variable in _list_sequences() if variable.startswith(f"{whole}__")}
+    wrong = [name for name in sorted(lists) if not _is_json(os.environ.get(name, "[]"))]
+    if wrong:
+        return f"""{", ".join(wrong)}: not JSON; expected a list, as '["one", "two"]'"""
+    return f"{whole}: what is set there or below it is not JSON"
+
+
+def _list_sequences() -> list[str]:
+    """The environment variables of settings that hold a list."""
+    ours = _walk_fields(Settings, ())
+    return [_find_variable(name, field) for name, field in ours if _is_sequence(field)]
+
+
+def _is_sequence(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) in (tuple, list)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _explain_unknown(name: str, known: list[str]) -> str:

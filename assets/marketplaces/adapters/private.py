@@ -122,12 +122,20 @@ class PrivateAdapter(Adapter):
 def read_files(policy: CrawlPolicy) -> list[Listing]:
     """The listings of the user's files as they stand now; a file that cannot be read has none."""
     adapter = PrivateAdapter(policy)
+    refs = [ref for page in _read_pages(adapter) for ref in page.refs]
+    return [clean(one) for ref in refs for one in adapter.parse(ref.raw, ref)]
 
-    async def collect() -> list[Ref]:
-        pages = [page async for page in adapter.refs(_refuse_network)]
-        return [ref for page in pages for ref in page.refs]
 
-    return [clean(one) for ref in anyio.run(collect) for one in adapter.parse(ref.raw, ref)]
+def list_file_problems(policy: CrawlPolicy) -> list[dict[str, Any]]:
+    """A row {native_id, hint, ...} for each of the user's files that cannot be read."""
+    return [one for page in _read_pages(PrivateAdapter(policy)) for one in page.problems]
+
+
+def _read_pages(adapter: PrivateAdapter) -> list[RefPage]:
+    async def collect() -> list[RefPage]:
+        return [page async for page in adapter.refs(_refuse_network)]
+
+    return anyio.run(collect)
 
 
 async def _refuse_network(url: str, check: Any, *, ref: Ref | None = None) -> Any:

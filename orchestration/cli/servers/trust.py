@@ -15,6 +15,10 @@ _MEANING = (
     "- what the folder holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",
 )
+_NO_FILES = (
+    "no file is named: list your mcpServers files in toolmill.toml, as"
+    ' `[marketplaces.private]` with `paths = ["~/.cursor/mcp.json"]`'
+)
 
 
 @app.command()
@@ -44,7 +48,10 @@ def trust(
             return
         for one in servers:
             print_line(f"{one.state:<9} {one.server_id}  {one.shown}")
-        print_line(f"{len(servers)} commands in your own files (`marketplaces.private.paths`)")
+        if not files.paths:
+            print_line(_NO_FILES, err=True)
+        count = f"{len(servers)} command{'' if len(servers) == 1 else 's'}"
+        print_line(f"{count} in your own files (`marketplaces.private.paths`)")
         return
     found = find_local_server(servers, server)
     if found.digest is None:
@@ -52,10 +59,20 @@ def trust(
     print_line(found.server_id, err=True)
     print_line(f"  {found.shown}", err=True)
     grant, kept = policy.grant_of(found.server_id), find_volume(chosen, found.server_id)
-    for line in (*_MEANING, *describe_grant("Besides, it", grant, found.network, kept)):
+    for line in (*_MEANING, *describe_grant("As granted, it", grant, found.network, kept)):
         print_line(line, err=True)
     if not yes and found.state != "trusted":
-        typer.confirm("Trust it?", abort=True, err=True)
+        _ask()
     path = write_server_settings(found.server_id, {"confirmed": [found.digest]})
     facts = {"server_id": found.server_id, "confirmed": found.digest, "file": str(path)}
     print_json(facts) if as_json else print_line(f"trusted: {found.server_id} in {path}")
+
+
+def _ask() -> None:
+    """Ends the command unless the user agrees."""
+    try:
+        agreed = typer.confirm("Trust it?", err=True)
+    except typer.Abort:  # no terminal, or Ctrl-C
+        fail("\nnot trusted, nothing is written: no answer (--yes: without being asked)", 1)
+    if not agreed:
+        fail("not trusted, nothing is written", 1)

@@ -229,6 +229,12 @@ def test_a_variable_that_holds_no_json_is_named_and_not_shown(monkeypatch) -> No
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_list_that_is_no_json_is_named_by_its_own_variable(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", "mcp.json")
+    with pytest.raises(SettingsError, match=r"^TOOLMILL_MARKETPLACES__PRIVATE__PATHS: .*a list"):
+        load_settings()
+
+
 def test_a_named_file_that_is_not_there_is_an_error(elsewhere: Path, monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_CONFIG", str(elsewhere / "nope.toml"))
     with pytest.raises(SettingsError, match=r"TOOLMILL_CONFIG names .*nope\.toml, .*no such file"):

@@ -80,8 +80,8 @@ def test_what_is_granted_besides_is_said_before_it_is_trusted(folder: Path) -> N
 def test_a_no_writes_nothing(folder: Path) -> None:
     before = (folder.parent / "toolmill.toml").read_text()
     for answer in ("n\n", ""):
-        code, _, _ = toolmill("trust", "own", answer=answer)
-        assert code == 1
+        code, _, err = toolmill("trust", "own", answer=answer)
+        assert (code, "--yes" in err) == (1, not answer)
     assert (folder.parent / "toolmill.toml").read_text() == before
 
 
@@ -108,3 +108,18 @@ def test_a_name_that_two_files_have_is_asked_for_whole(folder: Path) -> None:
     assert (code, "several commands" in err, "private:other.json#own" in err) == (2, True, True)
     assert toolmill("trust", "other.json#own", "--yes")[0] == 0
     assert list(load_settings().servers) == ["private:other.json#own"]
+
+
+def test_files_and_entries_that_start_nothing_are_told(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = toolmill("trust")
+    assert (code, "no file is named" in err) == (0, True)
+    write_file(tmp_path / "mcp.json", shell={"command": "bash", "args": ["-c", "x"]}, empty={})
+    (tmp_path / "torn.json").write_text('{"mcpServers": {')
+    names = '["mcp.json", "torn.json", "gone.json"]'
+    (tmp_path / "toolmill.toml").write_text(f"[marketplaces.private]\npaths = {names}\n")
+    unusable = ("mcp.json#empty", "mcp.json#shell", "gone.json", "torn.json")
+    assert states() == {f"private:{name}": "unusable" for name in unusable}
+    for name, why in (("shell", "is a shell"), ("torn.json", "not JSON"), ("gone.json", "there")):
+        code, _, err = toolmill("trust", name, "--yes")
+        assert (code, why in err) == (1, True), err

@@ -91,7 +91,7 @@ class PrivateAdapter(Adapter):
         yield RefPage([], ended=not failed, truncated=failed)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
-        """The listing of one entry {key, entry, several, secret_inputs}, and {directory} where it
+        """The listing of one entry {key, entry, secret_inputs}, and {directory} where it
         starts a command or an image of this host."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
@@ -101,8 +101,6 @@ class PrivateAdapter(Adapter):
         facts = _mark_secrets(facts, entry, raw.get("secret_inputs"))
         if as_object(entry).get("disabled") is True:
             facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
-        if raw.get("several"):
-            facts = add_flags(facts, ["multi_server"])
         evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
         return [Listing(**identity, **facts, evidence=evidence)]
@@ -163,7 +161,6 @@ def _list_records(value: Any, name: str, *, must: bool, base: Path | None = None
             "key": key,
             "entry": entry,
             "member": member,
-            "several": len(servers) > 1,
             "secret_inputs": _find_secret_inputs(value),
             **(read_local_entry(entry, base) or {} if base else {}),
         }

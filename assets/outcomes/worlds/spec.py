@@ -149,7 +149,8 @@ class World(_Part):
                 found[str(path)] = data = read_file(folder, path, min(_MOST_FILE, left))
                 left -= len(data)
         except UnreadableFile as error:
-            raise WorldFileError(f"{self.path}: seed files {self.files!r}: {error}") from error
+            where = str(Path(self.files, error.filename or ""))
+            raise WorldFileError(f"{self.path}: seed files {where!r}: {error.strerror}") from error
         return found
 
 
@@ -171,10 +172,14 @@ def load_world(path: Path) -> World:
 
 
 def _explain_first(path: Path, error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
+    """A misspelt key before the one that is missing for it."""
+    found = error.errors(include_url=False)
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"{path}: {where}: no such key; docs/worlds.md lists all"
+    if first["type"] == "tuple_type":
+        return f"{path}: {where}: expected a list (found {first['input']!r:.60})"
     return f"{path}: {where}: {first['msg']}"
 
 

@@ -22,6 +22,9 @@ def replay(
     write: Annotated[
         bool, typer.Option("--write", help="record what this home's worlds were asked")
     ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="its tasks, one JSON object a line")
+    ] = False,
     task: Annotated[str | None, typer.Option(help="one task, by id or its beginning")] = None,
     call: Annotated[
         list[str] | None,
@@ -33,10 +36,16 @@ def replay(
     from assets.outcomes.replay.environment import score_calls
     from assets.outcomes.replay.file import read_recording
 
+    if write and (listing or task is not None or call):
+        fail("--write records and does nothing else: give --list, --task and --call apart", 2)
     if write:
         _write_file(file)
         return
     recording = read_recording(file)
+    if listing:
+        for row in _list_tasks(recording):
+            print_json(row)
+        return
     if task is None:
         if call:
             fail("--call needs --task", 2)
@@ -45,7 +54,8 @@ def replay(
         sys.exit(1 if report["not_worth_1"] else 0)
     ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
     if len(ids) != 1:
-        fail(f"--task {task[:60]!r}: {len(ids)} of {len(recording.tasks)} tasks begin so", 2)
+        found = f"{len(ids)} of {len(recording.tasks)} tasks begin so; --list shows them"
+        fail(f"--task {task[:60]!r}: {found}", 2)
     score, steps = score_calls(recording, ids[0], [_read_call(text) for text in call or ()])
     request = recording.tasks[ids[0]].request
     rows = [vars(step) for step in steps]
@@ -77,16 +87,27 @@ def _check_recording(recording: "Recording") -> dict[str, Any]:
     from orchestration.factories import open_warehouse
 
     wrong = []
-    for name, task in sorted(recording.tasks.items()):
-        calls = [{"name": one.tool, "arguments": one.arguments} for one in task.calls]
-        score, _ = score_calls(recording, name, calls)
+    for row in _list_tasks(recording):
+        score, _ = score_calls(recording, row["task"], row["calls"])
         if score.reward < 1:
-            wrong.append({"task": name, "score": vars(score)})
+            wrong.append({"task": row["task"], "score": vars(score)})
     settings = load_settings()
     known = (settings.home_path() / "tables").is_dir()
     listed = read_clear(open_warehouse(settings)) if known else []
     changed = recording.find_changed(listed)
     return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
+
+
+def _list_tasks(recording: "Recording") -> list[dict[str, Any]]:
+    """{task, request, calls} of each, its own calls as --call takes them."""
+    return [
+        {
+            "task": name,
+            "request": task.request,
+            "calls": [{"name": one.tool, "arguments": one.arguments} for one in task.calls],
+        }
+        for name, task in sorted(recording.tasks.items())
+    ]
 
 
 def _describe(recording: "Recording") -> dict[str, Any]:

@@ -44,6 +44,7 @@ def grant(
     if network not in (None, "none", "full"):
         fail(f"--network {network!r:.40}: expected none or full", 2)
     chosen = load_settings()
+    before = chosen.servers.get(server)
     wanted: Any = network
     change = GrantChange(folder or (), host or (), wanted, volume, revoke, Path.cwd())
     if not revoke:
@@ -53,8 +54,15 @@ def grant(
         chosen = load_settings()
     _print_grant(server, chosen, as_json)
     if revoke or not change.is_empty:
-        advice = "nightly runs launch it anew; a `toolmill serve` that is running keeps the old one"
-        print_line(f"written to {config_path()}: {advice}", err=True)
+        _print_change(chosen.servers.get(server) != before)
+
+
+def _print_change(changed: bool) -> None:
+    if not changed:
+        print_line(f"{config_path()} stays as it was: this changes nothing", err=True)
+        return
+    advice = "nightly runs launch it anew; a `toolmill serve` that is running keeps the old one"
+    print_line(f"written to {config_path()}: {advice}", err=True)
 
 
 def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
@@ -70,7 +78,8 @@ def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
         fail(f"{server!r:.200}: no run has listed it; {hint} (--unlisted grants it anyway)", 2)
     kind, colon, name = server.partition(":")
     if not (colon and name) or kind not in ("npm", "pypi", "mcpb", "oci", "private"):
-        fail(f"{server!r:.200} is no server id: expected npm:NAME, pypi:NAME, private:NAME", 2)
+        expected = "npm:NAME, pypi:NAME, mcpb:URL, oci:IMAGE or private:FILE#KEY"
+        fail(f"{server!r:.200} is no server id: expected {expected}", 2)
 
 
 def _list_servers(chosen: Settings) -> list[str]:

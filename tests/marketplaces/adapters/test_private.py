@@ -52,6 +52,12 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
+def test_that_a_file_names_several_servers_counts_against_none(tmp_path: Path) -> None:
+    _, found = crawl(write(tmp_path / "desktop.json", VS_CODE))
+    assert len(found) == 2
+    assert not any("multi_server" in one.flags for one in found)
+
+
 def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) -> None:
     pages, (found,) = crawl(write(tmp_path / "desktop.json", CONFIG))
     assert found.native_id == "desktop.json#quill"

@@ -17,7 +17,8 @@ def test_a_world_file_is_read(tmp_path):
 
 WRONG = [
     ('kind = "folder"', 'kind = "folder"\ncolour = "red"', "colour: no such key"),
-    ('tools = ["write_file"', 'tols = ["write_file"', "servers.0.tols: no such key|Field required"),
+    ('tools = ["write_file"', 'tols = ["write_file"', "servers.0.tols: no such key"),
+    ('tools = ["write_file", "read_file"]', 'tools = "x"', r"tools: expected a list \(.*'x'"),
     ('files = "seed"', 'files = "../seed"', "files: .*beside the world file"),
     ('files = "seed"', 'files = "/etc"', "files: .*beside the world file"),
     ('files = "seed"', "", "expected `files`"),
@@ -65,14 +66,18 @@ def test_a_seed_that_leaves_its_folder_or_is_too_large_is_refused(tmp_path, monk
     secret.write_text("secret")
     link = tmp_path / "seed" / "link"
     link.symlink_to(secret)
-    with pytest.raises(WorldFileError, match="link: it is a link"):
+    with pytest.raises(WorldFileError, match="seed/link': it is a link"):
         world.read_files()
+    with pytest.raises(WorldFileError, match="link': it is a link"):
+        find_world("small", [tmp_path])
     link.unlink()
     (tmp_path / "seed" / "big").write_bytes(b"x" * 100)
     monkeypatch.setattr(spec, "_MOST_FILE", 50)
-    with pytest.raises(WorldFileError, match="big: larger than 50 bytes"):
+    with pytest.raises(WorldFileError, match="big': larger than 50 bytes"):
         world.read_files()
     (tmp_path / "seed").rename(tmp_path / "real")
+    with pytest.raises(WorldFileError, match="seed files 'seed': it is not there"):
+        world.read_files()
     (tmp_path / "seed").symlink_to(tmp_path / "real")
     with pytest.raises(WorldFileError, match="seed"):
         world.read_files()

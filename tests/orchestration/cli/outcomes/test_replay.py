@@ -116,3 +116,18 @@ def test_a_release_has_the_replay_of_its_making(warehouse: Warehouse) -> None:
     warehouse.tables.promote(warehouse.tables.stage(TRAJECTORIES, empty), "test", [])
     assert save_release_replay(warehouse, "r1") == path
     assert path.read_bytes() == before
+
+
+def test_tasks_are_listed_for_who_asks_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "replay.jsonl"
+    write_recording(file, made := recording())
+    listed = [json.loads(line) for line in run(str(file), "--list").stdout.splitlines()]
+    assert [one["task"] for one in listed] == sorted(made.tasks)
+    assert {one["request"] for one in listed} == {one.request for one in made.tasks.values()}
+    own = [json.dumps(call) for call in listed[0]["calls"]]
+    asked = [word for call in own for word in ("--call", call)]
+    done = run(str(file), "--task", listed[0]["task"], *asked)
+    assert json.loads(done.stdout)["score"]["reward"] == 1.0
+    assert "--list" in run(str(file), "--task", "nobody").stderr
+    assert run(str(file), "--write", "--list").exit_code == 2
+    assert run(str(file), "--write", "--task", "t1").exit_code == 2

@@ -58,6 +58,9 @@ def test_a_grant_is_written_and_said_in_plain_words(here):
     assert "send to and hear from api.example.com, and no other host" in said
     assert "can be in its answers, which models read, and it can send them" in said
     assert "third-party" in said
+    assert "written to toolmill.toml" in said
+    again = run(NAME, "--volume")[1]
+    assert ("written to" in again, "stays as it was" in again) == (False, True)
     told = json.loads(run(NAME, "--json")[1])
     assert (told["network"], told["hosts"]) == ("none", ["api.example.com"])
     assert told["folders"] == [{"path": str(notes), "inside": "/home/user/data", "writable": True}]

@@ -89,7 +89,7 @@ class Desk:
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
-        self.queries = Remembered()  # (token name, tool id) -> facts of the search that found it
+        self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
         self.calls = Remembered()  # call id -> (token name, facts of its outcome)
         self.questions = Remembered()  # number of a question that waits for its answer -> what of
         self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()

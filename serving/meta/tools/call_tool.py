@@ -88,7 +88,8 @@ async def _check_call(
         raise NotHere(attempt.tool_id, token, router.index.version)
     place, tool = found
     attempt.facts["contract_digest"] = tool.contract_digest
-    attempt.facts.update(desk.queries.get((token.name, tool.tool_id), {}))
+    asked_by = attempt.facts.get("client")
+    attempt.facts.update(desk.queries.get((token.name, asked_by, tool.tool_id), {}))
     if tool.unverified:
         why = "unverified: a marketplace lists this tool, and nobody has launched its server"
         return call_answers.answer_refused(

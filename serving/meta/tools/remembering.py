@@ -41,9 +41,10 @@ async def note_search(
         more = await desk.work_for(token, _read_query, token, router, question)
         named = {"token": token.name, "status": "searched", "index": router.index.version}
         await desk.record({**named, **facts, **more, "client": client, "shown": shown})
+    asked_by = keep_client(token, client).get("client")
     for rank, tool_id in enumerate(shown, 1):
         at = {"rank": rank} if "search_id" in facts else {}
-        desk.queries[token.name, tool_id] = {**facts, **at}
+        desk.queries[token.name, asked_by, tool_id] = {**facts, **at}
 
 
 def keep_client(token: Token, client: str | None) -> dict[str, str]:

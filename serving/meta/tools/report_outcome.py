@@ -32,14 +32,14 @@ async def report_outcome(
     note = fields.text("note", MAX_NOTE)
     if bool(call_id) == bool(tool_id):
         raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
-    router = await desk.router()
+    router, asked_by = await desk.router(), keep_client(token, client)
     if call_id:
         facts = _of_call(desk, token, call_id)
     else:
-        facts = await _of_tool(desk, token, router, read_name(tool_id or ""))
+        facts = await _of_tool(desk, token, router, read_name(tool_id or ""), asked_by)
     line_note = show_line(redact(note), MAX_NOTE) if note else None
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
-    await desk.record({**facts, **kept, **keep_client(token, client)})
+    await desk.record({**facts, **kept, **asked_by})
     version = router.index.version
     notice = describe_kept(token)
     return Reply(
@@ -56,7 +56,9 @@ def _of_call(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
     return {name: facts[name] for name in _KEPT if facts.get(name)}
 
 
-async def _of_tool(desk: Desk, token: Token, router: "Router", tool_id: str) -> dict[str, Any]:
+async def _of_tool(
+    desk: Desk, token: Token, router: "Router", tool_id: str, asked_by: Mapping[str, str]
+) -> dict[str, Any]:
     found = await desk.tool(router, token, tool_id)
     if found is None:
         raise NotHere(tool_id, token, router.index.version)
@@ -67,5 +69,5 @@ async def _of_tool(desk: Desk, token: Token, router: "Router", tool_id: str) -> 
         "index": router.index.version,
         "tool_id": tool.tool_id,
         "contract_digest": tool.contract_digest,
-        **desk.queries.get((token.name, tool.tool_id), {}),
+        **desk.queries.get((token.name, asked_by.get("client"), tool.tool_id), {}),
     }

@@ -74,7 +74,11 @@ def is_python(program: Path, environment: Path) -> bool:
     if program.is_relative_to(environment):
         return True
     libraries = program.parent.parent.glob("lib*/py*3.*/os.py")
-    return program.name.startswith(("python", "pypy")) and program.is_file() and any(libraries)
+    return (
+        program.name.startswith(("python", "pypy", "graalpy"))
+        and program.is_file()
+        and any(libraries)
+    )
 
 
 def list_python_files(python: Path, prefix: Path) -> list[Path]:

@@ -11,8 +11,8 @@ app = typer.Typer(add_completion=False)
 
 _MEANING = (
     "Trusted, it is launched in the sandbox every night and whenever one of its tools is called:",
-    "- its folder is read-only to it, and it sees no other file of yours that is not granted;",
-    "- what the folder holds may change: whatever it holds then is launched;",
+    "- it sees its folder, read-only, or its image, and no other file of yours that is not granted;",
+    "- what the folder or image holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",
 )
 _NO_FILES = (

@@ -11,7 +11,7 @@ app = typer.Typer(add_completion=False)
 
 _MEANING = (
     "Trusted, it is launched in the sandbox every night and whenever one of its tools is called:",
-    "- it sees its folder, read-only, or its image, and no other file of yours that is not granted;",
+    "- it sees its folder, read-only, or its image, and of your other files what you grant it;",
     "- what the folder or image holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",
 )

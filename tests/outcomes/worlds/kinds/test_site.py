@@ -64,6 +64,17 @@ def test_a_site_is_reset_whatever_was_sent_to_it(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow
+def test_a_thousand_resets_are_equal(tmp_path):
+    with open_world(WORLD, 1, tmp_path) as opened:
+        first = opened.digest_state()
+        for number in range(1000):
+            ask(opened._state, "POST", "/api/cart", {"product_id": number})
+            assert opened.digest_state() != first
+            opened.reset()
+            assert opened.digest_state() == first
+
+
 def test_a_seed_decides_a_site_and_its_tasks(tmp_path):
     states = []
     for place, seed in (("a", 1), ("b", 1), ("c", 2)):

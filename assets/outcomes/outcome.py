@@ -26,7 +26,7 @@ OUTCOMES = (
     *(REFUSED, TOOL_ERROR, TIMEOUT, PROTOCOL_ERROR),
 )
 
-_TIMEOUTS = ("timeout_call", "timeout_start", "timeout_list")
+_TIMEOUTS = ("timeout_call", "timeout_host", "timeout_start", "timeout_list")
 _BROKE = (  # while the call was made; every other failure kept it from being sent
     *("crashed", "protocol_error", "remote_down", "out_of_memory", "too_many_processes"),
     *("disk_full", "no_tools"),

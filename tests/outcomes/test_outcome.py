@@ -29,6 +29,7 @@ def failed(kind: str) -> CallResult:
     ("kind", "outcome", "blame"),
     [
         ("timeout_call", "timeout", "tool"),
+        ("timeout_host", "timeout", "upstream"),
         ("timeout_start", "timeout", "server"),
         ("crashed", "protocol_error", "server"),
         ("protocol_error", "protocol_error", "server"),

@@ -50,6 +50,10 @@ class Line(ABC):
         """The hosts that the server asked for so far and was not granted."""
         return ()
 
+    def waiting_hosts(self) -> Sequence[str]:
+        """The granted hosts that owe the server an answer at this moment."""
+        return ()
+
     def refused(self) -> CallFailed | None:
         """Why the last request had no answer of MCP, where the line itself knows."""
         return None

@@ -31,6 +31,10 @@ CALL_KINDS: dict[str, Kind] = {
     "timeout_call": Kind(
         "no answer in time: call it with less to do, or allow more time", blame="tool"
     ),
+    "timeout_host": Kind(
+        "a host that the tool asked has not answered it in time: call again later",
+        blame="upstream",
+    ),
     "busy": Kind(
         "all sessions that the limits allow are at work: call again in a moment", blame="us"
     ),

@@ -252,10 +252,11 @@ class Session:
             raise
         finally:
             line.busy(self.leases > 1)
+        waiting = line.waiting_hosts()  # before the server is told that nobody waits for it
         self._doubt_server()
         if refused := line.refused():
             raise refused
-        raise self._make_late_failure(timeout_s, noise)
+        raise self._make_late_failure(timeout_s, noise, waiting)
 
     async def usable(self) -> bool:
         """Whether it may get a call: one that left a call without an answer has to answer a ping
@@ -299,8 +300,13 @@ class Session:
     def _count_strange(self) -> int:
         return self._listener.transcript.noise + self._listener.transcript.strays
 
-    def _make_late_failure(self, timeout_s: float, before: int) -> CallFailed:
+    def _make_late_failure(
+        self, timeout_s: float, before: int, waiting: Sequence[str]
+    ) -> CallFailed:
         strange = self._count_strange() - before
+        if not strange and waiting:
+            found = f"no answer in {timeout_s:.0f} s, nor one of {', '.join(waiting)} to it"
+            return CallFailed("timeout_host", found)
         if not strange:
             return CallFailed("timeout_call", f"no answer in {timeout_s:.0f} s")
         found = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"

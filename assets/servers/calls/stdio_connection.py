@@ -17,6 +17,7 @@ from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.reach import apply_grant, open_hosts
 from assets.servers.deploy.volume import VolumeBusy, hold_volume_async
+from assets.servers.egress.gateway import HostLog
 from assets.servers.packages.fetch import ensure_artifact
 from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure, PackageError
@@ -56,20 +57,20 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
                 raise CallFailed("busy", str(error), sent=False) from None
             facts = (wanted, policy, sandbox, held)
             launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
-            refused: Sequence[str] = ()
+            log = HostLog()
             # On this thread, which lives as long as the session: bubblewrap ends its child when the
             # thread that started it does, and a worker thread ends when it is idle.
             try:
                 if isinstance(launch, Launch):
                     granted = (policy.grant_of(name), sandbox, find_toolchain().python)
-                    launch, refused = held.enter_context(open_hosts(launch, *granted))
+                    launch, log = held.enter_context(open_hosts(launch, *granted))
                 started = start(launch, sandbox)
             except SandboxUnavailable as error:
                 raise _make_no_sandbox_failure(error) from None
             except LaunchRefused as error:
                 raise CallFailed(error.kind, str(error), sent=False) from None
             yield await held.enter_async_context(
-                _hold_running(started, sandbox, listener, wanted, refused)
+                _hold_running(started, sandbox, listener, wanted, log)
             )
 
     return dial
@@ -111,7 +112,7 @@ async def _hold_running(
     sandbox: SandboxPolicy,
     listener: Listener,
     wanted: Wanted,
-    refused: Sequence[str],
+    log: HostLog,
 ) -> AsyncIterator[Line]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
     relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
@@ -121,7 +122,7 @@ async def _hold_running(
                 relay.start(tasks)
                 try:
                     facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
-                    yield _LocalLine(wanted, sandbox=sandbox, hosts=refused, **facts)
+                    yield _LocalLine(wanted, sandbox=sandbox, hosts=log, **facts)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -136,7 +137,7 @@ class _LocalLine(Line):
     relay: Relay = field(kw_only=True)
     watchdog: Watchdog = field(kw_only=True)
     sandbox: SandboxPolicy = field(kw_only=True)
-    hosts: Sequence[str] = field(kw_only=True, default=())
+    hosts: HostLog = field(kw_only=True, default_factory=HostLog)
 
     def __post_init__(self) -> None:
         self.read, self.write = self.relay.read, self.relay.write
@@ -149,7 +150,10 @@ class _LocalLine(Line):
         return self.watchdog.idle_s
 
     def refused_hosts(self) -> Sequence[str]:
-        return self.hosts
+        return self.hosts.refused
+
+    def waiting_hosts(self) -> Sequence[str]:
+        return self.hosts.list_waiting()
 
     def busy(self, busy: bool) -> None:
         self.watchdog.every_s = self._every_s if busy else _RESTING_S

@@ -15,7 +15,14 @@ from assets.servers.deploy.grants import ServerGrant, prepare_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.volume import choose_volume_user, prepare_volume
 from assets.servers.egress import tool_relay
-from assets.servers.egress.gateway import GATEWAY, Dial, Gateway, build_relayed, open_gateway
+from assets.servers.egress.gateway import (
+    GATEWAY,
+    Dial,
+    Gateway,
+    HostLog,
+    build_relayed,
+    open_gateway,
+)
 from assets.servers.egress.hosts import find_wanted_host, make_granted_dial, parse_host
 from assets.servers.egress.proxy_request import Host
 from assets.servers.probe.probe import ProbeResult, probe
@@ -51,13 +58,13 @@ def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
 @contextmanager
 def open_hosts(
     launch: Launch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
-) -> Iterator[tuple[Launch, Sequence[str]]]:
-    """(the launch with its granted hosts in reach, what it asked for beyond them, which grows).
+) -> Iterator[tuple[Launch, HostLog]]:
+    """(the launch with its granted hosts in reach, what became of its connections, which grows).
     Without isolation there is no gateway: such a server has this host's network."""
     sites = {(one.host, _HTTP): one.socket for one in grant.sites}
     hosts = frozenset([*map(parse_host, grant.hosts), *sites])
     if not hosts or choose_backend(sandbox).name == "none":
-        yield launch, ()
+        yield launch, HostLog()
         return
     root = os.geteuid() == 0
     # Known before the sandbox is: only this user may connect to the gateway's socket.
@@ -72,7 +79,7 @@ def open_hosts(
                 mounts=(*launch.mounts, Mount(folder, GATEWAY), _NODE),
                 uid=user,
             ),
-            gateway.refused,
+            gateway.log,
         )
 
 
@@ -97,9 +104,9 @@ def probe_granted(
     """`probe` of a launch with its granted hosts in reach. What it asked for beyond them is in the
     result, and in its hint. python: runs the relay inside."""
     sandbox, grant = policy.sandbox_of(server_id), policy.grant_of(server_id)
-    with open_hosts(launch, grant, sandbox, python) as (reaching, refused):
+    with open_hosts(launch, grant, sandbox, python) as (reaching, log):
         result = probe(reaching, sandbox, conversation or policy.conversation)
-        return explain_network(result, server_id, refused)
+        return explain_network(result, server_id, log.refused)
 
 
 def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str]) -> ProbeResult:

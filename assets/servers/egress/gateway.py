@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,9 +48,22 @@ _MOST = 64  # connections at once, each of two descriptors of ours; uv opens 50
 _MOST_REFUSED = 10_000
 
 
+@dataclass
+class HostLog:
+    """What became of a client's connections, by `host:port`. refused: what was asked for and is
+    none of its hosts, each time; and why where it is one. waiting: of each connection whose host
+    has not answered what it was sent last."""
+
+    refused: list[str] = field(default_factory=list)
+    waiting: dict[int, str] = field(default_factory=dict)
+
+    def list_waiting(self) -> list[str]:
+        """The hosts that owe an answer at this moment."""
+        return sorted(dict.fromkeys(self.waiting.copy().values()))  # another thread writes it
+
+
 class Gateway:
-    """Dials its hosts and no other, for clients that speak SOCKS 5 or HTTP to a proxy. refused:
-    what was asked for beyond them, each time, as `host:port`; and why where it is one of them.
+    """Dials its hosts and no other, for clients that speak SOCKS 5 or HTTP to a proxy.
 
     env: of the fetch phase, for the proxy that it names. dial: how a host is connected to, where
     that is not for the operator's resolver to say."""
@@ -59,7 +73,12 @@ class Gateway:
     ) -> None:
         self._hosts, self._env, self._dial = hosts, env, dial or self._dial_named
         self._turn = anyio.Semaphore(_MOST)
-        self.refused: list[str] = []
+        self.log = HostLog()
+
+    @property
+    def refused(self) -> list[str]:
+        """What was asked for beyond its hosts."""
+        return self.log.refused
 
     async def serve(self, listener: SocketListener) -> None:
         """All connections, at most 64 at once: what else a sandbox opens waits in the kernel, and
@@ -99,13 +118,23 @@ class Gateway:
         except Exception:  # no name, no route, a proxy that refuses
             await client.send(request.make_reply(FAILED))
             return
-        async with remote, anyio.create_task_group() as group:
-            for stream, data in ((client, request.make_reply(0)), (remote, request.head)):
-                if data:
-                    await stream.send(data)
-            group.start_soon(_copy_bytes, remote, client)
-            await _copy_bytes(received, remote)
-            # One side has ended: the other gets what is still under way.
+        key, waiting = id(remote), self.log.waiting
+
+        def note_asked() -> None:
+            waiting[key] = f"{request.host}:{request.port}"
+
+        try:
+            async with remote, anyio.create_task_group() as group:
+                if data := request.make_reply(0):
+                    await client.send(data)
+                if request.head:
+                    note_asked()
+                    await remote.send(request.head)
+                group.start_soon(_copy_bytes, remote, client, lambda: waiting.pop(key, None))
+                await _copy_bytes(received, remote, note_asked)
+                # One side has ended: the other gets what is still under way.
+        finally:
+            waiting.pop(key, None)
 
     def _note_refusal(self, request: Request, why: str = "") -> None:
         """What is no name of a host may be anything, and people read this."""
@@ -152,10 +181,13 @@ async def _serve_socket(gateway: Gateway, path: Path) -> AsyncIterator[None]:
         group.cancel_scope.cancel()
 
 
-async def _copy_bytes(source: ByteReceiveStream, sink: SocketStream) -> None:
-    """Everything from one to the other; the end too."""
+async def _copy_bytes(
+    source: ByteReceiveStream, sink: SocketStream, note: Callable[[], object]
+) -> None:
+    """Everything from one to the other; the end too. note: called before each part is sent on."""
     try:
         async for chunk in source:
+            note()
             await sink.send(chunk)
         await sink.send_eof()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -93,7 +93,14 @@ async def select_runnable_tasks(
 
 
 # Failures that speak of one call; the others would meet every call of that server.
-_OF_ONE_CALL = ("timeout_call", "crashed", "protocol_error", "tool_gone", "contract_changed")
+_OF_ONE_CALL = (
+    "timeout_call",
+    "timeout_host",
+    "crashed",
+    "protocol_error",
+    "tool_gone",
+    "contract_changed",
+)
 
 
 def open_fresh_callers(make: Callable[[], Caller]) -> Fresh:

@@ -10,7 +10,7 @@ import pytest
 
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.errors import WorldFileError
-from assets.outcomes.worlds.kinds.site import FAIL, HOST, HUGE, INJECT, LOOP, SiteState
+from assets.outcomes.worlds.kinds.site import FAIL, HOST, HUGE, INJECT, LOOP, SLOW, SiteState
 from assets.outcomes.worlds.kinds.site import generate_shop as generate
 from assets.outcomes.worlds.opened import open_world
 from assets.outcomes.worlds.spec import Fault
@@ -139,3 +139,19 @@ async def test_only_the_server_that_is_granted_a_site_reaches_it_and_nothing_els
         async with bench.launch(ASK, policy=policy, recipe={"name": "other"}) as running:
             refused = await running.call(1, how=page)
             assert (refused.status, refused.blame) == ("tool_error", "policy")
+
+
+async def test_a_call_that_waits_for_its_site_is_laid_to_the_site(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch)
+    source = ASK.replace("url = ", "time.sleep(9) if x == 2 else 0; url = ")
+    with opened_site(tmp_path / "site", SLOW, "/robots.txt") as state:
+        grants = {"npm:x": ServerGrant(sites=state.sites)}
+        policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
+        async with bench.launch(source, policy=policy) as running:
+            url = f"http://{HOST}/robots.txt"
+            slow = await running.call(1, how=url, timeout_s=1.0)
+            assert (slow.error_kind, slow.blame) == ("timeout_host", "upstream")
+            assert "site.example:80" in str(slow.hint)
+        async with bench.launch(source, policy=policy, recipe={"name": "y"}) as running:
+            own = await running.call(2, how=url, timeout_s=1.0)
+            assert (own.error_kind, own.blame) == ("timeout_call", "tool")

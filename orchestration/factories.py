@@ -19,6 +19,7 @@ from warehouse.store import Warehouse
 if TYPE_CHECKING:
     from assets.marketplaces.policy import CrawlPolicy
     from assets.outcomes.plan import Executor
+    from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import Launcher
     from assets.synthesis.readme.nightly import Readmes
     from assets.synthesis.writing.endpoints import Writer
@@ -131,6 +132,15 @@ def make_executor(settings: Settings) -> "Executor":
         tuple(one.world for one in known if one.world and not one.problem),
         settings.sandbox.concurrency,
     )
+
+
+def make_world_tasks(settings: Settings) -> "WorldTasks":
+    """The tasks of worlds that pairs are made of, in the worlds that accepted calls are executed
+    in. Raises WorldFileError for a folder that is not there."""
+    from assets.outcomes.tasks import WorldTasks
+
+    worlds = make_executor(settings).worlds
+    return WorldTasks(worlds, settings.executions.seed, settings.home_path() / "cache")
 
 
 def make_embedder(settings: Settings) -> "Embedder":

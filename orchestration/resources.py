@@ -1,10 +1,12 @@
 """Resources: what the factories make of the settings, when a run starts."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
+from assets.synthesis.writing.endpoints import Writer
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
@@ -12,6 +14,7 @@ from orchestration.factories import (
     make_launcher,
     make_readmes,
     make_trainer,
+    make_world_tasks,
     make_writer,
     open_warehouse,
 )
@@ -30,7 +33,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "crawlers": _make_resource(make_crawl_policies),
         "launcher": _make_resource(make_launcher),
         "embedder": _make_resource(make_embedder),
-        "writer": _make_resource(make_writer),
+        "writer": _make_resource(_make_writer),
         "readmes": _make_resource(make_readmes),
         "executor": _make_resource(make_executor),
         "trainer": _make_resource(make_trainer),
@@ -44,6 +47,12 @@ def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
     if context.run_id and context.instance:
         context.instance.add_run_tags(context.run_id, {HOME_TAG: str(settings.home_path())})
     return open_warehouse(settings, context.run_id or "-")
+
+
+def _make_writer(settings: Settings) -> Writer:
+    """Who writes pairs, and the worlds whose tasks are pairs too: commands that judge or read need
+    none."""
+    return replace(make_writer(settings), worlds=make_world_tasks(settings))
 
 
 def _make_resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:

@@ -91,6 +91,12 @@ def digest_world(world: World, seed: int) -> str:
     return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), first, seed])
 
 
+def digest_task(world: World, seed: int, name: str) -> str:
+    """Digest of all that decides where a task is carried out, what it asks and is checked by."""
+    asked = [one.model_dump(mode="json") for one in world.tasks if one.name == name]
+    return digest([digest_world(world, seed), *asked])
+
+
 @asynccontextmanager
 async def open_server(
     server_id: str,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from assets.contracts.quarantine.clear import read_contracts
-from assets.outcomes.environment import choose_world, digest_world
+from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import STALE
 from assets.outcomes.policy import ExecutionPolicy
@@ -82,7 +82,7 @@ def execute_pairs(
         if done is not None:
             at = row["executed_at"] if row else now
             about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": at}
-            rows.append(make_execution_row(job, done, executor.settings.seed) | about)
+            rows.append(make_execution_row(job, done) | about)
             stale.add((job.server.server_id, done.stale))
         elif (kept := row or previous.get(job.id)) is not None:  # due still, by its plan's digest
             named = {"pair_ids": job.wanted.pairs, "refused_ids": job.wanted.refused}
@@ -119,11 +119,16 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
     for one in wanted:
         tools[one.call.server_id].add(one.call.tool)
     worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
+    named = {one.name: one for one in executor.worlds}
     jobs = []
     for one in add_refused(wanted, select_refused(pairs, judged), clear, servers, settings):
-        world = worlds[one.call.server_id]
-        key = one.identify(world.name, settings.seed)
-        jobs.append(Job(key, one, servers[one.call.server_id], world))
+        world, seed = worlds[one.call.server_id], settings.seed
+        if one.task:
+            if one.task.world not in named:
+                continue  # its file is gone since
+            world, seed = named[one.task.world], one.task.seed
+        key = one.identify(world.name, seed)
+        jobs.append(Job(key, one, servers[one.call.server_id], world, seed))
     return jobs
 
 
@@ -137,7 +142,7 @@ def _digest_plan(job: Job, executor: Executor) -> str:
             job.server.recipe_digest,
             job.server.moving,
             digest_conditions(call.server_id, executor.policy),
-            digest_world(job.world, settings.seed),
+            job.world_digest,
             settings.prove,
             [sorted(job.wanted.pairs), job.wanted.asked, sorted(job.wanted.several)],
             sorted(job.wanted.refused),

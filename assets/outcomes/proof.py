@@ -88,11 +88,16 @@ async def _find_flaw(
             return f"no other {name} was tried"
         tried += 1
         execution, after = await run_perturbed(other)
-        if execution.status not in _ANSWERED or execution.blame in _OTHERS:
+        if not is_answered(execution):
             return f"another {name} was not answered: {execution.evidence}"[:300]
         if not is_other_effect(effect, Effect(execution, effect.before, after)):
             return f"another {name} has the same effect"
     return None if tried else "no other arguments can be tried"
+
+
+def is_answered(done: Execution) -> bool:
+    """Whether what came back says something about the arguments."""
+    return done.status in _ANSWERED and done.blame not in _OTHERS
 
 
 def judge_failure(done: Execution) -> Proof | None:

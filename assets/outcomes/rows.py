@@ -17,7 +17,7 @@ from warehouse.sanitize.redact import redact
 _READS = ("read", "search", "compute")
 
 
-def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
+def make_execution_row(job: Job, done: Done) -> dict[str, Any]:
     """The row of EXECUTIONS of one job, without its marketplace, plan and time."""
     call, wanted = job.wanted.call, job.wanted
     row: dict[str, Any] = {
@@ -32,7 +32,7 @@ def make_execution_row(job: Job, done: Done, seed: int) -> dict[str, Any]:
         "refused_ids": json.dumps(sorted(wanted.refused)),
         "twin_of": wanted.twin_of,
         "world": job.world.name,
-        "seed": seed,
+        "seed": job.seed,
         "only_reads": call.only_reads,
         "status": "failed",
     }

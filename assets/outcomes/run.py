@@ -7,13 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from assets.outcomes.environment import ServerInWorld, digest_world, open_server
+from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
 from assets.outcomes.execution import EXECUTION_VERSION, ToolCall, execute_call
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
 from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.table import UNPROVED
+from assets.outcomes.tasks import find_task, prove_task
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
@@ -29,13 +31,22 @@ _READS = ("read", "search", "compute")  # families of verbs whose tools keep not
 
 @dataclass(frozen=True)
 class Job:
-    """A call that is due. id: of its row. again: the last run's result was one in passing."""
+    """A call that is due. id: of its row; seed: of the world. again: the last run's result was one
+    in passing."""
 
     id: str
     wanted: WantedCall
     server: Launchable
     world: World
+    seed: int
     again: bool = False
+
+    @property
+    def world_digest(self) -> str:
+        """Of all that decides where it runs, and of a task what it is checked by."""
+        if self.wanted.task is None:
+            return digest_world(self.world, self.seed)
+        return digest_task(self.world, self.seed, self.wanted.task.task)
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,9 @@ class Run:
         """Makes the calls, of several servers at once. What goes wrong with one is in `done`;
         raises what concerns the run: the ledger's errors, a full disk."""
         self.until = time.monotonic() + self.settings.seconds
-        by_server: dict[tuple[str, str], list[Job]] = defaultdict(list)
-        for job in jobs:
-            by_server[job.server.server_id, job.world.name].append(job)
+        by_server: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
+        for job in sorted(jobs, key=lambda job: job.wanted.task is None):
+            by_server[job.server.server_id, job.world.name, job.seed].append(job)
         places = asyncio.Semaphore(max(1, self.concurrency))
 
         async def run_one(own: list[Job]) -> None:
@@ -88,9 +99,9 @@ class Run:
         due = [job for job in jobs if not self._read_known(job)]
         if not due or self._is_over(due):
             return
-        server, world = due[0].server, due[0].world
-        facts = (server.server_id, server.recipe, world, self.settings.seed, self.policy)
-        named = f"{self.marketplace}-{digest([server.server_id, world.name])[:16]}"
+        server, world, seed = due[0].server, due[0].world, due[0].seed
+        facts = (server.server_id, server.recipe, world, seed, self.policy)
+        named = f"{self.marketplace}-{digest([server.server_id, world.name, seed])[:16]}"
         try:
             async with open_server(*facts, named) as place:
                 for job in due:
@@ -137,7 +148,8 @@ class Run:
         if not await place.is_first():
             await place.put_back(fresh=True)  # something still wrote after its call was answered
         before = await place.read_state()
-        done = await self._execute(job, place, repeat=True)
+        # Whether a task is carried out is told by its check, not by a second answer.
+        done = await self._execute(job, place, repeat=job.wanted.task is None)
         after = await place.read_state() if done.changes_state else before
         stale = await self._find_stale(place) if done.changes_state else None
         if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
@@ -192,7 +204,10 @@ class Run:
         unanswered = done.outcome == TIMEOUT  # it may still be at work
         if done.changes_state:
             await place.put_back(fresh=unanswered)
-        elif unanswered or (done.status == "ok" and _may_remember(job.wanted.call)):
+        # What a world file says of its server saves a launch, of 1 to 7 s.
+        elif unanswered or (
+            place.restart and done.status == "ok" and _may_remember(job.wanted.call)
+        ):
             await place.put_back(fresh=True)
 
     async def _prove(self, job: Job, effect: Effect, place: ServerInWorld) -> list[Proof]:
@@ -206,7 +221,7 @@ class Run:
             other = replace(job.wanted.call, arguments=arguments)
             made = replace(job, wanted=replace(job.wanted, call=other))
             done = await self._execute(made, place, repeat=False)
-            after = await place.read_state()
+            after = await place.read_state() if done.changes_state else effect.before
             await self._settle(made, done, place)
             tried[digest(arguments)] = done, after
             return done, after
@@ -214,7 +229,13 @@ class Run:
         if effect.execution.outcome == REFUSED:
             return []
         call = job.wanted.call
-        return [await prove_call(call, one, effect, run_perturbed) for one in job.wanted.asked]
+        if job.wanted.task is None:
+            return [await prove_call(call, one, effect, run_perturbed) for one in job.wanted.asked]
+        task = find_task(place.world, job.wanted.task)
+        if task is None:
+            return [Proof(UNPROVED, f"world {job.world.name!r} holds its task no more")]
+        first = place.world.read_first_facts()
+        return [await prove_task(call, task, first, effect, run_perturbed)]
 
     def _key(self, job: Job) -> str:
         """Names the effect by all that can change it; on a moving world by the run's date too."""
@@ -228,7 +249,7 @@ class Run:
                 "conditions": digest_conditions(server.server_id, self.policy),
                 "contract": call.contract_digest,
                 "arguments": dict(call.arguments),
-                "world": digest_world(job.world, self.settings.seed),
+                "world": job.world_digest,
                 "requests": job.wanted.asked if self.settings.prove else [],
                 "run_date": self.run_date if server.moving or job.again else None,
             }

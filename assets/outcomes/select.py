@@ -12,6 +12,7 @@ from assets.outcomes.execution import ToolCall
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.common.tables import dump_text, read_contract, read_goldens
+from assets.synthesis.common.world_tasks import TaskOrigin, read_origin
 from assets.vectors.confusables.table import TWINS
 from warehouse.item_failure import try_item
 from warehouse.json_types import Record, Row
@@ -36,7 +37,7 @@ class WantedCall:
     """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs, all
     that their users say; several: those of them that make further calls. refused: pairs that rules
     or judge refused with this call -> their requests. twin_of: the tool for which it was written,
-    where this one looks like it."""
+    where this one looks like it. task: the task of a world that its pair is, carried out there."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
@@ -44,6 +45,7 @@ class WantedCall:
     several: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     twin_of: str | None = None
+    task: TaskOrigin | None = None
 
     @property
     def asked(self) -> list[str]:
@@ -59,7 +61,7 @@ class WantedCall:
         """The id of its row: `e1:` and 40 hex digits."""
         call = self.call
         named = [call.server_id, call.tool, call.contract_digest, self.arguments, world, seed]
-        return "e1:" + digest(named)[:40]
+        return "e1:" + digest([*named, self.task.id] if self.task else named)[:40]
 
 
 def list_launchable(
@@ -89,18 +91,20 @@ def select_calls(
     """The calls to execute, by server and tool, those of tools that only read first.
 
     pairs: accepted ones. twins: rows of CONFUSABLES; a look-alike here gets the calls of its twin
-    that fit its own contract. A call that takes a value out of another call's result stands not
-    alone and is left out. The choice is of the calls alone: the same tables, the same calls.
+    that fit its own contract, but no tasks of worlds. A call that takes a value out of another
+    call's result stands not alone and is left out. The choice is of the calls alone: the same
+    tables, the same calls.
     """
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
     wanted: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
     looks_like = _map_twins(twins)
     for pair in pairs:
+        task = read_origin(pair)
         for golden in read_goldens(pair):
             if golden.borrowed:
                 continue
             own = (golden.server_id, golden.tool)
-            for tool in (own, *looks_like.get(own, ())):
+            for tool in (own, *(looks_like.get(own, ()) if task is None else ())):
                 row = contracts.get(tool)
                 if row is None or tool[0] not in servers:
                     continue
@@ -109,7 +113,7 @@ def select_calls(
                 call = _make_call(tool, row, golden.arguments)
                 if call is not None and may_run(call, servers[tool[0]], policy):
                     named = None if tool == own else str(ToolId(*own))
-                    _note_call(wanted[tool], call, pair, named)
+                    _note_call(wanted[tool], WantedCall(call, twin_of=named, task=task), pair)
     return [one for tool in sorted(wanted) for one in _choose(wanted[tool].values(), policy)]
 
 
@@ -135,8 +139,9 @@ def add_refused(
     """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
     calls that fit their contracts. A call that is wanted already takes their ids along."""
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
-    held = {(one.call.server_id, one.call.tool, one.arguments): one for one in wanted}
-    called = {server for server, _, _ in held}
+    called = {one.call.server_id for one in wanted}
+    plain = [one for one in wanted if one.task is None]
+    held = {(one.call.server_id, one.call.tool, one.arguments): one for one in plain}
     added: dict[tuple[str, str, str], WantedCall] = {}
     for pair in refused:
         goldens = read_goldens(pair)
@@ -186,10 +191,10 @@ def may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool
     return call.only_reads and read_purpose(call.contract).family not in _CHANGES
 
 
-def _note_call(held: dict[str, WantedCall], call: ToolCall, pair: Row, twin_of: str | None) -> None:
-    key = dump_text(dict(call.arguments))
-    one = held.setdefault(key, WantedCall(call, twin_of=twin_of))
-    if twin_of is None:
+def _note_call(held: dict[str, WantedCall], wanted: WantedCall, pair: Row) -> None:
+    key = wanted.arguments if wanted.task is None else f"{wanted.arguments} {wanted.task}"
+    one = held.setdefault(key, wanted)
+    if wanted.twin_of is None:
         one.twin_of = None
         one.pairs.append(pair["pair_id"])
         one.requests.append(_read_request(pair))
@@ -205,9 +210,10 @@ def _read_request(pair: Row) -> str:
 
 
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:
-    """A few calls of one tool, as many again that its twins have; in an order of their own, which
-    no new pair moves but by its place."""
+    """A few calls of one tool, as many again that its twins have, and all that are tasks of worlds;
+    in an order of their own, which no new pair moves but by its place."""
     ranked = sorted(calls, key=lambda one: digest([one.arguments]))
-    own = [one for one in ranked if one.twin_of is None][: policy.per_tool]
+    tasks = [one for one in ranked if one.task]
+    own = [one for one in ranked if not one.task and one.twin_of is None][: policy.per_tool]
     others = [one for one in ranked if one.twin_of is not None][: policy.per_tool]
-    return [*own, *others]
+    return [*tasks, *own, *others]

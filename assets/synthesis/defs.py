@@ -77,7 +77,8 @@ def pairs(
     except NotApproved as error:
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
-    made = write_pairs(warehouse, name, writer.policy, llm, embedder, Lines(context.log.info))
+    progress = Lines(context.log.info)
+    made = write_pairs(warehouse, name, writer.policy, llm, embedder, progress, writer.worlds)
     yield from publish(
         context,
         warehouse,

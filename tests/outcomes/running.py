@@ -59,7 +59,8 @@ class Executing:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)
         wanted = WantedCall(call, [f"p1:{n}" for n, _ in enumerate(requests)], list(requests))
-        return Job(wanted.identify(PLAIN.name, self.settings.seed), wanted, server, PLAIN)
+        seed = self.settings.seed
+        return Job(wanted.identify(PLAIN.name, seed), wanted, server, PLAIN, seed)
 
     def run(self, jobs: Sequence[Job], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)
@@ -74,7 +75,7 @@ class Executing:
         return mark_stale(mark_canned(rows), stale)
 
     def make_row(self, job: Job, done: Done) -> Row:
-        return make_execution_row(job, done, self.settings.seed)
+        return make_execution_row(job, done)
 
     def read_kept(self, row: Row) -> Row:
         """What is kept of an answer."""

@@ -13,12 +13,16 @@ from assets.outcomes.defs import check_launches, check_secrets, check_useful_sha
 from assets.outcomes.plan import Executor
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.table import EXECUTIONS, group_by_pair
+from assets.outcomes.tasks import WorldTasks
+from assets.outcomes.worlds.spec import load_world
 from assets.servers.calls.attribution import JudgedError
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
+from assets.synthesis.common.world_tasks import WorldTask
 from tests.outcomes.running import READS, TOOLS
+from tests.outcomes.worlds.files import write_world
 from tests.serving.calling import PATIENT, Bench
 from tests.support.untrusted_server import POLICY
 from warehouse.storage.tables import TableSpec
@@ -37,6 +41,23 @@ def do(m, _):
         open(os.path.join(DATA, name + ".txt"), "w").write(name)
         say(m, "written")
 calls(do, TOOLS)
+"""
+NOTES = """
+name = "notes"
+kind = "folder"
+about = "A folder for notes."
+files = "seed"
+
+[[servers]]
+id = "npm:x"
+tools = ["write_note"]
+
+[[tasks]]
+name = "note"
+requests = ["Write a note called {word}"]
+draw.word = { words = "cities" }
+calls = [{ tool = "write_note", arguments = { name = "{word}" } }]
+changes = [{ add = "{word}.txt", to = "{word}" }]
 """
 
 
@@ -109,6 +130,12 @@ def make_pair(contract: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
+def make_task_pair(task: WorldTask) -> dict[str, Any]:
+    own = Golden("npm:x", task.tool, contract_digest(NOTE), task.arguments)
+    origin = json.dumps(vars(task.origin))
+    return {**make_single_row(own, task.request, []), "pair_id": "p1:task", "world_task": origin}
+
+
 @pytest.fixture
 def market(tmp_path, monkeypatch) -> Market:
     return Market(Bench(tmp_path, monkeypatch))
@@ -171,6 +198,24 @@ def test_what_is_due_again_stays_as_it_was_until_its_turn_comes(market):
     assert (told["left_for_the_next_run"], market.read_rows()) == (1, before)
     assert market.run(prove=False)["stale"] == 1
     assert market.read_rows()["write_note"]["proof"] is None
+
+
+def test_a_task_of_a_world_is_executed_there_and_proved_by_its_own_check(market, tmp_path):
+    world = load_world(write_world(tmp_path / "files", NOTES))
+    market.executor = replace(market.executor, worlds=(world,))
+    drawn = WorldTasks((world,), 3, tmp_path / "cache").draw_tasks("npm:x", ["write_note"])
+    right, wrong, *_ = [make_task_pair(one) for one in drawn]
+    wrong["world_task"] = right["world_task"]  # its call writes another note than is asked for
+    market.accept(right, {**wrong, "pair_id": "p1:wrong"}, make_pair(NOTE, "budget"))
+    told = market.run()
+    rows = market.warehouse.tables.read(EXECUTIONS, MARKET).to_dicts()
+    found = {row["pair_ids"]: (row["world"], row["seed"], row["proof"]) for row in rows}
+    assert found == {
+        '["p1:task"]': ("notes", 3, "proved"),
+        '["p1:wrong"]': ("notes", 3, "refuted"),
+        '["p1:write_note-budget"]': ("notes", 7, "proved"),
+    }
+    assert (told["executed"], market.run()["unchanged"]) == (3, 3)
 
 
 def test_nothing_runs_where_the_settings_say_so(market):

@@ -24,6 +24,12 @@ class SynthesisPolicy:
     pairs_per_tool: int = Field(
         default=3, ge=1, le=20, description="of the task `single`; every other task has one a tool"
     )
+    world_pairs: int = Field(
+        default=1,
+        ge=0,
+        le=20,
+        description="of each tool, beside those: tasks of a world that suits its server",
+    )
     seed: int = 7
     evolve_depth: int = Field(default=1, ge=0, le=5, description="steps of evolution a request")
     evolve_share: float = Field(default=0.34, ge=0, le=1, description="of requests that evolve")

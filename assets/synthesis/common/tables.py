@@ -47,6 +47,7 @@ PAIRS = TableSpec(
         "steps": pl.String,  # JSON list of {step, role, model, seed, prompt_tokens,
         # completion_tokens, usd}: the receipt, one per request that had a part in this row
         "seed": pl.Int64,
+        "world_task": pl.String,  # JSON of TaskOrigin, where the row is a task of a world
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
@@ -62,7 +63,7 @@ PAIRS = TableSpec(
         "cosine": pl.Float64,  # of instruction and description, by the configured embedder
         "twin_of": pl.String,  # pair_id of the earlier row that it nearly repeats
     },
-    schema_version=2,
+    schema_version=3,
 )
 
 JUDGEMENTS = TableSpec(
@@ -96,8 +97,11 @@ JUDGEMENTS = TableSpec(
     schema_version=2,
 )
 
-# Failures of the endpoint or the budget pass; a bad answer is kept and would only come back.
-PASSING = {"endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"}
+# Failures of the endpoint, the budget or a world pass; a bad answer is kept and would come back.
+PASSING = {
+    *("endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"),
+    "world_failed",
+}
 
 
 @dataclass(frozen=True)

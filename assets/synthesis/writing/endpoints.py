@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.private import NotApproved, is_endpoint_approved
 from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.world_tasks import TaskSource
 from assets.synthesis.judging.judge import make_offline_provider
 from warehouse.llm.client import LLM, OFFLINE, Role
 from warehouse.network.egress import is_loopback
@@ -13,11 +14,12 @@ from warehouse.store import Warehouse
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes and judges, how much, how strictly."""
+    """Who writes and judges, how much, how strictly. worlds: whose tasks become pairs too."""
 
     roles: tuple[Role, ...]
     policy: SynthesisPolicy = field(default_factory=SynthesisPolicy)
     approved: tuple[str, ...] = ()  # endpoints to which private rows may go
+    worlds: TaskSource | None = None
 
     def make_llm(self, warehouse: Warehouse, partition: str) -> LLM:
         """The client for one marketplace. Raises NotApproved before a private row could leave."""

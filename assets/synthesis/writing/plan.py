@@ -18,11 +18,13 @@ from assets.synthesis.common.tables import (
     make_unit_key,
     read_goldens,
 )
+from assets.synthesis.common.world_tasks import TaskSource
 from assets.synthesis.verify.filters import filter_rows
 from assets.synthesis.writing.compose import compose_rows
 from assets.synthesis.writing.migration.migration import migrate
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
+from assets.synthesis.writing.world_pairs import add_worlds, write_world_pairs
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import find_near_rows
@@ -58,14 +60,17 @@ def write_pairs(
     llm: LLM,
     embedder: Embedder,
     progress: Progress | None = None,
+    worlds: TaskSource | None = None,
 ) -> Written:
-    """The pairs of one marketplace after a run. An unchanged world costs and moves nothing."""
+    """The pairs of one marketplace after a run, those out of `worlds` among them. Where nothing
+    changed it costs and moves nothing."""
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
     offer = read_offer(warehouse, name)
     store = LanceStore(warehouse.home / "lance")
     asked = make_units(offer.usable, find_near_rows(offer.usable, embedder, store), policy)
+    asked = add_worlds(asked, worlds, policy)
     want = _plan_units(asked, llm, policy, embedder)
     due = plan_keys(
         {make_unit_key(row): row["plan_digest"] for row in previous},
@@ -76,11 +81,15 @@ def write_pairs(
         return Written(previous, due, offer)
     unchanged = set(due.unchanged)
     kept = [row for row in previous if make_unit_key(row) in unchanged]
-    left = [row for row in previous if make_unit_key(row) not in unchanged]
+    # A task is drawn anew for a changed contract: it was never written for the old one.
+    left = [
+        row for row in previous if make_unit_key(row) not in unchanged and not row["world_task"]
+    ]
     moved, retired = _migrate_stale(warehouse, name, left, offer, want, due)
     made = _compose_lacking(
         [unit for unit in asked if unit.key in set(due.due)], moved, llm, policy, progress
     )
+    made += write_world_pairs(asked, {key: want[key] for key in due.due}, worlds, llm, policy)
     rows = [*kept, *moved, *({**row, "plan_digest": want[make_unit_key(row)]} for row in made)]
 
     def embed(texts: Sequence[str]) -> np.ndarray:

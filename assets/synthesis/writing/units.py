@@ -60,12 +60,14 @@ _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
 class Unit:
     """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
     look-alikes shown to checkers or offered beside. `problem`: what nobody foresaw when it was
-    planned; its rows say so, and nothing is asked for them."""
+    planned; its rows say so, and nothing is asked for them. `world`: what decides the rows that are
+    tasks of a world; None where there are none."""
 
     task: str
     rows: tuple[Row, ...]
     rivals: tuple[Row, ...] = ()
     problem: str | None = None
+    world: str | None = None
 
     @property
     def own(self) -> Row:
@@ -191,5 +193,6 @@ def _digest_plan(unit: Unit, identities: JsonObject, policy: SynthesisPolicy) ->
             "languages": list(policy.languages),
             "evolved": evolved,
             **({"problem": unit.problem} if unit.problem else {}),
+            **({"world": unit.world} if unit.world else {}),
         }
     )

@@ -1,0 +1,138 @@
+"""Tasks of worlds as pairs: which suit a server, and whether an executed call carried one out."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from assets.contracts.repair.problems import find_problems
+from assets.outcomes.environment import choose_world, digest_task
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.proof import (
+    MOST,
+    Effect,
+    Facts,
+    Perturbed,
+    Proof,
+    is_answered,
+    judge_failure,
+)
+from assets.outcomes.table import PROVED, REFUTED, UNPROVED
+from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
+from assets.outcomes.worlds.opened import OpenWorld, open_world
+from assets.outcomes.worlds.perturb import perturb_task
+from assets.outcomes.worlds.spec import TaskTemplate, World
+from assets.outcomes.worlds.task import Task, make_tasks
+from assets.servers.recipes.placeholders import DATA
+from assets.synthesis.common.world_tasks import TaskOrigin, WorldTask, WorldUnavailable
+from warehouse.storage.digest import digest
+
+# Drawn of each template. Two servers of the same tools take different ones of them: else the second
+# one's requests would all repeat the first one's.
+DRAWS = 8
+
+
+@dataclass(frozen=True)
+class WorldTasks:
+    """The tasks of worlds, for servers that they suit. seed: of the worlds that calls are executed
+    in; folder: in which they are opened to draw from."""
+
+    worlds: tuple[World, ...]
+    seed: int
+    folder: Path
+
+    def digest_tasks(self, server_id: str, tools: Collection[str]) -> dict[str, str]:
+        """Tool -> digest of all that decides its tasks, of the tools that have any."""
+        world = choose_world(server_id, self.worlds, tools)
+        found: dict[str, list[str]] = defaultdict(list)
+        for template in _list_single(world, server_id, tools):
+            try:
+                decides = digest_task(world, self.seed, template.name)
+            except WorldFileError as error:
+                decides = str(error)  # drawing says so
+            found[template.calls[0].tool].append(decides)
+        return {tool: digest([DRAWS, *parts]) for tool, parts in found.items()}
+
+    def draw_tasks(self, server_id: str, tools: Collection[str]) -> list[WorldTask]:
+        """The tasks of these tools, one of every form before a second of any. Raises
+        WorldUnavailable."""
+        world = choose_world(server_id, self.worlds, tools)
+        named = {one.name for one in _list_single(world, server_id, tools)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with (
+                TemporaryDirectory(prefix="tasks-", dir=self.folder) as place,
+                open_world(world, self.seed, Path(place)) as opened,
+            ):
+                drawn = [one for one in opened.tasks(self.seed, DRAWS) if one.name in named]
+        except (WorldFailed, WorldFileError) as error:
+            raise WorldUnavailable(str(error)) from error
+        return [_make_world_task(one) for one in _take_turns(drawn, server_id)]
+
+
+def find_task(opened: OpenWorld, origin: TaskOrigin) -> Task | None:
+    """The task that a pair is, in its open world; None where the world holds it no more."""
+    templates = tuple(one for one in opened.world.tasks if one.name == origin.task)
+    only = opened.world.model_copy(update={"tasks": templates})
+    drawn = make_tasks(only, opened.read_first_facts(), origin.seed, DATA, DRAWS)
+    return next((one for one in drawn if one.id == origin.id), None)
+
+
+async def prove_task(
+    call: ToolCall, task: Task, first: Facts, effect: Effect, run_perturbed: Perturbed
+) -> Proof:
+    """Whether an executed call carried its task out, and no wrong call passes the task's check.
+    first: facts of the world's first state, which wrong calls are made of; run_perturbed: as in
+    `prove_call`."""
+    if (failed := judge_failure(effect.execution)) is not None:
+        return failed
+    if not _holds_check(task, effect):
+        return Proof(REFUTED, f"{task.name}: the end state or answer is not the one asked for")
+    wrong = list(islice(_list_wrong(call, task, first), MOST))
+    for arguments in wrong:
+        execution, after = await run_perturbed(arguments)
+        if not is_answered(execution):
+            return Proof(UNPROVED, f"a wrong call was not answered: {execution.evidence}"[:300])
+        if _holds_check(task, Effect(execution, effect.before, after)):
+            return Proof(UNPROVED, f"{task.name}: a wrong call passes its check too")
+    if not wrong:
+        return Proof(UNPROVED, f"{task.name}: no other arguments can be tried")
+    return Proof(PROVED, f"{task.name}: ends as asked for")
+
+
+def _list_single(world: World, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:
+    """The forms of tasks that one call of one of these tools carries out."""
+    own = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(tools)
+    single = [one for one in world.tasks if len(one.calls) == 1 and one.calls[0].tool in own]
+    return [one for one in single if not one.servers or server_id in one.servers]
+
+
+def _take_turns(drawn: Sequence[Task], server_id: str) -> list[Task]:
+    """One of every form, then a second of each; where a form begins is the server's own."""
+    forms: dict[str, list[Task]] = defaultdict(list)
+    for task in drawn:
+        forms[task.name].append(task)
+    turned = []
+    for name, own in forms.items():
+        start = int(digest([server_id, name])[:8], 16) % len(own)
+        turned.append([*own[start:], *own[:start]])
+    return [task for turn in zip_longest(*turned) for task in turn if task is not None]
+
+
+def _make_world_task(task: Task) -> WorldTask:
+    [call] = task.calls
+    origin = TaskOrigin(task.world, task.seed, task.name, task.id)
+    return WorldTask(origin, call.tool, task.request, call.arguments)
+
+
+def _holds_check(task: Task, effect: Effect) -> bool:
+    return task.holds_answers([effect.execution.text]) and effect.after == task.expected
+
+
+def _list_wrong(call: ToolCall, task: Task, first: Facts) -> Iterator[Facts]:
+    """The call with one value of it changed, where its contract lets that through."""
+    for [other] in perturb_task(task, first, task.seed, DATA):
+        if not find_problems(call.contract, other.arguments):
+            yield other.arguments

@@ -1,0 +1,105 @@
+"""Pairs out of worlds: tasks whose end can be checked, each a request and the call that carries it
+out. No model has a part in them; rules and judge read them like any other pair."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+from assets.synthesis.common.messages import make_call_message, make_golden, make_user_message
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import SINGLE, dump_text
+from assets.synthesis.common.world_tasks import TaskSource, WorldTask, WorldUnavailable
+from assets.synthesis.writing.failures import StepFailed, check_values
+from assets.synthesis.writing.profiles import KINDS
+from assets.synthesis.writing.row_builder import Writing
+from assets.synthesis.writing.units import Unit
+from warehouse.item_failure import describe_failure
+from warehouse.json_types import Json
+from warehouse.llm.client import LLM, OFFLINE
+
+STEP = "world"
+
+
+def add_worlds(
+    units: Sequence[Unit], source: TaskSource | None, policy: SynthesisPolicy
+) -> list[Unit]:
+    """The units; one whose tool has tasks in a world knows what decides them."""
+    if source is None or not policy.world_pairs:
+        return list(units)
+    found = {name: source.digest_tasks(name, own) for name, own in _group_tools(units).items()}
+
+    def add_world(unit: Unit) -> Unit:
+        decides = found.get(unit.own["server_id"], {}).get(unit.own["tool"])
+        if unit.task != SINGLE or unit.problem or decides is None:
+            return unit
+        return replace(unit, world=f"{policy.world_pairs} {decides}")
+
+    return [add_world(unit) for unit in units]
+
+
+def write_world_pairs(
+    units: Sequence[Unit],
+    due: Mapping[str, str],
+    source: TaskSource | None,
+    llm: LLM,
+    policy: SynthesisPolicy,
+) -> list[dict[str, Json]]:
+    """The rows of PAIRS out of worlds, of the units that are due (unit -> digest of its plan): at
+    most `world_pairs` of a tool. Where a world cannot be had, each tool has one row that says so.
+    """
+    rows: list[dict[str, Json]] = []
+    if source is None:
+        return rows
+    wanted: dict[str, list[Unit]] = defaultdict(list)
+    for unit in units:
+        if unit.world and unit.key in due:
+            wanted[unit.own["server_id"]].append(unit)
+    tools = _group_tools(units)
+    for server, own in wanted.items():
+        try:
+            tasks = source.draw_tasks(server, tools[server])
+        except Exception as error:
+            known = isinstance(error, WorldUnavailable)
+            found = str(error) if known else describe_failure(error)
+            failure = StepFailed(STEP, "world_failed", found, "see `toolmill worlds check`")
+            rows += [_start_row(one, due, 0, llm, policy).make_row(failure) for one in own]
+            continue
+        for unit in own:
+            mine = [one for one in tasks if one.tool == unit.own["tool"]]
+            rows += [
+                _write_row(_start_row(unit, due, number, llm, policy), task)
+                for number, task in enumerate(mine[: policy.world_pairs])
+            ]
+    return rows
+
+
+def _group_tools(units: Sequence[Unit]) -> dict[str, list[str]]:
+    """Server -> its tools that pairs are written of."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for unit in units:
+        if unit.task == SINGLE:
+            found[unit.own["server_id"]].append(unit.own["tool"])
+    return found
+
+
+def _start_row(
+    unit: Unit, due: Mapping[str, str], number: int, llm: LLM, policy: SynthesisPolicy
+) -> Writing:
+    writing = Writing(unit, due[unit.key], policy.pairs_per_tool + number, llm, policy)
+    writing.columns |= {"kind": KINDS[0], "profile": "{}", "provider": OFFLINE, "model": STEP}
+    return writing
+
+
+def _write_row(writing: Writing, task: WorldTask) -> dict[str, Json]:
+    own = writing.unit.own
+    writing.columns |= {"seed": task.origin.seed, "world_task": dump_text(asdict(task.origin))}
+    writing.shown = {own["contract_digest"]: own}
+    try:
+        text = writing.set_request(STEP, task.request)
+        arguments = check_values(STEP, task.arguments)
+        messages = [make_user_message(text), make_call_message(1, [(task.tool, arguments)])]
+        writing.set_conversation(messages, [make_golden(own, arguments)], [own])
+        writing.verify_row()
+    except StepFailed as failure:
+        return writing.make_row(failure)
+    return writing.make_row()

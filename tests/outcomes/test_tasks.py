@@ -1,0 +1,123 @@
+"""Tasks of worlds as pairs: which are drawn for whom, and what an executed call proves of one."""
+
+from typing import Any
+
+import pytest
+
+from assets.contracts.canonical import contract_digest
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.kept import Execution
+from assets.outcomes.proof import Effect
+from assets.outcomes.tasks import WorldTasks, find_task, prove_task
+from assets.outcomes.worlds.opened import open_world
+from assets.outcomes.worlds.spec import load_world
+from assets.servers.recipes.placeholders import DATA
+from assets.synthesis.common.world_tasks import TaskOrigin, WorldUnavailable
+from tests.outcomes.worlds.files import SMALL, write_world
+
+SERVER, TOOLS = "npm:files", ("read_file", "write_file", "delete_file")
+PATH = {"type": "object", "properties": {"path": {"type": "string"}, "content": {}}}
+TWIN = '[[servers]]\nid = "npm:twin"\ntools = ["write_file", "read_file"]\n\n[[tasks]]'
+
+
+def make_tasks(folder, text: str = SMALL, seed: int = 7) -> WorldTasks:
+    world = load_world(write_world(folder / "files", text))
+    return WorldTasks((world,), seed, folder / "cache")
+
+
+def make_execution(text: str = "", outcome: str = "useful", blame: str | None = None) -> Execution:
+    told = ("", "ok", None, None, "", text, None, len(text), 0.1, "before", "after")
+    return Execution(outcome, blame, *told)
+
+
+def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_path):
+    two = '[[tasks]]\nname = "both"\nrequests = ["Both."]\nanswer = ["first"]\n'
+    calls = 'calls = [{ tool = "read_file" }, { tool = "write_file" }]\n\n[[faults]]'
+    tasks = make_tasks(tmp_path, SMALL.replace("[[faults]]", two + calls, 1))
+    found = tasks.draw_tasks(SERVER, TOOLS)
+    assert [one.origin.task for one in found[:3]] == ["write", "read", "write"]
+    assert len({one.request for one in found}) == len(found)
+    assert found[1].arguments == {"path": f"{DATA}/a.txt"}
+    assert {one.origin.seed for one in found} == {7}
+    assert tasks.draw_tasks(SERVER, TOOLS) == found
+    assert {one.tool for one in tasks.draw_tasks(SERVER, ["read_file"])} == {"read_file"}
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_server_that_no_world_suits_has_none(tmp_path):
+    assert make_tasks(tmp_path).digest_tasks("npm:others", TOOLS) == {}
+
+
+def test_two_servers_of_the_same_tools_begin_with_tasks_of_their_own(tmp_path):
+    tasks = make_tasks(tmp_path, SMALL.replace("[[tasks]]", TWIN, 1))
+    assert tasks.draw_tasks(SERVER, TOOLS)[0] != tasks.draw_tasks("npm:twin", TOOLS)[0]
+
+
+def test_whatever_decides_a_tools_tasks_is_in_its_digest(tmp_path):
+    def digests(text: str = SMALL, seed: int = 7):
+        return make_tasks(tmp_path, text, seed).digest_tasks(SERVER, TOOLS)
+
+    first = digests()
+    assert first.keys() == {"read_file", "write_file"}
+    assert digests() == first
+    other = digests(SMALL.replace('answer = ["{file.value}"]', 'answer = ["{file.name}"]'))
+    assert other["read_file"] != first["read_file"]
+    assert other["write_file"] == first["write_file"]
+    assert digests(seed=8)["write_file"] != first["write_file"]
+
+
+def test_a_world_that_cannot_be_opened_says_so_when_tasks_are_drawn(tmp_path):
+    tasks = make_tasks(tmp_path, SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
+    assert tasks.digest_tasks(SERVER, TOOLS)
+    with pytest.raises(WorldUnavailable, match=r"task 'read'.*no fact matches '\*\.pdf'"):
+        tasks.draw_tasks(SERVER, TOOLS)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    with open_world(make_tasks(tmp_path).worlds[0], 7, tmp_path / "place") as world:
+        yield world
+
+
+async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bool = False):
+    """The proof of a call that left these facts and this answer; a wrong call does what its
+    arguments say, a deaf one the same again."""
+    task = next(one for one in opened.tasks(7, 8) if one.name == name)
+    origin = TaskOrigin(task.world, task.seed, task.name, task.id)
+    found = find_task(opened, origin)
+    assert found == task
+    contract = {"name": "x", "inputSchema": PATH}
+    call = ToolCall(SERVER, "x", contract, contract_digest(contract), task.calls[0].arguments)
+    first = opened.read_first_facts()
+    expected = {**task.expected} if after.pop("right", False) else {**first, **after}
+
+    async def run_perturbed(arguments):
+        if deaf:
+            return make_execution(text), expected
+        return make_execution("other"), {**first, str(arguments): "made"}
+
+    told = " ".join([text, *task.answer]) if text == "it says" else text
+    effect = Effect(make_execution(told), first, expected)
+    return await prove_task(call, found, first, effect, run_perturbed)
+
+
+async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(opened):
+    assert (await prove(opened, "write", {"right": True}, "written")).verdict == "proved"
+    assert (await prove(opened, "read", {}, "it says")).verdict == "proved"
+
+
+async def test_a_call_that_changes_or_answers_something_else_is_refuted(opened):
+    assert (await prove(opened, "write", {"other.txt": "x"}, "written")).verdict == "refuted"
+    assert (await prove(opened, "read", {"other.txt": "x"}, "it says")).verdict == "refuted"
+    found = await prove(opened, "read", {}, "nothing")
+    assert found.why == "read: the end state or answer is not the one asked for"
+
+
+async def test_a_check_that_a_wrong_call_passes_proves_nothing(opened):
+    found = await prove(opened, "write", {"right": True}, "written", deaf=True)
+    assert (found.verdict, found.why) == ("unproved", "write: a wrong call passes its check too")
+
+
+def test_a_task_that_its_world_holds_no_more_is_not_found(opened):
+    assert find_task(opened, TaskOrigin("small", 7, "write", "0" * 16)) is None
+    assert find_task(opened, TaskOrigin("small", 7, "no-such", "0" * 16)) is None

@@ -137,6 +137,7 @@ def serve_socket(respond: Respond) -> Iterator[Path]:
                 app,
                 uds=str(path),
                 log_config=None,
+                log_level="critical",  # what a server sends may fill no log
                 lifespan="off",
                 access_log=False,
                 server_header=False,

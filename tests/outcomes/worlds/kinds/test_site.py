@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from assets.outcomes.worlds.opened import open_world
 from assets.outcomes.worlds.spec import Fault
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
+from tests.outcomes.running import make_contract, open_executing
 from tests.serving.calling import PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY
 
@@ -143,15 +145,31 @@ async def test_only_the_server_that_is_granted_a_site_reaches_it_and_nothing_els
 
 async def test_a_call_that_waits_for_its_site_is_laid_to_the_site(tmp_path, monkeypatch):
     bench = Bench(tmp_path, monkeypatch)
-    source = ASK.replace("url = ", "time.sleep(9) if x == 2 else 0; url = ")
     with opened_site(tmp_path / "site", SLOW, "/robots.txt") as state:
         grants = {"npm:x": ServerGrant(sites=state.sites)}
         policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
-        async with bench.launch(source, policy=policy) as running:
-            url = f"http://{HOST}/robots.txt"
-            slow = await running.call(1, how=url, timeout_s=1.0)
-            assert (slow.error_kind, slow.blame) == ("timeout_host", "upstream")
-            assert "site.example:80" in str(slow.hint)
-        async with bench.launch(source, policy=policy, recipe={"name": "y"}) as running:
-            own = await running.call(2, how=url, timeout_s=1.0)
-            assert (own.error_kind, own.blame) == ("timeout_call", "tool")
+        async with bench.launch(ASK, policy=policy) as running:
+            slow = await running.call(1, how=f"http://{HOST}/robots.txt", timeout_s=1.0)
+    assert (slow.error_kind, slow.blame) == ("timeout_host", "upstream")
+    assert "site.example:80" in str(slow.hint)
+
+
+SHOP = """
+import urllib.request
+def do(m, x):
+    if x == 1:
+        url, body = "http://site.example/api/cart", b'{"product_id": 3}'
+    else:
+        url, body = "http://site.example/news/1", None
+    say(m, urllib.request.urlopen(urllib.request.Request(url, body), timeout=5).read().decode())
+calls(do, TOOLS)
+"""
+
+
+def test_executed_calls_change_their_site_and_reads_leave_no_trace(tmp_path, monkeypatch):
+    executing, contract = open_executing(tmp_path, monkeypatch), make_contract()
+    server = executing.make_server(SHOP, [contract])
+    jobs = [executing.make_job(server, contract, {"x": x}) for x in (1, 2)]
+    rows = executing.run([replace(job, world=WORLD) for job in jobs])
+    told = {row["arguments"]: (row["outcome"], row["changed"]) for row in rows}
+    assert told == {'{"x":1}': ("useful", '["cart/1"]'), '{"x":2}': ("useful", "[]")}

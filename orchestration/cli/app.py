@@ -99,16 +99,24 @@ app = typer.Typer(
 )
 
 
-for _part in (
-    *(crawl, contract, scan, probe, trust, login, quarantine, judge, review, spend, export, readme),
-    *(execute, grant, trajectories, replay),
-    *(blast_radius, index, serve, active, active_eval, agent, evaluate, match),
-):
-    app.add_typer(_part.app)
-_NAMED = {"ledger": ledger, "log": log, "release": release, "champion": champion}
-_NAMED |= {"mcp-zero": mcp_zero, "worlds": worlds}
-for _name, _part in _NAMED.items():
-    app.add_typer(_part.app, name=_name)
+_GROUPS = {  # as `--help` shows them
+    "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
+    "Pairs": (judge, review, export, readme, match, blast_radius),
+    "Calls that really run": (execute, worlds, trajectories, replay),
+    "Search and serve": (index, serve, active, log),
+    "Models and releases": (evaluate, active_eval, agent, champion, release, mcp_zero),
+    "Effects": (spend, ledger),
+}
+_NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
+_NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}
+for _group, _parts in _GROUPS.items():
+    for _part in _parts:
+        if _part in _NAMES:
+            app.add_typer(_part.app, name=_NAMES[_part], rich_help_panel=_group)
+            continue
+        for _command in _part.app.registered_commands:
+            _command.rich_help_panel = _group
+        app.add_typer(_part.app)
 
 
 def main() -> None:

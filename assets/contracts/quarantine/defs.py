@@ -46,5 +46,6 @@ def clear_contracts(
         ],
         metadata={"held": len(held)},
     )
-    context.log.info(f"{len(held)} tools are held: toolmill quarantine list")
+    if held:
+        context.log.info(f"tools held: {len(held)} (toolmill quarantine list)")
     close_run_after(context, warehouse.ledger, "clear_contracts")

@@ -9,8 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 
 from demo.ports import PORTS
+from orchestration.cli.app import app
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.command import invoke_toolmill
@@ -207,3 +209,10 @@ def test_halves_of_surrogate_pairs_are_escaped_and_plain_letters_are_not(capsys)
     first, second = capsys.readouterr().out.splitlines()
     assert first == '{"a": "\\ud800é"}'
     assert second == '{"a": "é"}'
+
+
+def test_help_shows_every_command_in_a_group() -> None:
+    found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    alone = {name for name, one in found.items() if not getattr(one, "rich_help_panel", None)}
+    assert alone == {"settings", "run", "dev"}
+    assert {"contract", "worlds", "log", "quarantine"} <= set(found)

@@ -32,11 +32,25 @@ def search(index: Path, *asked: object) -> dict:
     return json.loads(out)
 
 
+@pytest.fixture(scope="module")
+def one_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The index of one server with one tool; nothing writes to it."""
+    return build(tmp_path_factory.mktemp("one"), {"name": "clock", "tools": [ZONES]})
+
+
 @pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
-def test_one_server_with_one_tool_is_an_index(tmp_path: Path, strategy: str) -> None:
-    index = build(tmp_path, {"name": "clock", "tools": [ZONES]})
-    for query in ("list time zones", "something else", "時間"):
-        found = search(index, query, "--strategy", strategy)["hits"]
+def test_one_server_with_one_tool_is_an_index(
+    one_tool: Path, tmp_path: Path, strategy: str
+) -> None:
+    asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
+    file = written(tmp_path / "queries.jsonl", *asked)
+    code, out, err = run(
+        "search", "--index", one_tool, "--queries", file, "--strategy", strategy, "--json"
+    )
+    assert code == 0, err
+    answers = [json.loads(line)["hits"] for line in out.splitlines()]
+    assert len(answers) == len(asked)
+    for found in answers:
         assert [hit["tool_id"] for hit in found] == ["clock::list_zones"]
         assert np.isfinite(found[0]["score"])
 

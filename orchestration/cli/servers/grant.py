@@ -68,11 +68,13 @@ def _print_change(changed: bool) -> None:
 def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
     """Ends the command for an id that no run knows, with the one that was likely meant."""
     import difflib
+    import re
 
     known = {*chosen.servers, *_list_servers(chosen)}
     if server in known:
         return
-    near = difflib.get_close_matches(server, sorted(known), n=1, cutoff=0.6)
+    near = [name for name in sorted(known) if re.split(r"[:/#]", name)[-1] == server]
+    near = near or difflib.get_close_matches(server, sorted(known), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "`toolmill run` lists servers"
     if not unlisted:
         fail(f"{server!r:.200}: no run has listed it; {hint} (--unlisted grants it anyway)", 2)

@@ -94,6 +94,7 @@ def test_a_grant_is_taken_back_and_what_was_kept_is_named(here):
         ([NAME, "--host", "*.example.com"], "a wildcard"),
         ([NAME, "--network", "some"], "expected none or full"),
         ([NAME.replace("file", "fiel"), "--volume"], f"did you mean {NAME}?"),
+        (["server-filesystem", "--volume"], f"did you mean {NAME}?"),
         (["what", "--volume", "--unlisted"], "no server id"),
         (["oci:docker.io/mcp/x", "--host", "a.example"], "held to no hosts"),
         (["remote:https://mcp.example.com/mcp", "--folder", "notes"], "runs elsewhere"),

@@ -118,8 +118,8 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
     text = Text(request)
     leaves = [one for one in walk_leaves(dict(call.arguments)) if is_telling(one[1])]
     held = [(path, value) for path, value in leaves if holds_value(value, shown)]
-    if not held:
-        return Proof(REFUTED, "what changed holds no value of the call")
+    if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
+        return Proof(UNPROVED, "what changed holds no value of the call")
     for path, value in held:
         if not is_stated(value, path, text):
             return Proof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")

@@ -60,9 +60,9 @@ def test_a_call_that_changes_what_is_not_asked_for_is_refuted(executing):
     assert "payroll.txt" in why
 
 
-def test_a_tool_that_does_something_else_refutes_the_call(executing):
+def test_an_effect_without_a_value_of_the_call_is_neither_proof_nor_refutation(executing):
     other = WRITES.format(what="'hello'", where="'other.dat'")
-    assert prove(executing, other) == ("refuted", "what changed holds no value of the call")
+    assert prove(executing, other) == ("unproved", "what changed holds no value of the call")
 
 
 def test_an_argument_without_an_effect_leaves_it_unproved(executing):

@@ -153,7 +153,9 @@ def add_executions(
             continue
         arguments = json.loads(row["arguments"])
         held = Execution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
-        if len(held.text) < held.size or not held.text:  # cut, or not said in text
+        # Of an answer that is said in both ways, the size is of both.
+        beside = len(json.dumps(held.structured)) if held.structured else 0
+        if len(held.text) < held.size - beside or not held.text:  # cut, or not said in text
             continue
         named = ("server_id", "tool", "contract_digest")
         body = {"contract": read_contract(contract)}

@@ -37,6 +37,16 @@ def test_executed_calls_are_answered_too() -> None:
     assert made.measure_volatility()["n"] == 2
 
 
+def test_an_answer_that_is_structured_too_is_recorded_by_its_text() -> None:
+    made, structured = recording(), {"content": "more"}
+    size = len("more") + len(json.dumps(structured))
+    row, blob = executed("more", {"path": "/more"}, structured=structured, size=size)
+    assert add_executions(made, [row], LISTED, lambda _: blob) == 1
+    assert made.answer(NAME, {"path": "/more"}, "s1").text == "more"
+    cut = executed("mor", {"path": "/more"}, structured=structured, size=size)[1]
+    assert add_executions(made, [row], LISTED, lambda _: cut) == 0
+
+
 def test_a_call_that_was_answered_otherwise_is_volatile_and_keeps_its_first_answer() -> None:
     made = recording()
     before = made.answer(NAME, READ["arguments"], "s1")

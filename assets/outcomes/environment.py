@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,12 +60,15 @@ class ServerInWorld:
         await self.caller.end_servers(self.owner)
         self._fresh += 1
 
-    async def is_first(self) -> bool:
-        """Whether the world is in its first state; one that cannot be read is not."""
-        try:
-            return await asyncio.to_thread(self.world.digest_state) == self.first
-        except WorldFailed:
-            return False
+    async def read_first(self) -> Mapping[str, Any]:
+        """The facts of the first state; a world in another one, or that cannot be read, is put back
+        first, for something still wrote after its call was answered. Raises WorldFailed."""
+        with suppress(WorldFailed):
+            facts = await self.read_state()
+            if digest(facts) == self.first:
+                return facts
+        await self.put_back(fresh=True)
+        return await self.read_state()
 
     async def read_state(self) -> Mapping[str, Any]:
         """The world's facts. Raises WorldFailed."""

@@ -18,7 +18,6 @@ EXECUTION_VERSION = 4
 class Environment(Protocol):
     """What a call runs in: a disposable place whose state can be read and put back."""
 
-    def digest_state(self) -> str: ...
     def read_facts(self) -> Mapping[str, Any]: ...
     def reset(self) -> None: ...
 
@@ -85,11 +84,11 @@ async def execute_call(
 ) -> Execution:
     """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
     call that changed nothing is made once more. Raises what the world raises."""
+    # Each state is read once: of a database a reading takes longer than most calls.
     before = await asyncio.to_thread(world.read_facts)
-    start = await asyncio.to_thread(world.digest_state)
     result = await _send(caller, call, timeout_s, owner)
-    end = await asyncio.to_thread(world.digest_state)
-    after = before if start == end else await asyncio.to_thread(world.read_facts)
+    after = await asyncio.to_thread(world.read_facts)
+    start, end = digest(before), digest(after)
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     kept = keep_execution(result, call.arguments, start, end, changed)
     if repeat and start == end and kept.outcome == USEFUL:

@@ -145,9 +145,7 @@ class Run:
             self._note_problem(error, [job])
 
     async def _make(self, job: Job, place: ServerInWorld) -> Receipt:
-        if not await place.is_first():
-            await place.put_back(fresh=True)  # something still wrote after its call was answered
-        before = await place.read_state()
+        before = await place.read_first()
         # Whether a task is carried out is told by its check, not by a second answer.
         done = await self._execute(job, place, repeat=job.wanted.task is None)
         after = await place.read_state() if done.changes_state else before

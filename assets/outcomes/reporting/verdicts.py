@@ -84,7 +84,7 @@ def render_verdicts(cells: Sequence[Mapping[str, Any]]) -> Markdown:
             ends = wilson_interval(hits, n)
             share = fill_markdown("{:.3f} [{:.3f}, {:.3f}]", hits / n, *ends)
             lines.append([what, hits, n, share])
-    conflicts = make_markdown_table(["contradiction", "pairs", "that ran", "share"], lines)
+    conflicts = make_markdown_table(["contradiction", "n", "of pairs that ran", "share"], lines)
     return join_markdown("\n\n", [table, conflicts, _NOTE])
 
 

@@ -3,7 +3,7 @@
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def mutant_rates(
         near = {tools.digests[one]: tools.by_id[one] for one in beside}
         made += [(one["flaw"], one["pair"]) for one in make_mutants(row, contract, near, rng)]
     by_rules = [verify_row(row, tools.contracts).verdict for _, row in made]
-    refused = _judge_refusals([row for _, row in made], by_rules, tools)
+    refused = judge_refusals([row for _, row in made], by_rules, tools.contracts)
     n, rules, unsure, both = Counter(), Counter(), Counter(), Counter()
     for (flaw, _), verdict, no in zip(made, by_rules, refused, strict=True):
         for kind in (flaw, "all"):
@@ -57,7 +57,10 @@ def mutant_rates(
     }
 
 
-def _judge_refusals(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools) -> list[bool]:
+def judge_refusals(
+    rows: Sequence[Json], by_rules: Sequence[str], contracts: Mapping[str, Json]
+) -> list[bool]:
+    """Whether rules or offline judge refuse each row. contracts: by digest."""
     asked = [
         {**row, "pair_id": str(place), "verdict": verdict}
         for place, (row, verdict) in enumerate(zip(rows, by_rules, strict=True))
@@ -65,6 +68,6 @@ def _judge_refusals(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.db", Blobs(Path(folder) / "blobs"))
         llm = LLM([Role("judge")], ledger, offline=make_offline_provider())
-        judged = judge(asked, tools.contracts, llm, SynthesisPolicy())
+        judged = judge(asked, contracts, llm, SynthesisPolicy())
     accepted = {int(row["pair_id"]) for row in judged if row.get("verdict") == "accept"}
     return [place not in accepted for place in range(len(rows))]

@@ -8,6 +8,7 @@ from typing import Any
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.task import Task, TaskCall
 
+Leaf = tuple[Any, ...]  # where a value stands in arguments: keys of objects, places in lists
 _SHIFT = str.maketrans(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
     "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM1234567890",
@@ -23,9 +24,9 @@ def perturb_task(
     rng, found = Random(f"{task.id}/{seed}"), []
     keys = sorted(facts)
     for place, call in enumerate(task.calls):
-        for path, value in _walk_leaves(call.arguments, ()):
+        for path, value in walk_leaves(call.arguments):
             changed = _perturb_value(value, keys, rng, root)
-            arguments = _replace_leaf(call.arguments, path, changed)
+            arguments = replace_leaf(call.arguments, path, changed)
             calls = [*task.calls]
             calls[place] = TaskCall(call.tool, arguments)
             found.append(calls)
@@ -51,13 +52,14 @@ def has_choice(contract: Mapping[str, Any], name: str) -> bool:
     return "const" not in schema and not (isinstance(choices, list) and len(choices) < 2)
 
 
-def _walk_leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def walk_leaves(value: Any, path: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
+    """(place, value) of each text, number and truth value."""
     if isinstance(value, Mapping):
         for key, one in value.items():
-            yield from _walk_leaves(one, (*path, key))
+            yield from walk_leaves(one, (*path, key))
     elif isinstance(value, list):
         for place, one in enumerate(value):
-            yield from _walk_leaves(one, (*path, place))
+            yield from walk_leaves(one, (*path, place))
     elif isinstance(value, str | int | float):
         yield path, value
 
@@ -86,9 +88,8 @@ def _find_other_path(path: str, keys: list[str], rng: Random, root: str) -> str:
     return f"{root}/{above}{slash}other-{name}"
 
 
-def _replace_leaf(
-    arguments: Mapping[str, Any], path: tuple[Any, ...], value: Any
-) -> dict[str, Any]:
+def replace_leaf(arguments: Mapping[str, Any], path: Leaf, value: Any) -> dict[str, Any]:
+    """The arguments with another value at one place."""
     changed = deepcopy(dict(arguments))
     held: Any = changed
     for part in path[:-1]:

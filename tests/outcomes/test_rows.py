@@ -22,8 +22,8 @@ def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_n
     assert wanted.asked == sorted(verdicts)
     proofs = tuple(Proof(verdicts[one], "why") for one in wanted.asked)
     done = Done(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
-    job = Job("e1:1", wanted, Launchable("npm:x", {}, "r" * 64), PLAIN)
-    row = make_execution_row(job, done, 7)
+    job = Job("e1:1", wanted, Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, done)
     assert json.loads(row["proofs"]) == {
         "p1:a": "proved",
         "p1:b": "refuted",

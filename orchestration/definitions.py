@@ -11,6 +11,7 @@ import assets.contracts.listed.defs
 import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
 import assets.outcomes.defs
+import assets.outcomes.trajectories.defs
 import assets.servers.defs
 import assets.synthesis.defs
 import assets.synthesis.summaries.defs
@@ -37,6 +38,7 @@ PACKAGES = (
     assets.synthesis.summaries.defs,
     assets.synthesis.defs,
     assets.outcomes.defs,
+    assets.outcomes.trajectories.defs,
     training.defs,
     training.evaluation.defs,
     training.evaluation.ablations.defs,

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from assets.outcomes.trajectories.play import Stage, match_stages, play_stage, play_tasks
 from assets.outcomes.trajectories.trajectory import KEPT, TRAJECTORIES, Trajectory
@@ -15,6 +16,7 @@ from assets.outcomes.worlds.session import open_session
 from assets.outcomes.worlds.spec import Fit, World
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.sandbox.backend import SandboxUnavailable
+from warehouse.json_types import Record
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress
 from warehouse.storage.tables import Tables
@@ -27,7 +29,7 @@ class Collected:
     made: list[Trajectory] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def get_figures(self) -> dict[str, object]:
+    def get_figures(self) -> dict[str, Any]:
         """Counts for people."""
         dropped = Counter(one.why for one in self.made if one.why)
         return {
@@ -83,12 +85,18 @@ async def collect_trajectories(
 
 
 def publish_trajectories(tables: Tables, made: Sequence[Trajectory], run_id: str) -> int:
-    """Adds trajectories to those that were published; returns how many are kept in all. One that is
-    played again takes the place of what it was."""
+    """Adds trajectories to those that were published; returns how many are kept in all."""
+    rows = merge_trajectories(tables, made)
+    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), run_id, [])
+    return sum(row["status"] == KEPT for row in rows)
+
+
+def merge_trajectories(tables: Tables, made: Sequence[Trajectory]) -> list[Record]:
+    """The rows that are published, and these. One that is played again takes the place of what it
+    was."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
     rows |= {row["trajectory_id"]: row for row in (one.make_row() for one in made)}
-    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows.values())), run_id, [])
-    return sum(row["status"] == KEPT for row in rows.values())
+    return list(rows.values())
 
 
 async def _open_stage(

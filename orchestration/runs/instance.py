@@ -7,6 +7,7 @@ It also makes an engine for each, which compiles every statement again: another 
 
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,9 +15,11 @@ from dagster._core.instance.ref import InstanceRef
 
 from orchestration.runs.fork_server import CORES
 
-# How many steps of a kind run at once. Each marketplace is another host, paced by itself. Those
-# that stay at one by `dagster.yaml`: `lance` (one index), `gpu` (a training takes all of it).
+# How many steps of a kind run at once. Each marketplace is another host, paced by itself. `lance`
+# (one index) stays at one by `dagster.yaml`.
 SLOTS = {"crawl": 4, "llm": 4, "sandbox": CORES}
+# NVIDIA's driver, also below WSL, and AMD's.
+_GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 # What a run prints on this terminal is not kept a second time; the events hold it.
 _OVERRIDES: Any = {
     "compute_logs": {
@@ -40,9 +43,16 @@ def size_pools(instance: dg.DagsterInstance) -> None:
     """Gives the instance's pools their slots."""
     storage = instance.event_log_storage
     have = {info.name: info.limit for info in storage.get_pool_limits()}
-    for pool, slots in SLOTS.items():
+    for pool, slots in {**SLOTS, "gpu": count_gpu_slots(CORES)}.items():
         if have.get(pool) != slots:
             storage.set_concurrency_slots(pool, slots)
+
+
+def count_gpu_slots(cores: int) -> int:
+    """How many trainings and evaluations run at once: one where there is a GPU, as it takes all of
+    it; else both roles, each on its share of the cores. In turns, each on its share all the same,
+    both took 206 s of a first run on two cores; side by side they take 124."""
+    return 1 if any(path.exists() for path in _GPU_FILES) else min(2, cores)
 
 
 def relax_sqlite() -> None:

@@ -5,9 +5,26 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 import sqlalchemy
 
-from orchestration.runs.instance import SLOTS, relax_sqlite, size_pools
+from orchestration.runs import instance as runs_instance
+from orchestration.runs.instance import SLOTS, count_gpu_slots, relax_sqlite, size_pools
+
+
+def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "nvidiactl"
+    monkeypatch.setattr(runs_instance, "_GPU_FILES", (tmp_path / "kfd", driver))
+    assert [count_gpu_slots(cores) for cores in (1, 2, 16)] == [1, 2, 2]
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for slots in (2, 1):  # a GPU that is new is found by the next run
+            monkeypatch.setattr(runs_instance, "CORES", 2)
+            size_pools(instance)
+            limits = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+            assert limits["gpu"] == slots
+            driver.touch()
 
 
 def test_pools_are_sized_once_and_the_others_keep_one_slot(tmp_path: Path) -> None:
@@ -15,8 +32,8 @@ def test_pools_are_sized_once_and_the_others_keep_one_slot(tmp_path: Path) -> No
         size_pools(instance)
         size_pools(instance)
         limits = {info.name: info.limit for info in instance.event_log_storage.get_pool_limits()}
-    assert limits == SLOTS
-    assert not {"lance", "gpu"} & set(SLOTS)
+    assert limits == {**SLOTS, "gpu": count_gpu_slots(runs_instance.CORES)}
+    assert "lance" not in limits
 
 
 def test_a_closed_connection_leaves_the_log_unwritten_and_the_rows_readable(tmp_path: Path) -> None:

@@ -5,11 +5,6 @@ VENV ?= .venv
 WORKERS ?= 4
 # Where an image forbids bytecode, each process compiles all it imports again: a third of an import.
 unexport PYTHONDONTWRITEBYTECODE
-# Freed arrays stay with the process: an encoder's 90 MB, mapped and zeroed anew for each index, were
-# 16 of the 51 s of processor time of 76 tests of indexes on a virtual machine.
-export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-export MALLOC_ARENA_MAX ?= 2
 export TOOLMILL_HOME ?= $(CURDIR)/var
 export GX_ANALYTICS_ENABLED := false
 export TOKENIZERS_PARALLELISM := false
@@ -29,7 +24,7 @@ run: setup ## one run end to end on the demo marketplaces (DAY=2 for the second 
 dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000
 	@$(BIN)/toolmill dev
 
-test: setup ## the tests (10 to 11 minutes on 2 idle cores)
+test: setup ## the tests (10 to 13 minutes on 2 idle cores)
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones

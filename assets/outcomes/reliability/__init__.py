@@ -1,0 +1,1 @@
+"""Reliability: how often each version of a tool works, from calls that really ran."""

@@ -1,0 +1,172 @@
+"""A reranker as one file: arrays beside one JSON, read without believing what it says of itself."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving.index.arrays import check_finite, read_arrays
+from serving.reranking.features import HAND, Projection, Shape
+from serving.reranking.model import Reranker, Weights, count_shared
+from serving.reranking.pool import Pool
+from serving.reranking.posterior import Block, Level, Shared
+from warehouse.storage.files import write_atomically
+
+FORMAT = 1
+_MOST = 512  # dimensions of any part
+_ARRAYS: tuple[str, ...] = (
+    "basis",
+    "query_mean",
+    "tool_mean",
+    "centre",
+    "scale",
+    "mean",
+    "covariance",
+)
+
+
+class BadReranker(ValueError):
+    """A file that is no reranker, or one of another version of this program."""
+
+
+def write_reranker(weights: Weights, path: Path) -> None:
+    """Writes the weights to one file (NumPy's .npz), replacing it at once."""
+    arrays: dict[str, np.ndarray] = {
+        "basis": weights.projection.basis,
+        "query_mean": weights.projection.query_mean,
+        "tool_mean": weights.projection.tool_mean,
+        "centre": weights.centre,
+        "scale": weights.scale,
+        "mean": weights.shared.mean,
+        "covariance": weights.shared.covariance,
+    }
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "features": list(HAND),
+        "shape": asdict(weights.shape),
+        "embedder": weights.embedder,
+        "half_life_s": weights.half_life_s,
+        "hardness": weights.hardness,
+        "facts": dict(weights.facts),
+        "levels": {name: list(level.blocks) for name, level in weights.levels.items()},
+    }
+    for name, level in weights.levels.items():
+        arrays |= _pack_level(name, level)
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    made = io.BytesIO()
+    named: dict[str, Any] = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
+    np.savez(made, **named)
+    write_atomically(path, made.getvalue())
+
+
+def read_reranker(path: Path) -> Weights:
+    """The weights that a file holds. Raises BadReranker, FileNotFoundError."""
+    try:
+        return _read_weights(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        why = f"{type(error).__name__}: {error}"[:200]
+        raise BadReranker(
+            f"{path}: {why}; expected a reranker of format {FORMAT}: fit it again, or delete it to"
+            " serve without"
+        ) from error
+
+
+def open_reranker(path: Path, pool: Pool, embedder: str) -> Reranker:
+    """The reranker of a file over a pool whose vectors `embedder` made. Raises BadReranker, also
+    where other vectors taught it; FileNotFoundError."""
+    weights = read_reranker(path)
+    dim, made = weights.projection.basis.shape[0], pool.vectors.shape[1]
+    if weights.embedder != embedder or dim != made:
+        raise BadReranker(
+            f"{path}: was fitted to vectors of {weights.embedder or 'no named embedder'} ({dim}),"
+            f" the index has those of {embedder} ({made}): fit it again"
+        )
+    return Reranker(weights, pool)
+
+
+def _read_weights(path: Path) -> Weights:
+    [packed] = read_arrays(path, ["about"])
+    about = json.loads(packed.tobytes())
+    if about["format"] != FORMAT or about["features"] != list(HAND):
+        raise ValueError(f"it is of format {about['format']!r:.20} or reads other features")
+    shape = Shape(**{name: _read_count(size) for name, size in about["shape"].items()})
+    held: dict[str, np.ndarray] = dict(zip(_ARRAYS, read_arrays(path, _ARRAYS), strict=True))
+    _check_shapes(held, shape)
+    levels = {
+        name: _read_level(path, name, keys, 1 + shape.block)
+        for name, keys in about["levels"].items()
+    }
+    return Weights(
+        shape,
+        Projection(held["basis"], held["query_mean"], held["tool_mean"]),
+        held["centre"],
+        held["scale"],
+        Shared(held["mean"], held["covariance"]),
+        levels,
+        _read_number(about["hardness"]),
+        str(about["embedder"]),
+        _read_number(about["half_life_s"]),
+        dict(about["facts"]),
+    )
+
+
+def _check_shapes(held: Mapping[str, np.ndarray], shape: Shape) -> None:
+    dims, hand = count_shared(shape), len(HAND)
+    dim = held["basis"].shape[0]
+    widest = max(shape.query, shape.tool, shape.cross, shape.block)
+    expected = {
+        "basis": (dim, widest), "query_mean": (dim,), "tool_mean": (dim,), "centre": (hand,),
+        "scale": (hand,), "mean": (dims,), "covariance": (dims, dims),
+    }  # fmt: skip
+    for name, wanted in expected.items():
+        if check_finite(held[name], name).shape != wanted:
+            raise ValueError(f"{name} is {held[name].shape}, expected {wanted}")
+    if (held["scale"] <= 0).any():
+        raise ValueError("scale holds what is not above 0")
+
+
+def _pack_level(name: str, level: Level) -> dict[str, np.ndarray]:
+    width, blocks = len(level.variance), list(level.blocks.values())
+    state = [[one.at, one.n, one.surprise, one.surprise_variance] for one in blocks]
+    means = np.array([one.mean for one in blocks], np.float32)
+    covariances = np.array([one.covariance for one in blocks], np.float32)
+    return {
+        f"{name}-variance": level.variance,
+        f"{name}-means": means.reshape(len(blocks), width),
+        f"{name}-covariances": covariances.reshape(len(blocks), width, width),
+        f"{name}-state": np.array(state, float).reshape(len(blocks), 4),
+    }
+
+
+def _read_level(path: Path, name: str, keys: list[str], width: int) -> Level:
+    parts = ("variance", "means", "covariances", "state")
+    found = read_arrays(path, [f"{name}-{part}" for part in parts])
+    shapes = ((width,), (len(keys), width), (len(keys), width, width), (len(keys), 4))
+    for part, array, wanted in zip(parts, found, shapes, strict=True):
+        if check_finite(array, f"{name}-{part}").shape != wanted:
+            raise ValueError(f"{name}-{part} is {array.shape}, expected {wanted}")
+    variance, means, covariances, state = (array.astype(float) for array in found)
+    blocks = {
+        str(key): Block(means[row], covariances[row], *state[row].tolist())
+        for row, key in enumerate(keys)
+    }
+    return Level(variance, blocks)
+
+
+def _read_count(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= _MOST:
+        raise ValueError(f"a part of the shape is {value!r:.20}, expected 1 to {_MOST}")
+    return value
+
+
+def _read_number(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise ValueError(f"{value!r:.20} is no number of 0 or more")
+    return float(value)

@@ -1,0 +1,192 @@
+"""The reranker: P(success) of each candidate of a question, how sure it is, and learning online.
+
+A question never waits for an update: it reads the posterior that is there when it begins, whose
+parts are replaced as wholes and never written into. Updates wait for each other only.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from serving.reranking.features import HAND, Projection, Question, Shape, measure_hand
+from serving.reranking.pool import Pool
+from serving.reranking.posterior import (
+    Belief,
+    Block,
+    Level,
+    Shared,
+    compute_probability,
+    expect_odds,
+    keep_share,
+    match_moments,
+    move_gaussian,
+    relax_block,
+)
+
+SERVER, TOOL, CLIENT = "server", "tool", "client"  # levels of blocks
+LEVELS = (SERVER, TOOL, CLIENT)
+_REACH = 4.0  # standard deviations beyond which a feature reads as that far
+_MEMORY = 0.85  # of how surprising a tool's outcomes were, kept at each further one
+_ASTONISHED = 9.0  # square of the deviations at which a tool is held to have changed
+_KEPT_ON_CHANGE = 0.5
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Everything that was fitted. `centre` and `scale` are of HAND features; `hardness` is
+    the variance of log odds between requests that no feature tells; `embedder` the id of what made
+    the vectors."""
+
+    shape: Shape
+    projection: Projection
+    centre: np.ndarray
+    scale: np.ndarray
+    shared: Shared
+    levels: dict[str, Level]
+    hardness: float = 0.0
+    embedder: str = ""
+    half_life_s: float = 0.0
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of each candidate: P(success), its standard deviation, and the log odds behind it."""
+
+    p: np.ndarray
+    sd: np.ndarray
+    belief: Belief
+
+
+def count_shared(shape: Shape) -> int:
+    """How many features the shared block reads."""
+    return len(HAND) + shape.query + shape.tool + shape.cross**2
+
+
+class Reranker:
+    """Weights bound to a pool of tools. Safe to share by threads."""
+
+    def __init__(self, weights: Weights, pool: Pool) -> None:
+        self._weights, self.pool = _copy_weights(weights), pool
+        self._lock = Lock()
+        tools = weights.projection.project_tools(pool.vectors)
+        self._tools = tools.astype(np.float32)
+
+    @property
+    def weights(self) -> Weights:
+        """What is believed now; a value that no later update changes."""
+        return _copy_weights(self._weights)
+
+    def score(self, question: Question, places: np.ndarray | None = None) -> Scores:
+        """Scores of the tools at `places`, by default of the question's candidates."""
+        places = question.candidates if places is None else places
+        weights = self._weights
+        shared, local = self.measure(question, places)
+        keys = self.list_keys(question, places)
+        belief = expect_odds(
+            weights.shared, weights.levels, shared, local, keys, question.at, weights.half_life_s
+        )
+        p = compute_probability(
+            belief.mean / np.sqrt(1 + math.pi / 8 * (belief.variance + weights.hardness))
+        )
+        return Scores(p, p * (1 - p) * np.sqrt(belief.variance), belief)
+
+    def measure(self, question: Question, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(features of the shared block [places, dims], what each other block reads [dims])."""
+        weights, shape = self._weights, self._weights.shape
+        hand = (measure_hand(self.pool, question, places) - weights.centre) / weights.scale
+        query = weights.projection.project_query(question.vector)
+        query = np.nan_to_num(query, nan=0.0, posinf=0.0, neginf=0.0)
+        tools = self._tools[places]
+        cross = tools[:, : shape.cross, None] * query[None, None, : shape.cross]
+        asked = np.tile(query[: shape.query], (len(places), 1))
+        parts = [
+            np.clip(np.nan_to_num(hand), -_REACH, _REACH),
+            asked,
+            tools[:, : shape.tool],
+            cross.reshape(len(places), shape.cross**2),
+        ]
+        local = np.concatenate([[1.0], query[: shape.block]])
+        return np.concatenate(parts, 1, dtype=np.float64), local
+
+    def list_keys(self, question: Question, places: np.ndarray) -> dict[str, list[str]]:
+        """The block of each place at each level; none at the client's without a client."""
+        tools = [self.pool.tools[place] for place in places.tolist()]
+        keys = {
+            SERVER: [tool.server_id for tool in tools],
+            TOOL: [tool.tool_id for tool in tools],
+        }
+        if question.client:
+            keys[CLIENT] = [f"{question.client}\n{tool.tool_id}" for tool in tools]
+        return {name: own for name, own in keys.items() if name in self._weights.levels}
+
+    def update(self, question: Question, place: int, success: bool, weight: float = 1.0) -> None:
+        """Learns from one outcome of the tool at `place`. Raises ValueError for a weight that is
+        not 0 to 1."""
+        if not 0 <= weight <= 1:
+            raise ValueError(f"an outcome's weight is {weight!r}, expected 0 to 1")
+        if weight == 0:
+            return
+        at = np.array([place])
+        read, local = self.measure(question, at)
+        keys = {name: own[0] for name, own in self.list_keys(question, at).items()}
+        with self._lock:
+            self._learn(question.at, read[0], local, keys, success, weight)
+
+    def _learn(
+        self, at: float, read: np.ndarray, local: np.ndarray, keys: Mapping[str, str],
+        success: bool, weight: float,
+    ) -> None:  # fmt: skip
+        held = self._weights
+        now = {name: self._block_at(held, name, key, at) for name, key in keys.items()}
+        mean = float(read @ held.shared.mean)
+        mean += sum(float(block.mean @ local) for block in now.values())
+        variance = float(read @ held.shared.covariance @ read)
+        variance += sum(float(local @ block.covariance @ local) for block in now.values())
+        before = mean, max(variance, 1e-9)
+        after = match_moments(mean, variance, success, weight)
+        expected = float(Belief(np.array([mean]), np.array([before[1]])).probability[0])
+        for name, block in now.items():
+            moved = move_gaussian(block.mean, block.covariance, local, before, after)
+            made = replace(block, mean=moved[0], covariance=moved[1], n=block.n + weight)
+            if name == TOOL:
+                made = _note_surprise(made, held.levels[name], success, expected, weight)
+            held.levels[name].blocks[keys[name]] = made
+        shared = move_gaussian(held.shared.mean, held.shared.covariance, read, before, after)
+        self._weights = replace(held, shared=Shared(*shared))
+
+    def _block_at(self, weights: Weights, name: str, key: str, at: float) -> Block:
+        level = weights.levels[name]
+        if (block := level.blocks.get(key)) is None:
+            return Block(np.zeros(len(level.variance)), np.diag(level.variance), at)
+        return relax_block(block, level, at, weights.half_life_s)
+
+    def forget(self, tool_id: str, kept: float, at: float = 0.0) -> None:
+        """Keeps a share (0..1) of what is known of one tool alone, as after a change of its
+        contract; what is unknown changes nothing."""
+        with self._lock:
+            level = self._weights.levels[TOOL]
+            if (block := level.blocks.get(tool_id)) is not None:
+                level.blocks[tool_id] = keep_share(block, level, min(max(kept, 0.0), 1.0), at)
+
+
+def _copy_weights(weights: Weights) -> Weights:
+    """The weights with tables of blocks of their own; the blocks themselves never change."""
+    levels = {name: replace(one, blocks=dict(one.blocks)) for name, one in weights.levels.items()}
+    return replace(weights, levels=levels)
+
+
+def _note_surprise(
+    block: Block, level: Level, success: bool, expected: float, weight: float
+) -> Block:
+    """The block with this outcome counted; half of it forgotten once its last outcomes go three
+    deviations against what was expected: the tool is another than it was."""
+    total = _MEMORY * block.surprise + weight * (success - expected)
+    variance = _MEMORY**2 * block.surprise_variance + weight**2 * expected * (1 - expected)
+    if block.n < 4 or total * total < _ASTONISHED * max(variance, 0.5):
+        return replace(block, surprise=total, surprise_variance=variance)
+    fresh = keep_share(block, level, _KEPT_ON_CHANGE, block.at)
+    return replace(fresh, surprise=0.0, surprise_variance=0.0)

@@ -1,0 +1,140 @@
+"""What outcomes taught: a Gaussian over the weights of a logistic model, in independent blocks.
+
+One block is shared by all tools, so that what it learns holds for a tool never seen; further ones
+are of one server, one tool or one client's use of a tool, and start at what the shared block
+expects. A block's own part fades with time towards that expectation, as an Ornstein-Uhlenbeck
+process, and its uncertainty grows back.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+_NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
+_LEAST = 1e-9  # of a variance
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is known of one server, tool or client and tool: mean [dims], covariance [dims, dims],
+    when it was last touched (seconds), the outcomes that it saw (decayed), and how far the last of
+    them went against what was expected: their sum and its variance."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    at: float = 0.0
+    n: float = 0.0
+    surprise: float = 0.0
+    surprise_variance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """The blocks of one level; `variance` [dims] is what a block without outcomes has."""
+
+    variance: np.ndarray
+    blocks: dict[str, Block] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The shared block: mean [dims], covariance [dims, dims]."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Mean and variance of log odds, float64 [rows] each."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @property
+    def probability(self) -> np.ndarray:
+        """The expected probability (MacKay's approximation, within .02 of the integral)."""
+        return compute_probability(self.mean / np.sqrt(1 + math.pi / 8 * self.variance))
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation of the probability, to first order."""
+        p = self.probability
+        return p * (1 - p) * np.sqrt(self.variance)
+
+
+def compute_probability(values: np.ndarray) -> np.ndarray:
+    """Probabilities of log odds; those beyond 30 read as 30."""
+    return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
+
+
+def relax_block(block: Block, level: Level, at: float, half_life_s: float) -> Block:
+    """The block as it stands at `at`: half of what it said is gone after `half_life_s`. A clock
+    that went backwards changes nothing; a half-life of 0 means that nothing fades."""
+    if half_life_s <= 0 or at <= block.at:
+        return block
+    return keep_share(block, level, 0.5 ** ((at - block.at) / half_life_s), at)
+
+
+def keep_share(block: Block, level: Level, kept: float, at: float) -> Block:
+    """The block with `kept` (0..1) of what it says; the rest is what a new block would say."""
+    rest = np.diag(level.variance * (1 - kept * kept))
+    return replace(
+        block,
+        mean=block.mean * kept,
+        covariance=block.covariance * (kept * kept) + rest,
+        at=max(at, block.at),
+        n=block.n * kept,
+    )
+
+
+def expect_odds(
+    shared: Shared,
+    levels: Mapping[str, Level],
+    features: np.ndarray,
+    local: np.ndarray,
+    keys: Mapping[str, list[str]],
+    at: float,
+    half_life_s: float,
+) -> Belief:
+    """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
+    level; all rows are of one question, of which the blocks read `local` [dims]."""
+    mean = features @ shared.mean
+    variance = np.einsum("ij,ij->i", features @ shared.covariance, features)
+    for name, own in keys.items():
+        level = levels[name]
+        fresh = float(level.variance @ np.square(local))
+        for row, key in enumerate(own):
+            block = level.blocks.get(key)
+            if block is None:
+                variance[row] += fresh
+                continue
+            kept = 1.0
+            if half_life_s > 0 and at > block.at:
+                kept = 0.5 ** ((at - block.at) / half_life_s)
+            mean[row] += kept * float(block.mean @ local)
+            held = float(local @ block.covariance @ local)
+            variance[row] += kept * kept * held + (1 - kept * kept) * fresh
+    return Belief(mean, np.maximum(variance, _LEAST))
+
+
+def match_moments(mean: float, variance: float, success: bool, weight: float) -> tuple:
+    """(mean, variance) of log odds N(mean, variance) after an outcome that counts `weight`."""
+    points = mean + math.sqrt(variance) * _NODES
+    likelihood = compute_probability(points if success else -points) ** weight * _NODE_WEIGHTS
+    likelihood /= likelihood.sum()
+    after = float(likelihood @ points)
+    return after, max(float(likelihood @ np.square(points - after)), _LEAST)
+
+
+def move_gaussian(
+    mean: np.ndarray, covariance: np.ndarray, read: np.ndarray, before: tuple, after: tuple
+) -> tuple[np.ndarray, np.ndarray]:
+    """The Gaussian of weights after the log odds that they add to by `read` [dims] moved from one
+    (mean, variance) to another: what one Kalman step is."""
+    gain = covariance @ read / before[1]
+    moved = mean + gain * (after[0] - before[0])
+    return moved, covariance - np.outer(gain, gain) * (before[1] - after[1])

@@ -1,0 +1,1 @@
+"""Learns which tools work from judged outcomes: methods by name, and their evaluation in folds."""

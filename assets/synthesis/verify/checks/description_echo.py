@@ -22,7 +22,8 @@ def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> It
     described = extract_content(str(contract.get("description") or "")[:6000])
     if len(words) < 4 or not described:
         return
-    own = sum(word in set(described) for word in words) / len(words)
+    known = set(described)
+    own = sum(word in known for word in words) / len(words)
     if len(words) > 4 and own >= 0.85 and find_longest_run(words, described) >= 5:
         yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
     elif sentence := _find_repeated_sentence(words, str(contract.get("description") or "")):

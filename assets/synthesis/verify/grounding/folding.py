@@ -1,6 +1,7 @@
 """One spelling for many: case, accents, width, quotes, separators and inflection out of the way."""
 
 import unicodedata
+from functools import lru_cache
 
 _FLAT = str.maketrans("‘’“”–—−‐‑´`", "''\"\"-----''") | {
     ord("ı"): "i", ord("ł"): "l", ord("ß"): "ss", ord("ø"): "o", ord("đ"): "d", ord("æ"): "ae",
@@ -28,6 +29,7 @@ def squeeze_text(text: str) -> str:
     return "".join(char for char in fold_text(text) if char.isalnum())
 
 
+@lru_cache(maxsize=65_536)  # five small runs asked 272,000 times about 1,516 words
 def stem_word(word: str) -> str:
     """A blunt stem: inflection at the end of longer words goes."""
     for ending in ("ing", "ies", "ed", "es", "ly", "s"):

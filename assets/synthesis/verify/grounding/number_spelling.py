@@ -1,7 +1,6 @@
 """How numbers are said in words, as num2words spells them in several languages."""
 
 import re
-from collections import ChainMap
 from collections.abc import Mapping
 from functools import cache
 
@@ -58,7 +57,10 @@ def make_vocabularies() -> dict[str, dict[str, int]]:
 @cache
 def make_units() -> Mapping[str, int]:
     """Folded word of any language -> the number below one hundred that it says."""
-    return ChainMap({"oh": 0}, *make_vocabularies().values())
+    found = {"oh": 0}
+    for words in make_vocabularies().values():
+        found = words | found  # the first language that has a word says what it means
+    return found
 
 
 @cache

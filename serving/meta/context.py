@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -89,6 +90,7 @@ class Desk:
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
+        self.dice: Random = SystemRandom()  # of exploring: nobody foresees what is drawn
         self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
         self.calls = Remembered()  # call id -> (token name, facts of its outcome)
         self.questions = Remembered()  # number of a question that waits for its answer -> what of

@@ -51,8 +51,16 @@ _TEXTS = {  # the longest text of each field that holds one
     "vector": 40_000,  # of the query: float16, base64
     "embedder": 200,  # that made the vector
 }
-_NUMBERS = ("seconds", "repaired", "rank")  # rank: of the tool in the search that found it, from 1
-_LISTS = {"shown": 100}  # tool ids by rank, and how many at most
+_NUMBERS = {  # and how many decimals are kept
+    "seconds": 3,
+    "repaired": 0,
+    "rank": 0,  # of the tool in the search that found it, from 1
+    "propensity": 6,  # the probability with which the first tool shown was to be the first
+}
+_LISTS = {  # tool ids by rank, and how many at most
+    "shown": 100,
+    "candidates": 100,  # that might have been shown first, as the ranking had them
+}
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
 
 
@@ -137,7 +145,8 @@ def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         elif field in _LISTS:
             kept[field] = [str(one)[: _TEXTS["tool_id"]] for one in value][: _LISTS[field]]
         else:
-            kept[field] = round(float(value), 3) if field == "seconds" else int(value)
+            decimals = _NUMBERS[field]
+            kept[field] = round(float(value), decimals) if decimals else int(value)
     if kept.get("status") not in STATUSES:
         raise BadOutcome(f"outcome status {kept.get('status')!r}: expected one of {STATUSES}")
     if kept.get("reported") not in (None, *REPORTS):

@@ -65,7 +65,8 @@ def serve(
     logging.basicConfig(level=logging.INFO, handlers=[log])
     kept = settings.serve.log
     local = replace(LOCAL, remember=kept.remember)
-    policy = derive_policy(MetaPolicy, asked, local=local, **_drop_unset(consent=consent))
+    more = _drop_unset(consent=consent, local=local, exploration=settings.serve.exploration)
+    policy = derive_policy(MetaPolicy, asked, **more)
     listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
     allow_models(settings)
     where = place or settings.home_path()

@@ -1,0 +1,1 @@
+"""What another order of tools would have brought, estimated from explored searches of the log."""

@@ -46,7 +46,7 @@ from orchestration.cli.models import (
     release,
     serve,
 )
-from orchestration.cli.outcomes import replay, trajectories
+from orchestration.cli.outcomes import replay, rerank_eval, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
@@ -104,7 +104,7 @@ _GROUPS = {  # as `--help` shows them
     "Pairs": (judge, review, export, readme, match, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay),
     "Search and serve": (index, serve, active, log),
-    "Models and releases": (evaluate, active_eval, agent, champion, release, mcp_zero),
+    "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),
     "Effects": (spend, ledger),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}

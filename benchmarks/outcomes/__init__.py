@@ -1,0 +1,1 @@
+"""Benchmarks of what is learnt from the outcomes of calls."""

@@ -1,0 +1,91 @@
+"""The command `toolmill rerank-eval`: which method orders tools best by judged executions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import fail, print_json, print_line, require_known
+from orchestration.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from training.reranker.feedback_file import Feedback
+    from training.reranker.folds import FoldResult
+    from training.reranker.judged_pool import JudgedPool
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("rerank-eval")
+def rerank_eval(
+    feedback: Annotated[Path, typer.Option(help="judged executions, in ToolFlix's format")],
+    tools: Annotated[Path, typer.Option(help="servers with `id` and `tools`")],
+    method: Annotated[list[str] | None, typer.Option(help="only these; default: all")] = None,
+    folds: Annotated[int, typer.Option(min=2, max=20)] = 5,
+    fold: Annotated[int | None, typer.Option(min=0, help="only this one, from 0")] = None,
+    seed: Annotated[int, typer.Option(help="decides which task is in which fold")] = 0,
+    embedder: Annotated[str | None, typer.Option(help="default: the settings'")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Fit every method on all folds but one and score that one, folds grouped by task: AUC and
+    same-task pair accuracy, by fold and method."""
+    from training.reranker.feedback_file import read_feedback, read_tools
+    from training.reranker.folds import tabulate_methods
+    from training.reranker.judged_pool import embed_judged
+    from training.reranker.methods.catalogue import METHODS
+
+    require_known("--method", method, list(METHODS))
+    if fold is not None and fold >= folds:
+        fail(f"--fold {fold}: folds are 0 to {folds - 1}", 2)
+    read, described = read_feedback(feedback), read_tools(tools)
+    if read.first_flaw:
+        print_line(f"{feedback}: left out: {read.first_flaw}", err=True)
+    held = embed_judged(read.rows, described, _open_embedder(embedder))
+    names = [name for name in METHODS if name in (method or METHODS)]
+    results = _run_folds(held, names, folds, fold, seed)
+    table = tabulate_methods(results, held.examples)
+    if as_json:
+        facts = _tell_facts(read, held, folds, seed)
+        print_json({**facts, "methods": table})
+        return
+    for name in sorted(table, key=lambda name: -float(str(table[name]["auc"] or 0))):
+        row = table[name]
+        print_line(f"{name:<18} AUC {row['auc']}  pairs {row['pair_accuracy']} of {row['pairs']}")
+
+
+def _open_embedder(spec: str | None) -> Any:
+    from assets.vectors.encoders.choose import open_embedder
+    from orchestration.factories import make_index_embedder
+
+    return open_embedder(spec) if spec else make_index_embedder(load_settings())
+
+
+def _run_folds(
+    held: "JudgedPool", names: list[str], folds: int, fold: int | None, seed: int
+) -> "dict[str, list[FoldResult]]":
+    from training.reranker.folds import assign_folds, run_fold
+    from training.reranker.methods.catalogue import METHODS
+
+    fold_of = assign_folds(held.examples, folds, seed)
+    chosen = range(folds) if fold is None else [fold]
+    results = {}
+    for name in names:
+        results[name] = [
+            run_fold(name, METHODS[name], held.examples, held.pool, fold_of, one)
+            for one in chosen
+            if (fold_of == one).any()
+        ]
+        print_line(f"{name}: {sum(one.seconds for one in results[name]):.1f} s", err=True)
+    return results
+
+
+def _tell_facts(read: "Feedback", held: "JudgedPool", folds: int, seed: int) -> dict[str, Any]:
+    return {
+        "rows": len(held.examples),
+        "tasks": len({one.task for one in held.examples}),
+        "tools": len(held.pool),
+        "unknown_tools": len(held.unknown),
+        "left_out": dict(read.left_out),
+        "folds": folds,
+        "seed": seed,
+    }

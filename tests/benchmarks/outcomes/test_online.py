@@ -1,0 +1,33 @@
+import numpy as np
+
+from benchmarks.outcomes.online import run_stream, tell_oracle, tell_retriever
+from benchmarks.outcomes.rerankers import count_recovery
+from benchmarks.outcomes.simulated_pools import make_random_stage
+from benchmarks.outcomes.simulator import EASY, make_world
+from training.reranker.methods.ours import Ours
+from training.reranker.methods.simple import Cosine
+
+STAGE = make_random_stage(1, real=12, variants=20, requests=120)
+WORLD = make_world(STAGE, EASY, 1)
+
+
+def test_a_stream_lies_between_chance_and_the_oracle_and_is_the_same_again() -> None:
+    first, second = (run_stream([(120, WORLD)], Ours, 3, refits=(50,)) for _ in range(2))
+    assert first.expected == second.expected
+    assert len(first.examples) == len(first.shown) == 120
+    assert all(one.place in shown for one, shown in zip(first.examples, first.shown, strict=True))
+    best = tell_oracle(WORLD)
+    assert np.mean(first.expected) < best.mean()
+    assert tell_retriever(WORLD).mean() < best.mean()
+
+
+def test_what_learns_ends_above_what_does_not() -> None:
+    ours = run_stream([(120, WORLD)], Ours, 3, refits=(40, 80)).expected
+    cosine = run_stream([(120, WORLD)], Cosine, 3).expected
+    assert np.mean(ours[60:]) > np.mean(cosine[60:])
+
+
+def test_recovery_counts_until_the_way_back_is_gone() -> None:
+    back = [0.6] * 400 + [0.3] * 150 + [0.6] * 400
+    assert 200 < (count_recovery(back, 400) or 0) <= 300
+    assert count_recovery([0.6] * 400 + [0.3] * 400, 400) is None

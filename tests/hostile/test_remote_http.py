@@ -39,7 +39,9 @@ def test_a_redirect_to_another_origin_is_told_no_secret():
         )
     assert (found.status, len(found.tools)) == ("ok", 2)
     assert here.calls[0].headers["authorization"] == "Bearer tok-en-4242"
-    assert all("4242" not in str(call.headers) for call in there.calls)
+    told = str([call.headers for call in there.calls])  # a port may well hold 4242
+    assert "tok-en-4242" not in told
+    assert "key-4242" not in told
 
 
 @pytest.mark.parametrize(

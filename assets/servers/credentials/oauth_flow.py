@@ -45,6 +45,9 @@ class _Kept(OAuthClientProvider):
     async def _initialize(self) -> None:
         await super()._initialize()
         known = self.context.storage.load()
+        # The SDK read the tokens before: another probe may have renewed them since, and the old
+        # token with the new one's end would look valid, be refused and spend another renewal.
+        self.context.current_tokens = self.context.storage.read_tokens(known)
         if self.context.current_tokens:
             self.context.token_expiry_time = known.get("expires_at")
         if found := known.get("server_metadata"):

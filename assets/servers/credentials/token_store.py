@@ -64,22 +64,26 @@ class TokenStore:
         return file
 
     async def get_tokens(self) -> Any:
-        return self._read_model("tokens", "OAuthToken")
+        return self.read_tokens(self.load())
+
+    def read_tokens(self, facts: dict[str, Any]) -> Any:
+        """The tokens of what `load` gave; None where it holds none. Raises SecretError."""
+        return self._read_model(facts, "tokens", "OAuthToken")
 
     async def set_tokens(self, tokens: Any) -> None:
         ends = time.time() + tokens.expires_in if tokens.expires_in is not None else None
         self.save(tokens=tokens.model_dump(mode="json", exclude_none=True), expires_at=ends)
 
     async def get_client_info(self) -> Any:
-        return self._read_model("client", "OAuthClientInformationFull")
+        return self._read_model(self.load(), "client", "OAuthClientInformationFull")
 
     async def set_client_info(self, client_info: Any) -> None:
         self.save(client=client_info.model_dump(mode="json", exclude_none=True))
 
-    def _read_model(self, member: str, name: str) -> Any:
+    def _read_model(self, facts: dict[str, Any], member: str, name: str) -> Any:
         from mcp.shared import auth
 
-        found = self.load().get(member)
+        found = facts.get(member)
         try:
             return getattr(auth, name).model_validate(found) if found else None
         except ValueError:  # its message quotes the tokens

@@ -7,6 +7,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
 import httpx2
 import pytest
 
@@ -226,6 +227,27 @@ def test_probes_at_once_do_not_spend_each_others_renewal(tmp_path, ended):
         if ended:
             assert grants(server) == ["authorization_code", "refresh_token"]
         assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
+
+
+def test_a_token_and_its_end_are_of_one_reading(tmp_path, monkeypatch):
+    """Another probe renews between any two readings of the file."""
+    with authority() as (_, resource, _):
+        logged_in(resource.url, tmp_path)
+    read = TokenStore.load
+
+    def renewed_after(store):
+        facts = read(store)
+        number = int(facts["expires_at"]) + 10_000
+        tokens = {**facts["tokens"], "access_token": f"of {number}"}
+        store_facts = {**facts, "tokens": tokens, "expires_at": number}
+        store.path.write_text(json.dumps(store_facts))
+        return facts
+
+    provider = auth_for(resource.url, SERVER, None, tmp_path)
+    monkeypatch.setattr(TokenStore, "load", renewed_after)
+    anyio.run(provider._initialize)
+    context = provider.context
+    assert context.current_tokens.access_token == f"of {context.token_expiry_time}"
 
 
 @pytest.mark.parametrize("ended", [True, False])

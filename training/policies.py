@@ -5,6 +5,7 @@ from typing import Any
 
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
+from training.drift.bases import BASE, name_base
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
@@ -39,5 +40,9 @@ class Trainer:
         return self.caller_base, asdict(self.caller)
 
     def list_recipes(self) -> dict[str, dict[str, Any]]:
-        """Role -> the hyper-parameters that name what is trained."""
-        return {role: select_recipe(self.get_role_job(role)[1]) for role in ROLES}
+        """Role -> the base and the hyper-parameters that name what is trained."""
+        jobs = {role: self.get_role_job(role) for role in ROLES}
+        return {
+            role: {BASE: name_base(role, base), **select_recipe(settings)}
+            for role, (base, settings) in jobs.items()
+        }

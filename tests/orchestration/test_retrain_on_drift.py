@@ -1,6 +1,7 @@
 """The sensor asks once per training set and attempt, and never for what was trained on already."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +12,7 @@ from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.sensors import decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
+from training.drift.bases import name_base
 from training.policies import ROLES
 from training.releases.promotion import consider_candidate
 from training.runtime.model_store import save_model
@@ -64,9 +66,12 @@ def recipe() -> str:
 
 def trained(home: Path, training_set: str, role: str = "retriever") -> None:
     """A candidate of the settings in force."""
-    _, settings = make_trainer(load_settings()).get_role_job(role)
-    model = f"{role}-{training_set[:8]}"
-    save_model(home, model, {"role": role, "name": model, "settings": settings}, lambda _: None)
+    base, settings = make_trainer(load_settings()).get_role_job(role)
+    model, named = f"{role}-{training_set[:8]}", name_base(role, base)
+    card = {"role": role, "name": model, "settings": settings, "base": named}
+    if role == "caller":  # as its card has the shipped one
+        card["base"], card["base_name"] = named.split(":")
+    save_model(home, model, card, lambda _: None)
     consider_candidate(home, role, model, training_set, [], {})
 
 
@@ -119,6 +124,27 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     assert decision.reasons == [
         "settings changed since the last training: caller.clip, retriever.learning_rate"
     ]
+
+
+def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> None:
+    name = publish(home, {"a": "1", "b": "1", "c": "1"})
+    for role in ROLES:
+        trained(home, name, role)
+    before, pinned = recipe(), f"some/base@{'a' * 40}"
+    trainer = make_trainer(load_settings())
+    warehouse = Warehouse(home=home, state=home / "state")
+    for changed, reason in (
+        ({"caller_base": pinned}, "caller.base"),
+        ({"retriever_base": pinned}, "retriever.base"),
+        ({"retriever_base": "minilm-l6-v2"}, None),  # the same by its other name
+    ):
+        decision = decide_on_drift(warehouse, replace(trainer, **changed))
+        assert decision.retrain == (reason is not None)
+        assert not reason or decision.reasons[0].endswith(f"last training: {reason}")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__BASE", pinned)
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "tiny")
+    [request] = tick(instance)
+    assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
 
 
 def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:

@@ -9,6 +9,7 @@ import polars as pl
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
+from training.drift.bases import BASE, is_same_base, read_card_base
 from training.drift.decide import Decision, DriftState, compute_drift
 from training.releases.champion import read_champion, read_last_trained_set
 from training.runtime.model_store import read_model_card, select_recipe
@@ -45,7 +46,7 @@ def read_drift_state(
     failed_attempts: int = 0,
 ) -> DriftState:
     """The state now: current contracts against those of the last *trained* set, and the settings
-    (`recipes`: role -> hyper-parameters) against those of the last candidates."""
+    (`recipes`: role -> base and hyper-parameters) against those of the last candidates."""
     now = {str(ToolId.of_row(row)): row["contract_digest"] for row in read_clear(warehouse)}
     trained_on = read_last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
@@ -65,14 +66,18 @@ def read_drift_state(
 
 def list_changed_settings(home: Path, recipes: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """Hyper-parameters that a role's last candidate was trained by other values of, as
-    `retriever.epochs`; none of a role that was never trained."""
+    `retriever.epochs`, and `retriever.base` where it was of another base; none of a role that was
+    never trained."""
     found = []
     for role, recipe in recipes.items():
         last = read_champion(home, role).last_candidate.get("model")
-        then = ((read_model_card(home, last) if last else None) or {}).get("settings")
-        if then:
-            then = select_recipe(then)
+        card = (read_model_card(home, last) if last else None) or {}
+        if card.get("settings"):
+            then = select_recipe(card["settings"])
             now = json.loads(json.dumps(recipe))  # as a card holds them
+            trained, base = read_card_base(card), now.pop(BASE, None)
+            if trained and base and not is_same_base(trained, base):
+                found.append(f"{role}.{BASE}")
             names = then.keys() | now.keys()
             found += [f"{role}.{name}" for name in names if then.get(name) != now.get(name)]
     return tuple(sorted(found))

@@ -163,8 +163,8 @@ class Index:
 
     @cached_property
     def server_of(self) -> np.ndarray:
-        """The server's place of each tool, int32 [tools]."""
-        return np.array([tool.server for tool in self.tools], np.int32)
+        """The server's place of each tool, intp [tools]: as NumPy takes places without a copy."""
+        return np.array([tool.server for tool in self.tools], np.intp)
 
     def place_of(self, tool_id: str) -> int | None:
         """The place of a tool, None when the index does not hold it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assets.vectors.texts import ASKED, FULL, SERVER_VIEWS
+from serving.index.coarse_search import list_nearly_best
 from serving.index.fusion import FOREIGN
 from serving.ranking.query_scores import TINY, Signals
 
@@ -36,9 +37,9 @@ def choose_candidates(
     """The `most` best tools at first sight, in the order of their places, with their features."""
     index = signals.index
     mean, spread = signals.standing(FULL)
-    words, coverage = signals.words
+    words = signals.words
     rough = signals.glimpse[FULL] / np.float32(spread) + words * np.float32(4)
-    rough += (_score_servers(signals) - np.float32(mean / spread))[index.server_of]
+    rough += (_score_servers(signals) - np.float32(mean / spread)).take(index.server_of)
     places = _choose_best(rough, mask, most)
     owners = index.server_of[places]
     own = (signals.exact(FULL, places) - mean) / spread
@@ -46,7 +47,7 @@ def choose_candidates(
         FULL: own,
         SERVER: _measure_server(signals, owners),
         WORDS: words[places],
-        COVERAGE: coverage[places],
+        COVERAGE: signals.cover(places),
         ABOUT: _scale_values(signals.field("about"))[places],
         NAME: signals.match_names(places),
     }
@@ -118,12 +119,13 @@ def _score_requests(
 
 
 def _choose_best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.ndarray:
-    if mask is not None:
-        scores = np.where(mask, scores, -np.inf)
-    if most >= len(scores):
-        return np.flatnonzero(np.isfinite(scores))
-    near = np.sort(np.argpartition(-scores, most - 1)[:most])
-    return near if mask is None else near[np.isfinite(scores[near])]
+    """Places of the `most` best where `mask` holds, in rising order; of equal ones the first."""
+    places = np.arange(len(scores)) if mask is None else np.flatnonzero(mask)
+    held = scores if mask is None else scores[places]
+    near = list_nearly_best(held, most)
+    if most < len(near):
+        near = np.sort(near[np.argsort(-held[near], kind="stable")[:most]])
+    return places[near]
 
 
 def _scale_values(values: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 
 from assets.vectors.lexical import stem_words
 from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
+from serving.index.coarse_search import compute_products
 from serving.index.model import BLOCK, Index
 from serving.ranking.query import Ask
 
@@ -34,7 +35,7 @@ class Signals:
     @cached_property
     def _block(self) -> dict[str, np.ndarray]:
         """Products of the tool's vector with all views of the block."""
-        product, out, end = self.index.block @ self.tool, {}, 0
+        product, out, end = compute_products(self.index.block, self.tool), {}, 0
         for name in BLOCK:
             start, end = end, end + len(self.index.views[name].vectors)
             out[name] = product[start:end]
@@ -66,7 +67,7 @@ class Signals:
 
     def exact(self, name: str, places: np.ndarray) -> np.ndarray:
         """Cosines to the rows at `places` of a view of the block."""
-        return self.index.views[name].vectors[places] @ self._read_side(name)
+        return compute_products(self.index.views[name].vectors[places], self._read_side(name))
 
     def _read_side(self, name: str) -> np.ndarray:
         return self.server if name in SERVER_VIEWS else self.tool
@@ -80,7 +81,7 @@ class Signals:
         """Cosine of the server's text to each server, float32 [servers]."""
         if self.server is self.tool:
             return self._block[name]
-        return self.index.views[name].vectors @ self.server
+        return compute_products(self.index.views[name].vectors, self.server)
 
     @cached_property
     def server_words(self) -> np.ndarray:
@@ -94,30 +95,43 @@ class Signals:
         return self.index.described | bool(self.ask.server)
 
     @cached_property
-    def words(self) -> tuple[np.ndarray, np.ndarray]:
-        """BM25 of each tool as a share of the pool's best, and as a share of what no text could
-        exceed, both float32 [tools]. A tool's text stands together with its server's, and alone
-        where the server has no description: there it would be told by its tools once more."""
-        described = self.described[self.index.server_of]
-        parts = []
+    def words(self) -> np.ndarray:
+        """BM25 of each tool as a share of the pool's best, float32 [tools]. A tool's text stands
+        together with its server's, and alone where the server has no description: there it would
+        be told by its tools once more."""
+        return self._words[0]
+
+    def cover(self, places: np.ndarray) -> np.ndarray:
+        """The scores behind `words` as shares of what no text could exceed, float32 [places]."""
+        shares, of_joint, of_alone = self._words
+        described = self.described[self.index.server_of[places]]
+        return shares[places] * np.where(described, of_joint, of_alone)
+
+    @cached_property
+    def _words(self) -> tuple[np.ndarray, np.float32, np.float32]:
+        """`words`, and the best score as a share of the bound: of tool and server, of tools."""
+        described, none = self.described, np.float32(0)
+        joint = alone = (np.zeros(0, np.float32), none)
         if described.any():
             terms = {*_split_terms(self.tool_text), *_split_terms(self.server_text)}
-            parts.append(self._share_words(JOINT, sorted(terms)))
+            joint = self._share_words(JOINT, sorted(terms))
         if not described.all():
             terms = self.index.fields[ALL].cut_query(self.tool_text)
-            parts.append(self._share_words(ALL, terms, self.lexical))
-        if len(parts) == 1:
-            return parts[0]
-        (joint, joint_held), (alone, alone_held) = parts
-        return np.where(described, joint, alone), np.where(described, joint_held, alone_held)
+            alone = self._share_words(ALL, terms, self.lexical)
+        if not len(joint[0]) or not len(alone[0]):
+            shares = joint[0] if len(joint[0]) else alone[0]
+        else:
+            shares = np.where(described[self.index.server_of], joint[0], alone[0])
+        return shares, joint[1], alone[1]
 
     def _share_words(
         self, name: str, terms: list[str], known: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.float32]:
         field = self.index.fields[name]
         scores = (field.sum_scores(terms) if known is None else known) * self.index.credit[name]
-        most = max(field.bound_score(terms), TINY)
-        return scores / max(float(scores.max(initial=0.0)), TINY), scores / np.float32(most)
+        best = max(float(scores.max(initial=0.0)), TINY)
+        scores /= np.float32(best)
+        return scores, np.float32(best / max(field.bound_score(terms), TINY))
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""

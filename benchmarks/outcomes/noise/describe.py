@@ -1,0 +1,53 @@
+"""What a table holds: tasks, endpoints, calls, and how often each fault left a call a success."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+
+from benchmarks.outcomes.noise.endpoints import BEFORE
+from benchmarks.outcomes.noise.play import Stage
+from benchmarks.outcomes.noise.table import NO_CALL
+from benchmarks.outcomes.simulator import SHOWN
+
+
+def describe_table(stage: Stage) -> dict[str, Any]:
+    """Counts, and the share of successes among calls that were made, by fault."""
+    table = stage.table
+    by_fault: dict[str, list[bool]] = defaultdict(list)
+    for (_, name, phase), tried in table.outcomes.items():
+        if tried.kind != NO_CALL and phase == BEFORE:
+            endpoint = table.endpoints[name]
+            fault = endpoint.faults[BEFORE] or ("real" if endpoint.direct else "none")
+            by_fault[fault].append(tried.success)
+    kinds = Counter(one.kind for one in table.outcomes.values())
+    endpoints = table.endpoints.values()
+    return {
+        "tasks": dict(Counter(one.split for one in table.tasks)),
+        "requests": len({one.query for one in table.tasks}),
+        "intents": len({one.intent for one in table.tasks}),
+        "servers": len({one.source for one in endpoints}),
+        "real": sum(one.direct for one in endpoints),
+        "variants": sum(not one.direct and not one.newcomer for one in endpoints),
+        "newcomers": sum(one.newcomer for one in endpoints),
+        "changed": sum(one.changes for one in endpoints),
+        "new contracts": sum(bool(one.renames) for one in endpoints),
+        "pairs": len(table.outcomes),
+        "calls made": len(table.outcomes) - kinds[NO_CALL],
+        "kinds": dict(kinds),
+        "success by fault": {
+            name: {"share": round(float(np.mean(own)), 4), "n": len(own)}
+            for name, own in sorted(by_fault.items())
+        },
+        "any of five": _share_done(stage, SHOWN),
+        "any candidate": _share_done(stage, 10**6),
+    }
+
+
+def _share_done(stage: Stage, most: int) -> float:
+    """The share of tasks that one of the retriever's first `most` candidates does."""
+    done = []
+    for task in stage.table.tasks:
+        places = stage.ask(task, BEFORE).candidates[:most].tolist()
+        done.append(any(stage.succeeds(task, place, BEFORE) for place in places))
+    return round(float(np.mean(done)), 4)

@@ -1,0 +1,153 @@
+"""Learners play against the table: they order the candidates, an actor takes one of five."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from benchmarks.outcomes.noise.endpoints import BEFORE
+from benchmarks.outcomes.noise.pool import list_candidates
+from benchmarks.outcomes.noise.table import Table, TaskFacts
+from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
+from serving.reranking.features import Question
+from serving.reranking.pool import Pool, ToolFacts
+from training.reranker.examples import Example, Method
+
+# The actor's choice among the five it is shown. `top` takes the first; `by rank` does so in 55 of
+# 100 (the published agent overrides 45), otherwise one of the others, earlier ones more often.
+ACTORS: Mapping[str, np.ndarray] = {
+    "top": np.array([1.0, 0, 0, 0, 0]),
+    "by rank": PICKS,
+}
+Make = Callable[[], Method]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A table as methods see it. queries: unit vectors [tasks, dim]; vectors: of the endpoints'
+    contracts in both phases, [endpoints, dim] each."""
+
+    table: Table
+    queries: np.ndarray
+    vectors: tuple[np.ndarray, np.ndarray]
+
+    @cached_property
+    def pools(self) -> tuple[Pool, Pool]:
+        """The tools of each phase, in the same places."""
+        made = []
+        for phase, vectors in enumerate(self.vectors):
+            facts = [
+                ToolFacts(one.id, one.server_id, one.contracts[phase], one.digest_contract(phase))
+                for one in self.table.endpoints.values()
+            ]
+            made.append(Pool(facts, vectors))
+        return made[0], made[1]
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        return {task.id: row for row, task in enumerate(self.table.tasks)}
+
+    def ask(self, task: TaskFacts, phase: int, at: float = 0.0) -> Question:
+        """The request with its candidates as places in the pool."""
+        places = self.pools[phase].places
+        names = list_candidates(task, self.table.endpoints, phase)
+        candidates = np.array([places[name] for name in names], int)
+        return Question(task.query, self.queries[self.rows[task.id]], candidates, at)
+
+    def succeeds(self, task: TaskFacts, place: int, phase: int) -> bool:
+        return self.table.find(task.id, self.pools[phase].tools[place].tool_id, phase).success
+
+    def list_tasks(self, split: str) -> list[TaskFacts]:
+        return [one for one in self.table.tasks if one.split == split]
+
+    def measure_rates(self, phase: int) -> dict[tuple[str, str], float]:
+        """True rates by (intent, endpoint): the share of all tasks of the intent, of both splits,
+        that the endpoint did."""
+        found: dict[tuple[str, str], list[bool]] = {}
+        for task in self.table.tasks:
+            for name in task.candidates:
+                if (task.id, name, BEFORE) in self.table.outcomes:
+                    done = self.table.find(task.id, name, phase).success
+                    found.setdefault((task.intent, name), []).append(done)
+        return {key: float(np.mean(own)) for key, own in found.items()}
+
+
+def draw_log(
+    stage: Stage, tasks: Sequence[TaskFacts], seed: int, phase: int = BEFORE, start: int = 0
+) -> list[Example]:
+    """What a log holds where the retriever orders and the actor of `by rank` picks: one outcome a
+    task, the same for every method."""
+    rng, found = np.random.default_rng(seed), []
+    for at, task in enumerate(tasks, start):
+        question = stage.ask(task, phase, at * TICK_S)
+        place = pick_place(question.candidates, rng)
+        found.append(Example(question, place, stage.succeeds(task, place, phase), task=task.id))
+    return found
+
+
+def pick_place(order: np.ndarray, rng: np.random.Generator) -> int:
+    """What the actor of `by rank` takes of the first five."""
+    shares = ACTORS["by rank"][: len(order)]
+    return int(rng.choice(order[:SHOWN], p=shares / shares.sum()))
+
+
+def order_candidates(scores: np.ndarray, question: Question) -> np.ndarray:
+    """Candidates by score; the retriever's order decides ties."""
+    return question.candidates[np.argsort(-scores, kind="stable")]
+
+
+def order_by_method(
+    stage: Stage,
+    method: Method,
+    tasks: Sequence[TaskFacts],
+    phase: int = BEFORE,
+    at: float = 1e9,
+) -> list[np.ndarray]:
+    """The order of each task's candidates by a method that has learnt."""
+    found = []
+    for task in tasks:
+        question = stage.ask(task, phase, at)
+        found.append(order_candidates(method.score(question, question.candidates), question))
+    return found
+
+
+def order_by_retriever(
+    stage: Stage, tasks: Sequence[TaskFacts], phase: int = BEFORE
+) -> list[np.ndarray]:
+    return [stage.ask(task, phase).candidates for task in tasks]
+
+
+def order_curated(stage: Stage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
+    """The retriever's order where the pool holds real endpoints only."""
+    places = stage.pools[BEFORE].places
+    return [np.array([places[name] for name in task.curated], int) for task in tasks]
+
+
+def order_by_oracle(
+    stage: Stage, tasks: Sequence[TaskFacts], phase: int = BEFORE
+) -> list[np.ndarray]:
+    """The order of who knows the true rate of each endpoint at each intent."""
+    rates, found = stage.measure_rates(phase), []
+    for task in tasks:
+        question = stage.ask(task, phase)
+        ids = [stage.pools[phase].tools[place].tool_id for place in question.candidates]
+        own = np.array([rates[task.intent, name] for name in ids])
+        found.append(order_candidates(own, question))
+    return found
+
+
+def value_orders(
+    stage: Stage,
+    tasks: Sequence[TaskFacts],
+    orders: Sequence[np.ndarray],
+    actor: str,
+    phase: int = BEFORE,
+) -> np.ndarray:
+    """The chance that the actor's choice succeeds at each task, float [tasks]."""
+    shares, found = ACTORS[actor], []
+    for task, order in zip(tasks, orders, strict=True):
+        done = [stage.succeeds(task, place, phase) for place in order[:SHOWN].tolist()]
+        own = shares[: len(done)]
+        found.append(float(np.dot(own, done) / own.sum()))
+    return np.array(found)

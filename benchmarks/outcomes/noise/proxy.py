@@ -1,0 +1,143 @@
+"""The proxy: an MCP server of ours before a real one, which spoils what it passes on."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from assets.outcomes.worlds.session import join_texts
+from assets.servers.calls.result import CallResult
+from benchmarks.outcomes.noise.endpoints import Endpoint
+from benchmarks.outcomes.noise.faults import (
+    DELAY_S,
+    EMPTY,
+    LIMIT_S,
+    RANDOM,
+    SLOW,
+    STALE,
+    change_answer,
+    change_arguments,
+    is_hit,
+)
+
+Forward = Callable[[str, dict[str, Any]], Awaitable[CallResult]]  # base tool, arguments
+FAILURE = "Error: upstream request failed"
+PATIENCE_S = 60.0
+NOTHING_YET = "Error: cached response expired"  # what a stale tool says before it has an answer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an actor sees of a call. kind: ok, tool_error, timeout, or as a call's status."""
+
+    texts: tuple[str, ...]
+    kind: str
+    seconds: float
+
+
+@dataclass
+class Proxy:
+    """One endpoint in one phase as an MCP server. hit: whether its fault strikes at the next call,
+    which decides with `draw` what it does."""
+
+    endpoint: Endpoint
+    phase: int
+    forward: Forward = field(repr=False)
+    hit: bool = False
+    draw: Random = field(default_factory=Random)
+    canned: str = NOTHING_YET
+
+    def make_server(self) -> Any:
+        """The SDK's server, with this one tool."""
+        from mcp.server.lowlevel.server import Server
+
+        name = self.endpoint.server_id
+        return Server(name, version="1", on_list_tools=self.list_tools, on_call_tool=self.call_tool)
+
+    async def list_tools(self, _: Any, __: Any) -> Any:
+        from mcp_types import ListToolsResult
+
+        listed = self.endpoint.contracts[self.phase]
+        kept = {name: listed[name] for name in ("name", "description", "inputSchema")}
+        return ListToolsResult.model_validate({"tools": [kept]})
+
+    async def call_tool(self, _: Any, params: Any) -> Any:
+        from mcp_types import CallToolResult
+
+        texts, failed = await self.answer_call(params.arguments or {})
+        content = [{"type": "text", "text": text} for text in texts]
+        return CallToolResult.model_validate({"content": content, "isError": failed})
+
+    async def answer_call(self, arguments: Mapping[str, Any]) -> tuple[list[str], bool]:
+        """(texts, whether it says that it failed) of one call, the fault's part in it done."""
+        fault = self.endpoint.faults[self.phase] if self.hit else None
+        if fault == RANDOM:
+            return [FAILURE], True
+        if fault == EMPTY:
+            return [""], False
+        if fault == STALE:
+            return [self.canned], False
+        if fault == SLOW:
+            await asyncio.sleep(DELAY_S)  # who asked has gone by then
+            return [FAILURE], True
+        own = self.endpoint.translate_call(arguments)
+        if fault:
+            own = change_arguments(fault, own, self.draw)
+        result = await self.forward(self.endpoint.base, own)
+        texts = join_texts([result])
+        if fault:
+            texts = [change_answer(fault, text, self.draw) for text in texts]
+        if result.status == "ok" and self.canned == NOTHING_YET:
+            self.canned = "\n".join(texts)
+        return texts, result.status != "ok"
+
+
+class Proxies:
+    """The proxies of one real server, each connected at its first call and kept. Use as an async
+    context manager, entered and left by one task."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward, self._stack = forward, AsyncExitStack()
+        self._open: dict[tuple[str, int], tuple[Proxy, Any]] = {}
+
+    async def __aenter__(self) -> "Proxies":
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.aclose()
+
+    async def call(
+        self, endpoint: Endpoint, phase: int, arguments: dict[str, Any], draw: Random
+    ) -> Answer:
+        """One call over MCP; `draw` decides whether the fault strikes. What fails is told."""
+        from mcp.shared.exceptions import MCPError
+
+        proxy, client = await self._connect(endpoint, phase)
+        fault = endpoint.faults[phase]
+        proxy.hit, proxy.draw = is_hit(fault, draw), draw
+        limit = LIMIT_S if proxy.hit and fault == SLOW else PATIENCE_S
+        began = time.perf_counter()
+        try:
+            result = await client.call_tool(endpoint.tool, arguments, read_timeout_seconds=limit)
+        except MCPError as error:
+            kind = "timeout" if "timed out" in str(error).lower() else "protocol_error"
+            return Answer((), kind, time.perf_counter() - began)
+        texts = tuple(str(getattr(one, "text", "")) for one in result.content)
+        kind = "tool_error" if result.is_error else "ok"
+        return Answer(texts, kind, time.perf_counter() - began)
+
+    async def _connect(self, endpoint: Endpoint, phase: int) -> tuple[Proxy, Any]:
+        from mcp import Client
+
+        key = endpoint.id, phase
+        if key not in self._open:
+            proxy = Proxy(endpoint, phase, self._forward)
+            # The handshake and JSON-RPC, as with a server of another process.
+            made = Client(proxy.make_server(), mode="legacy", cache=None)
+            client = await self._stack.enter_async_context(made)
+            await client.list_tools()
+            self._open[key] = proxy, client
+        return self._open[key]

@@ -1,0 +1,72 @@
+"""The figures as Markdown tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.outcomes.noise.play import ACTORS
+from benchmarks.outcomes.noise.report import RIVAL
+from training.evaluation.metrics import Figure
+
+
+def render_report(figures: Mapping[str, Any]) -> str:
+    """The figures as Markdown tables."""
+    parts = []
+    for way in ("log", "online"):
+        if own := figures.get(way):
+            parts.append(_render_success(way, own["success"]))
+            if curve := own.get("curve"):
+                sizes = list(next(iter(curve.values())))
+                parts.append(_render_rows(f"{way}: outcomes", sizes, curve))
+    if picked := figures.get("model"):
+        rows = (f"| {name} | {_show(own)} |" for name, own in picked["success"].items())
+        parts.append("\n".join(["| a model picks of five | success |", "| --- | --- |", *rows]))
+    if by_category := figures.get("categories"):
+        names = list(next(iter(by_category.values())))
+        rows = {name: {key: own[name] for key, own in by_category.items()} for name in names}
+        parts.append(_render_rows("held-out, top", list(by_category), rows))
+    if drift := figures.get("drift"):
+        parts.append(_render_drift(drift))
+    return "\n\n".join(parts)
+
+
+def _render_success(way: str, success: Mapping[str, Any]) -> str:
+    lines = [
+        f"| {way} | top | less {RIVAL} | by rank | less {RIVAL} |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, by_actor in success.items():
+        cells = []
+        for actor in ACTORS:
+            cells.append(_show(by_actor[actor]["success"]))
+            less = by_actor[actor].get(f"less {RIVAL}")
+            cells.append(_show(less, "+") if less else "")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _render_rows(head: str, columns: Sequence[Any], rows: Mapping[str, Mapping[Any, float]]) -> str:
+    lines = [f"| {head} | {' | '.join(map(str, columns))} |", f"| --- |{' ---: |' * len(columns)}"]
+    for name, own in rows.items():
+        lines.append(f"| {name} | {' | '.join(f'{own[one]:.3f}' for one in columns)} |")
+    return "\n".join(lines)
+
+
+def _render_drift(drift: Mapping[str, Mapping[str, Any]]) -> str:
+    checks = list(next(iter(drift.values()))["after"])
+    lines = [
+        f"| by rank | before | {' | '.join(f'+{at}' for at in checks)} | goal | recovered after |"
+        " newcomers' regret |",
+        f"| --- |{' ---: |' * (len(checks) + 4)}",
+    ]
+    for name, own in drift.items():
+        curve = " | ".join(f"{own['after'][at]:.3f}" for at in checks)
+        due, regret = own["outcomes to recover 90%"], own["newcomers"]["regret"]
+        lines.append(
+            f"| {name} | {own['before']:.3f} | {curve} | {own['goal']:.3f} |"
+            f" {'never' if due is None else due} | {'' if regret is None else f'{regret:.3f}'} |"
+        )
+    return "\n".join(lines)
+
+
+def _show(figure: Mapping[str, Any], sign: str = "") -> str:
+    return format(Figure(**figure), sign)

@@ -1,0 +1,111 @@
+"""The full-information log: what every candidate does for every task, and its files."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, Endpoint
+from benchmarks.outcomes.noise.intents import BenchTask
+
+NO_CALL = "no_call"  # the task does not say what the tool needs
+FILES = ("tasks.jsonl", "endpoints.jsonl", "outcomes.jsonl")
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What is kept of a task. candidates: endpoint ids, the retriever's order, all of the pool with
+    its newcomers; curated: the same of the real endpoints alone."""
+
+    id: str
+    split: str
+    intent: str
+    category: str
+    world: str
+    seed: int
+    query: str
+    candidates: tuple[str, ...]
+    curated: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One call that was made, or that could not be. success: by the task's rule. answer: the start
+    of what was answered, of held-out tasks."""
+
+    success: bool
+    kind: str
+    seconds: float = 0.0
+    answer: str = ""
+
+
+@dataclass
+class Table:
+    """Tasks, endpoints, and outcomes by (task id, endpoint id, phase)."""
+
+    tasks: list[TaskFacts]
+    endpoints: dict[str, Endpoint]
+    outcomes: dict[tuple[str, str, int], Tried] = field(default_factory=dict)
+
+    def find(self, task: str, endpoint: str, phase: int = BEFORE) -> Tried:
+        """What the endpoint did; one that does not change in between did the same before. Raises
+        KeyError for a call that was not made."""
+        if phase == AFTER and (task, endpoint, AFTER) in self.outcomes:
+            return self.outcomes[task, endpoint, AFTER]
+        return self.outcomes[task, endpoint, BEFORE]
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = (
+            map(asdict, self.tasks),
+            map(asdict, self.endpoints.values()),
+            (
+                {"task": task, "endpoint": endpoint, "phase": phase, **asdict(tried)}
+                for (task, endpoint, phase), tried in self.outcomes.items()
+            ),
+        )
+        for name, own in zip(FILES, rows, strict=True):
+            _write_lines(folder / name, own)
+
+
+def load_table(folder: Path) -> Table:
+    """Raises OSError, and ValueError for what no table left there."""
+    tasks, endpoints, outcomes = (list(_read_lines(folder / name)) for name in FILES)
+    made = [_load_endpoint(one) for one in endpoints]
+    keys = ("task", "endpoint", "phase")
+    return Table(
+        [TaskFacts(**{**one, **_make_tuples(one, "candidates", "curated")}) for one in tasks],
+        {one.id: one for one in made},
+        {
+            (one["task"], one["endpoint"], one["phase"]): Tried(
+                **{name: value for name, value in one.items() if name not in keys}
+            )
+            for one in outcomes
+        },
+    )
+
+
+def keep_task(task: BenchTask, candidates: Iterable[str], curated: Iterable[str]) -> TaskFacts:
+    """What the table keeps of a task."""
+    return TaskFacts(
+        task.id, task.split, task.intent, task.category, task.world, task.seed, task.query,
+        tuple(candidates), tuple(curated),
+    )  # fmt: skip
+
+
+def _load_endpoint(row: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(**{**row, **_make_tuples(row, "contracts", "faults")})
+
+
+def _make_tuples(row: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(row[name]) for name in names}
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    lines = (json.dumps(one, ensure_ascii=False) for one in rows)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
+    return map(json.loads, path.read_text(encoding="utf-8").splitlines())

@@ -1,0 +1,46 @@
+"""A table of three endpoints and a few tasks, without any server."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.outcomes.noise.endpoints import Endpoint, rename_arguments
+from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
+from benchmarks.outcomes.noise.play import Stage
+from benchmarks.outcomes.noise.table import Table, TaskFacts, Tried
+
+SOURCE = "npm:@modelcontextprotocol/server-filesystem"
+
+
+def make_contract(name: str, *parameters: str) -> dict[str, Any]:
+    properties = {one: {"type": "string", "description": f"the {one}"} for one in parameters}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"name": name, "description": f"{name} of a file", "inputSchema": schema}
+
+
+def make_endpoint(server: str, base: str = "read_text_file", **more: Any) -> Endpoint:
+    contract = make_contract(base, "path")
+    return Endpoint(server, base, SOURCE, base, (contract, contract), **more)
+
+
+def make_stage() -> Stage:
+    """The first endpoint fails, the second works until the change, the third is a newcomer and
+    works; the retriever prefers the first."""
+    first = make_endpoint("srv-1")
+    second = replace(make_endpoint("srv-2", direct=False), faults=(None, "random"))
+    second = rename_arguments(second, {"path": "ref"}, "another")
+    third = make_endpoint("srv-3", direct=False, newcomer=True)
+    endpoints = {one.id: one for one in (first, second, third)}
+    ids = tuple(endpoints)
+    tasks, outcomes = [], {}
+    for at in range(8):
+        split = TRAIN if at < 6 else HELD_OUT
+        task = TaskFacts(f"t{at}", split, "read", "files", "w", 1, f"read {at}", ids, (first.id,))
+        tasks.append(task)
+        for name, success in zip(ids, (False, True, True), strict=True):
+            outcomes[task.id, name, 0] = Tried(success, "ok", 0.1, "an answer")
+        outcomes[task.id, second.id, 1] = Tried(False, "tool_error")
+    vectors = np.eye(3, 4, dtype=np.float32)
+    queries = np.tile(np.array([0.8, 0.5, 0.33, 0], np.float32), (8, 1))
+    return Stage(Table(tasks, endpoints, outcomes), queries, (vectors, vectors))

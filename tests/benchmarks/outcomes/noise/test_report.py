@@ -1,0 +1,44 @@
+from benchmarks.outcomes.noise.describe import describe_table
+from benchmarks.outcomes.noise.render import render_report
+from benchmarks.outcomes.noise.report import (
+    measure_curve,
+    measure_drift,
+    summarise_categories,
+    summarise_values,
+    value_fixed,
+    value_methods,
+    value_online,
+)
+from tests.benchmarks.outcomes.noise.stages import make_stage
+from training.reranker.methods.simple import Prior
+
+STAGE, METHODS = make_stage(), {"toolflix": Prior}  # what stands in for the rival here
+
+
+def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:
+    values = value_fixed(STAGE) | value_methods(STAGE, METHODS, 6, (0, 1))
+    success = summarise_values(STAGE, values)
+    assert success["oracle"]["top"]["success"]["value"] == 1
+    assert success["retriever"]["top"]["less toolflix"]["n"] == 2
+    assert "less toolflix" not in success["toolflix"]["top"]
+    online, curve = value_online(STAGE, METHODS, (0,))
+    figures = {
+        "log": {"success": success, "curve": measure_curve(STAGE, METHODS, (3,), (0,))},
+        "online": {"success": summarise_values(STAGE, online), "curve": curve},
+        "categories": summarise_categories(STAGE, values),
+        "drift": measure_drift(STAGE, METHODS, (0,), 3),
+        "model": {"success": {"oracle": success["oracle"]["top"]["success"]}},
+    }
+    text = render_report(figures)
+    assert "| log | top | less toolflix | by rank |" in text
+    assert "| online: outcomes | 6 |" in text
+    assert "| oracle | 1.000 [1.000, 1.000] |" in text
+    assert "recovered after" in text
+
+
+def test_a_table_is_described_by_its_counts() -> None:
+    found = describe_table(STAGE)
+    assert found["tasks"] == {"train": 6, "held-out": 2}
+    assert (found["real"], found["variants"], found["newcomers"]) == (1, 1, 1)
+    assert found["any of five"] == 1
+    assert found["success by fault"]["real"] == {"share": 0.0, "n": 8}

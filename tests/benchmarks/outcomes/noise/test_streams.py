@@ -1,0 +1,48 @@
+import pytest
+
+from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
+from benchmarks.outcomes.noise.play import draw_log
+from benchmarks.outcomes.noise.streams import (
+    OLD_CONTRACT,
+    age_examples,
+    count_recovery,
+    play_online,
+    run_drift,
+)
+from tests.benchmarks.outcomes.noise.stages import make_stage
+from training.reranker.methods.simple import Prior
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(0.5, 0), (0.7, 100), (0.72, 200), (0.9, None)])
+def test_recovery_is_the_first_check_that_closes_most_of_the_gap(
+    goal: float, expected: int | None
+) -> None:
+    assert count_recovery({0: 0.5, 50: 0.6, 100: 0.68, 200: 0.72}, goal) == expected
+
+
+def test_outcomes_of_a_contract_that_is_gone_weigh_less() -> None:
+    stage = make_stage()
+    log = draw_log(stage, stage.list_tasks(TRAIN), 1)
+    weights = {one.place: one.weight for one in age_examples(stage, log)}
+    assert weights == {0: 1.0, 1: OLD_CONTRACT}
+
+
+def test_a_method_learns_after_the_change_that_another_tool_works() -> None:
+    stage = make_stage()
+    train = stage.list_tasks(TRAIN)
+    found = run_drift(
+        stage, Prior, draw_log(stage, train, 1), train * 5, stage.list_tasks(HELD_OUT), 1
+    )
+    assert sorted(found.after) == [0, 25, 30]
+    assert found.after[30] >= found.after[0]
+    [newcomer] = [name for name, own in found.regrets.items() if own]
+    assert newcomer.startswith("srv-3")
+    assert found.average_regret() is not None
+
+
+def test_a_method_that_orders_for_itself_finds_the_tool_that_works() -> None:
+    stage = make_stage()
+    held = stage.list_tasks(HELD_OUT)
+    found = play_online(stage, Prior, stage.list_tasks(TRAIN) * 9, held, 1)
+    assert sorted(found) == [50, 54]
+    assert [order[0] for order in found[54]] == [1, 1]

@@ -34,7 +34,10 @@ VALUES = {
     "row": 4711,
     "unit": "cubit",
 }
-SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}, **{n: {} for n in VALUES}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "url": {}, **{n: {} for n in VALUES}},
+}
 CONTRACT = {"name": "do", "inputSchema": SCHEMA, "outputSchema": {"type": "object"}}
 SERVER = """
 import socket, subprocess, threading, datetime, urllib.request, zoneinfo, re, tempfile
@@ -99,6 +102,40 @@ CODE: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 
+# HTTP responses inside results that claim success, in other services' forms.
+ASKED = {"url": "https://api.example.com/v2/things/77"}
+ANSWERS: dict[str, list[str]] = {
+    "upstream": [
+        '{"status":500,"statusText":"Internal Server Error","data":"","headers":{"via":"1.1 x"}}',
+        '{"statusCode":504,"headers":{},"multiValueHeaders":{},"body":"","isBase64Encoded":false}',
+        '{"http_status":502,"reason_phrase":"Bad Gateway","body":"<html></html>"}',
+        '{"result":{"status_code":503,"headers":{"retry-after":"120"},"text":""}}',
+        '{"code":"429","message":"slow down","retryAfter":30}',
+        '{"apiVersion":"v1","kind":"Status","code":500,"reason":"InternalError","message":"etcd"}',
+        "HTTP/1.1 503 Service Unavailable\nContent-Length: 0\n",
+        "HTTP/2 500\nserver: envoy\n\nno healthy host",
+        "Response status: 502 Bad Gateway\n\nBody:\n",
+        "POST https://api.example.com/v2/things\nStatus code: 500\n\n{}",
+        "<!DOCTYPE html>\n<html><head><title>503 Service Unavailable</title></head></html>",
+        "<html><body><h1>500 Internal Server Error</h1></body></html>",
+        "502 Bad Gateway",
+        "Service Unavailable",
+    ],
+    "caller": [
+        '{"status":404,"statusText":"Not Found","headers":{"content-type":"text/plain"}}',
+        '{"type":"https://e.example/v","title":"Unprocessable","status":422,"detail":"qty"}',
+        '{"statusCode":400,"error":"Bad Request","message":"qty must be a number"}',
+        "HTTP/1.1 405 Method Not Allowed\nAllow: GET\n",
+        "Status: 404\nBody: {}",
+        "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body></html>",
+    ],
+    "credentials": [
+        '{"status":401,"title":"Unauthorized","type":"about:blank"}',
+        '{"response":{"statusCode":403,"headers":{}},"request":{"method":"GET"}}',
+        "HTTP/1.1 401 Unauthorized\nWWW-Authenticate: Bearer\n",
+    ],
+}
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -118,6 +155,8 @@ def list_faults() -> list[Fault]:
         *_iter_text_faults(texts),
         *(Fault(who, "code", code, arguments=tuple(VALUES.items()))
           for who, codes in CODE.items() for code in codes),
+        *(Fault(who, "ok", text, arguments=tuple(ASKED.items()))
+          for who, answers in ANSWERS.items() for text in answers),
         *(Fault("caller", "rpc", text, -32602) for text in ("Invalid params", "bad request")),
         *(Fault("server", "rpc", text, -32601) for text in ("Method not found", "no")),
         *(Fault("tool", "rpc", text, code) for text, code in (("Internal", -32603), ("x", 1))),

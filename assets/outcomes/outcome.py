@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.servers.calls.attribution import find_fault
+from assets.outcomes.told_failure import find_told_failure
 from assets.servers.calls.result import CallResult, find_kind
 from assets.servers.probe.failure_kinds import Blame
 from warehouse.storage.digest import sha256
@@ -37,13 +37,6 @@ _NOTHING = re.compile(
     r"|0 (?:results?|matches|items|rows))\W*",
     re.IGNORECASE,
 )
-_SAYS_FAILED = re.compile(
-    r"\W{0,4}(?:error\b(?! rate| code| log)|an? (?:\w+ ){0,2}error (?:occurred|has occurred)"
-    r"|failed to\b|failure:|exception:|traceback \(|unable to\b|could not\b|cannot\b|[45]\d\d:)",
-    re.IGNORECASE,
-)
-_FAILED_FLAGS = {"success": False, "ok": False, "isError": True, "is_error": True}
-_READ = 1000  # characters of what says that it failed
 _ALIKE = 40  # characters from which one text for two inputs is no coincidence
 _OFTEN = 3  # inputs from which a short one is none either
 
@@ -86,12 +79,11 @@ def classify_outcome(
     if result.cut or result.unread:
         return Outcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
-    if failure := _find_told_failure(text, result.structured):
+    if failure := find_told_failure(text, result.structured):
         launch = {"offline": offline, "local": local, "reached": result.reached}
-        fault = find_fault(failure, arguments=arguments, **launch)
-        return Outcome(
-            TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {fault.evidence or failure}"
-        )
+        fault = failure.find_fault(arguments, **launch)
+        evidence = fault.evidence or failure.words
+        return Outcome(TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {evidence}")
     if is_empty(result):
         return Outcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
     return Outcome(USEFUL)
@@ -182,20 +174,3 @@ def _holds_value(value: Any) -> bool:
         elif item is not None and item != "":
             return True
     return False
-
-
-def _find_told_failure(text: str, structured: Any) -> str:
-    """What an answer that claims success says of its failure, "" where it says none."""
-    answer: Any = structured if not text else None
-    if text.lstrip()[:1] == "{":
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            answer = None
-    if not isinstance(answer, Mapping):
-        return text.strip()[:_READ] if _SAYS_FAILED.match(text) else ""
-    flagged = any(answer.get(name) is value for name, value in _FAILED_FLAGS.items())
-    if not (error := answer.get("error")) and not flagged:
-        return ""
-    failure = error or answer.get("message") or answer
-    return (failure if isinstance(failure, str) else json.dumps(failure))[:_READ]

@@ -22,8 +22,8 @@ class KnownWorld:
 
 def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
     """Every world file, shipped ones first. A file that cannot be used is told of and costs the
-    others nothing; two worlds of one name are both told of. Raises WorldFileError for a folder that
-    is not there."""
+    others nothing; of two worlds of one name both are told of, but that a shipped one stays as it
+    is. Raises WorldFileError for a folder that is not there."""
     found = [_read_known(path) for folder in (SHIPPED, *paths) for path in _list_files(folder)]
     by_name: dict[str, list[Path]] = {}
     for one in found:
@@ -68,7 +68,7 @@ def _read_known(path: Path) -> KnownWorld:
 
 
 def _tell_twin(one: KnownWorld, by_name: dict[str, list[Path]]) -> KnownWorld:
-    if one.world is None or len(by_name[one.world.name]) == 1:
+    if one.world is None or len(by_name[one.world.name]) == 1 or one.path.parent == SHIPPED:
         return one
     others = ", ".join(str(path) for path in by_name[one.world.name])
     message = f"two worlds are called {one.world.name!r}: {others}; rename one"

@@ -24,6 +24,7 @@ Respond = Callable[[Any], Any]  # (request of Starlette) -> its response
 
 API = "api"
 _MOST_BODY, _MOST_ITEMS, _MOST_MEMBERS, _MOST_TEXT = 65_536, 500, 20, 4000
+_MOST_NUMBER = 1 << 31  # an id from which none is counted on: beyond 2**53 there is no fact
 _PATIENCE_S = 10.0
 _TYPES = {".html": "text/html", ".json": "application/json", ".css": "text/css"}
 
@@ -114,7 +115,10 @@ class Site:
             del held[names[1]]
         elif method in ("PUT", "PATCH"):
             kept = item if method == "PATCH" else {}
-            held[names[1]] = item = {**kept, **given, "id": item["id"]}
+            changed = {**kept, **given, "id": item["id"]}
+            if len(changed) > _MOST_MEMBERS + 1:  # what a server adds to bit by bit ends too
+                raise SiteRefusal(409, f"an item has at most {_MOST_MEMBERS} members")
+            held[names[1]] = item = changed
         else:
             raise SiteRefusal(405, f"{method[:20]} is not for one item")
         return 200, item
@@ -205,7 +209,8 @@ def _parse_body(body: bytes, kind: str) -> Item:
 def _add_item(held: dict[str, Item], given: Item) -> Item:
     if len(held) >= _MOST_ITEMS:
         raise SiteRefusal(409, f"at most {_MOST_ITEMS} items")
-    number = max((one["id"] for one in held.values() if isinstance(one["id"], int)), default=0) + 1
+    numbers = (one["id"] for one in held.values() if isinstance(one["id"], int))
+    number = max((one for one in numbers if one < _MOST_NUMBER), default=0) + 1
     item = {"id": number, **given}
     key = str(item["id"])
     if not key or "/" in key or len(key) > 80:

@@ -18,6 +18,7 @@ ROOT = "root"  # the placeholder for the path at which a server sees the world
 # the data (upstream) fails; what we grant (policy) forbids it; we broke it.
 Blame = Literal["caller", "tool", "server", "credentials", "policy", "upstream", "us"]
 _MOST_TOML, _MOST_FILE, _MOST_SEED = 1 << 20, 4 << 20, 32 << 20
+_MOST_WHOLE = 10**15  # of a number: beyond 2**53 JSON holds none exactly
 _PLACEHOLDER = re.compile(r"\{(\w+)[^{}]*\}")
 
 
@@ -66,6 +67,10 @@ class Draw(_Part):
             return "expected exactly one of key, one_of, between, words, text"
         if self.where and self.key is None:
             return "`where` needs `key`"
+        if self.one_of == ():
+            return "`one_of` names nothing; expected one value or more"
+        if self.between and not -_MOST_WHOLE <= self.between[0] <= self.between[1] <= _MOST_WHOLE:
+            return f"`between` expected the lower number first, both below {_MOST_WHOLE:,}"
         return None
 
 

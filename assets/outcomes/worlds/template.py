@@ -142,7 +142,7 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
 
 def _find_path_part(key: str, part: str) -> str:
     path, parts = PurePosixPath(key), re.split("[/!]", key)
-    if part.isdigit() and 0 < int(part) <= len(parts):
+    if part.isdecimal() and 0 < int(part) <= len(parts):
         return parts[int(part) - 1]
     if part in ("name", "stem", "suffix", "parent"):
         return str(getattr(path, part))

@@ -106,3 +106,21 @@ def test_whatever_is_sent_is_answered(method, path, query, body, kind):
     site = make_site()
     assert 200 <= site.answer(method, path, query, body, kind).status < 500
     canonical_json(site.copy_items())
+
+
+def test_what_is_added_bit_by_bit_ends():
+    site = make_site()
+    statuses = [
+        ask(site, "PATCH", "/api/products/3", {f"{at}-{n}": "x" * 3000 for n in range(10)})[0]
+        for at in range(9)
+    ]
+    assert statuses[0] == 200
+    assert set(statuses[2:]) == {409}
+    assert len(site.copy_items()["products"]["3"]) < 25
+
+
+def test_the_largest_id_is_not_counted_on_from():
+    site = make_site()
+    assert ask(site, "POST", "/api/cart", {"id": 2**53 - 1})[0] == 201
+    assert ask(site, "POST", "/api/cart", {"note": "next"}) == (201, {"id": 1, "note": "next"})
+    canonical_json(site.copy_items())

@@ -3,7 +3,7 @@
 import pytest
 
 from assets.outcomes.worlds import spec
-from assets.outcomes.worlds.catalogue import find_world, list_worlds
+from assets.outcomes.worlds.catalogue import SHIPPED, find_world, list_worlds
 from assets.outcomes.worlds.errors import WorldFileError
 from assets.outcomes.worlds.spec import load_world
 from tests.outcomes.worlds.files import SMALL, write_world
@@ -28,6 +28,8 @@ WRONG = [
     ('answer = ["{file.value}"]', "", "nothing is checked"),
     ('"Read {root}/{file}."', '"Read {root}/{fiel}."', "{fiel} stands for nothing"),
     ('{ key = "*.txt" }', '{ key = "*.txt", words = "cities" }', "exactly one of"),
+    ('{ key = "*.txt" }', "{ between = [9, 2] }", "between.*the lower number first"),
+    ('{ key = "*.txt" }', "{ one_of = [] }", "one_of.*names nothing"),
     ('tasks = ["read"]', 'tasks = ["raed"]', "no task is called 'raed'"),
     ('blame = "caller"', 'blame = "nobody"', "faults.0.blame"),
     ('kind = "folder"', 'kind = "folder', "not TOML"),
@@ -97,6 +99,16 @@ def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
     assert find_world("office-folder", [tmp_path]).name == "office-folder"
     with pytest.raises(WorldFileError, match=r"broken\.toml: not TOML"):
         find_world("broken", [tmp_path])
+
+
+def test_a_world_with_a_shipped_name_costs_the_shipped_one_nothing(tmp_path):
+    mine = write_world(tmp_path, name="office-folder")
+    mine.write_text(mine.read_text().replace('"small"', '"office-folder"'))
+    known = {one.path: one for one in list_worlds([tmp_path])}
+    shipped = SHIPPED / "office-folder.toml"
+    assert known[shipped].problem is None
+    assert f"{shipped}, {mine}; rename one" in str(known[mine].problem)
+    assert find_world("office-folder", [tmp_path]).path == shipped
 
 
 def test_a_name_that_no_world_has_and_a_folder_that_is_not_there_are_told(tmp_path):

@@ -27,6 +27,7 @@ from assets.outcomes.worlds.site_server import (
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, clear_folder
 from assets.servers.deploy.grants import LocalSite
+from warehouse.storage.digest import canonical_json
 
 HOST = "site.example"  # a name that no resolver knows (RFC 2606)
 FAIL, SLOW, LOOP, HUGE, INJECT = "fail", "slow", "loop", "huge", "inject"
@@ -148,13 +149,19 @@ def _read_tree(tree: Tree) -> tuple[dict[str, bytes], Items]:
         if folder != API or not name.endswith(".json"):
             pages[path] = node
             continue
+        if name == "page.json":  # its items would be facts of the same names as pages
+            raise WorldFileError(f"{path}: `page` is taken for pages; give it another name")
         try:
             listed = json.loads(node)
+            canonical_json(listed)  # a number beyond 2**53 is no fact of a state
             items[name[:-5]] = {str(one["id"]): dict(one) for one in listed}
         except (ValueError, TypeError, KeyError, RecursionError):
             raise WorldFileError(
-                f"{path}: expected a JSON list of objects, each with an `id`"
+                f"{path}: expected a JSON list of objects, each with an `id`, and numbers that"
+                " JSON can hold"
             ) from None
+        if len(items[name[:-5]]) < len(listed):
+            raise WorldFileError(f"{path}: two items have one `id`; each needs its own")
     return pages, items
 
 

@@ -104,9 +104,12 @@ def test_each_fault_is_in_the_answers_of_the_paths_that_it_hits(tmp_path):
 
 
 def test_seed_files_that_are_no_items_are_told(tmp_path):
-    for text in (b"{", b"7", b'[{"name": 1}]', b"[1]"):
+    twice, huge = b'[{"id": 1}, {"id": "1"}]', b'[{"id": 1, "price": 1e999}]'
+    for text in (b"{", b"7", b'[{"name": 1}]', b"[1]", twice, huge):
         with pytest.raises(WorldFileError, match=r"api/cart\.json"):
             SiteState(tmp_path, {"api/cart.json": text}, None)
+    with pytest.raises(WorldFileError, match="`page` is taken for pages"):
+        SiteState(tmp_path, {"api/page.json": b"[]"}, None)
 
 
 ASK = """

@@ -1,6 +1,6 @@
 """The `toolmill` command: wires settings to the packages and decides nothing.
 
-JSON on stdout, progress and errors on stderr; exit 0 done, 1 found or failed, 2 usage.
+JSON on stdout, progress and errors on stderr; exit 0 done, 1 found or failed, 2 usage, 130 Ctrl-C.
 Packages are imported inside each command, so that `toolmill --help` answers at once.
 """
 
@@ -55,6 +55,7 @@ from warehouse.errors import UnusableInput
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parents[2]
+_INTERRUPTED = "interrupted; run again to go on where it stopped"
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        fail("interrupted; run again to go on where it stopped", 1)
+        fail(_INTERRUPTED, 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -77,10 +78,25 @@ def one_line_errors() -> Iterator[None]:
             " `pip install 'toolmill[platform]'` has everything but training ('toolmill[train]')",
             1,
         )
-    except Exception as error:
-        if not type(error).__module__.startswith(OURS):
+    except BaseException as error:
+        if _is_interrupt(error):
+            fail(_INTERRUPTED, 130)
+        if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
             raise
         fail(str(error), 1)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C ended what ran, whatever went wrong while it was put away: tasks of a group
+    wrap it, and what they close meets cancellation."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            return True
+        if isinstance(seen, BaseExceptionGroup) and seen.subgroup(KeyboardInterrupt):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 class OneLineErrors(TyperGroup):

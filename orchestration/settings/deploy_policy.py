@@ -73,8 +73,7 @@ def _make_remote(settings: Settings) -> RemotePolicy | None:
 
 def collect_secrets(settings: Settings) -> Secrets:
     """Where each server's secrets are; none is read yet."""
-    salt = _read_salt(settings.state_path()) if settings.servers else bytes(16)
-    return Secrets(settings.servers, salt)
+    return Secrets(settings.servers, lambda: _read_salt(settings.state_path()))
 
 
 def _read_salt(state: Path) -> bytes:

@@ -4,7 +4,7 @@ import hmac
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
@@ -100,11 +100,14 @@ class Given:
 class Secrets:
     """The secrets of all servers, read anew at each launch: a rotated one needs no restart.
 
-    salt: keys the fingerprints; at least 16 bytes, kept beside the ledger.
+    salt: keys the fingerprints; at least 16 bytes, kept beside the ledger. One that has to be made
+    or read is asked for with the first secret that is given.
     """
 
-    def __init__(self, by_server: Mapping[str, ServerSecrets], salt: bytes) -> None:
-        if len(salt) < 16:
+    def __init__(
+        self, by_server: Mapping[str, ServerSecrets], salt: bytes | Callable[[], bytes]
+    ) -> None:
+        if isinstance(salt, bytes) and len(salt) < 16:
             raise ValueError(f"a salt of {len(salt)} bytes: expected at least 16")
         self._by_server, self._salt = dict(by_server), salt
 
@@ -116,7 +119,7 @@ class Secrets:
         """The values for one server. Raises SecretError."""
         sources = self._by_server.get(server_id)
         if sources is None:
-            return Given(salt=self._salt)
+            return Given()
         env, headers = _ask_provider(server_id, sources.provider) if sources.provider else ({}, {})
         env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
         headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
@@ -124,7 +127,7 @@ class Secrets:
             _check_variable(server_id, name, value)
         for name, value in headers.items():
             _check_header(server_id, name, value)
-        return Given(env, headers, self._salt)
+        return Given(env, headers, self._salt if isinstance(self._salt, bytes) else self._salt())
 
 
 def read_source(server_id: str, source: str) -> str:

@@ -20,38 +20,47 @@ DEPLOYMENTS = TableSpec(
     name="deployments",
     key=("server_id",),
     columns={
-        "server_id": pl.String,  # "listing:<id>" where a listing names no server
+        "server_id": (pl.String, '"listing:<id>" where a listing names no server'),
         "marketplace": pl.String,
         "listing_id": pl.String,
-        "launch_digest": pl.String,  # over what the listing says about launching
+        "launch_digest": (pl.String, "over what the listing says about launching"),
         "ecosystem": pl.String,
         "version": pl.String,
-        "recipe_digest": pl.String,  # null where there is no recipe
-        "status": pl.String,  # ok, failed
-        "error_kind": pl.String,  # of the taxonomy, null when ok
+        "recipe_digest": (pl.String, "null where there is no recipe"),
+        "status": (pl.String, "ok, failed"),
+        "error_kind": (pl.String, "of the taxonomy, null when ok"),
         "n_tools": pl.Int64,
-        "tools_blob": pl.String,  # sha256 of the raw tools (a JSON list), null when failed
-        "extras_blob": pl.String,  # {prompts, resources, templates, instructions}; null: none
-        "behaviour": pl.String,  # JSON list of {tool, change, varied}; null: no differential probe
-        "certified": pl.Boolean,  # the sandbox held every escape; null: no sandbox, a remote server
+        "tools_blob": (pl.String, "sha256 of the raw tools (a JSON list), null when failed"),
+        "extras_blob": (pl.String, "{prompts, resources, templates, instructions}; null: none"),
+        "behaviour": (
+            pl.String,
+            "JSON list of {tool, change, varied}; null: no differential probe",
+        ),
+        "certified": (
+            pl.Boolean,
+            "the sandbox held every escape; null: no sandbox, a remote server",
+        ),
         "server_name": pl.String,
         "server_version": pl.String,
-        "protocol": pl.String,  # revision that was spoken, as 2025-06-18 or 2026-07-28
-        "capabilities": pl.String,  # JSON list of names
-        "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
-        "license": pl.String,  # as the installed package states it; null: it does not
-        "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
-        "recipe": pl.String,  # JSON of `recipe_facts` of the launch that counted; null when failed
-        "conditions": pl.String,  # digest of the settings and secrets that the run was under
-        "certificate": pl.String,  # sha256 of the sandbox certificate (JSON)
-        "hint": pl.String,  # what was found and what to do, null when ok
-        "attempts": pl.Int64,  # launches of this recipe so far
-        "retry_at": pl.Float64,  # epoch seconds; null: not by itself
-        "initialize_s": pl.Float64,  # from start to the answered handshake
-        "seconds": pl.Float64,  # from start to the last tools page
-        "peak_mb": pl.Float64,  # largest proportional set size of the tree
+        "protocol": (pl.String, "revision that was spoken, as 2025-06-18 or 2026-07-28"),
+        "capabilities": (pl.String, "JSON list of names"),
+        "built_with_scripts": (pl.Boolean, "the package's own install scripts or build ran"),
+        "license": (pl.String, "as the installed package states it; null: it does not"),
+        "placeholders": (pl.String, 'JSON list of what was made up: "env:NAME", "arg:0", …'),
+        "recipe": (
+            pl.String,
+            "JSON of `recipe_facts` of the launch that counted; null when failed",
+        ),
+        "conditions": (pl.String, "digest of the settings and secrets that the run was under"),
+        "certificate": (pl.String, "sha256 of the sandbox certificate (JSON)"),
+        "hint": (pl.String, "what was found and what to do, null when ok"),
+        "attempts": (pl.Int64, "launches of this recipe so far"),
+        "retry_at": (pl.Float64, "epoch seconds; null: not by itself"),
+        "initialize_s": (pl.Float64, "from start to the answered handshake"),
+        "seconds": (pl.Float64, "from start to the last tools page"),
+        "peak_mb": (pl.Float64, "largest proportional set size of the tree"),
         "stderr_tail": pl.String,
-        "probed_at": pl.Float64,  # epoch seconds
+        "probed_at": (pl.Float64, "epoch seconds"),
     },
     volatile=(
         *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "recipe"),

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from demo.ports import PORTS
-from orchestration.cli.app import app
+from orchestration.cli.app import app, one_line_errors
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.command import invoke_toolmill
@@ -216,3 +216,22 @@ def test_help_shows_every_command_in_a_group() -> None:
     alone = {name for name, one in found.items() if not getattr(one, "rich_help_panel", None)}
     assert alone == {"settings", "run", "dev"}
     assert {"contract", "worlds", "log", "quarantine"} <= set(found)
+
+
+def be_interrupted(how: str) -> None:
+    if how == "plain":
+        raise KeyboardInterrupt
+    if how == "group":
+        raise BaseExceptionGroup("tasks", [KeyboardInterrupt(), ValueError("closed")])
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise RuntimeError("cancel scope in another task")
+
+
+@pytest.mark.parametrize("how", ["plain", "group", "while it was put away"])
+def test_an_interrupt_is_one_line_and_130(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        be_interrupted(how)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted; run again to go on where it stopped\n"

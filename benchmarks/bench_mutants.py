@@ -31,7 +31,8 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.execution import ToolCall, execute_call
 from assets.outcomes.kept import Execution
-from assets.outcomes.proof import Effect, Facts, prove_call
+from assets.outcomes.proofs.effect import Effect, Facts
+from assets.outcomes.proofs.proof import prove_call
 from assets.outcomes.table import PROVED, REFUTED
 from assets.outcomes.worlds.catalogue import list_worlds
 from assets.outcomes.worlds.errors import WorldFailed

@@ -12,7 +12,8 @@ from assets.outcomes.execution import EXECUTION_VERSION, ToolCall, execute_call
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
+from assets.outcomes.proofs.effect import Effect, Facts
+from assets.outcomes.proofs.proof import Proof, judge_failure, prove_call
 from assets.outcomes.select import Launchable, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.tasks import find_task, prove_task

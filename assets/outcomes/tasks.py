@@ -10,15 +10,8 @@ from tempfile import TemporaryDirectory
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.environment import choose_world, digest_task
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.proof import (
-    MOST,
-    Effect,
-    Facts,
-    Perturbed,
-    Proof,
-    is_answered,
-    judge_failure,
-)
+from assets.outcomes.proofs.effect import Effect, Facts
+from assets.outcomes.proofs.proof import MOST, Perturbed, Proof, is_answered, judge_failure
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
 from assets.outcomes.worlds.opened import OpenWorld, open_world

@@ -5,7 +5,7 @@ import json
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.kept import keep_execution
-from assets.outcomes.proof import Proof
+from assets.outcomes.proofs.proof import Proof
 from assets.outcomes.rows import make_execution_row
 from assets.outcomes.run import Done, Job
 from assets.outcomes.select import Launchable, WantedCall

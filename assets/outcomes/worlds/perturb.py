@@ -38,7 +38,7 @@ def perturb_argument(
 ) -> dict[str, Any] | None:
     """The arguments with another value of one of them that the contract takes; None where it takes
     no other."""
-    for value in _list_others(arguments[name], _read_schema(contract, name)):
+    for value in _list_others(arguments[name], read_schema(contract, name)):
         other = {**arguments, name: value}
         if value != arguments[name] and not find_problems(contract, other):
             return other
@@ -47,7 +47,7 @@ def perturb_argument(
 
 def has_choice(contract: Mapping[str, Any], name: str) -> bool:
     """Whether the contract takes more than one value of an argument."""
-    schema = _read_schema(contract, name)
+    schema = read_schema(contract, name)
     choices = schema.get("enum")
     return "const" not in schema and not (isinstance(choices, list) and len(choices) < 2)
 
@@ -124,7 +124,8 @@ def _list_others(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
             yield from ({**value, key: other} for other in _list_others(member, {}))
 
 
-def _read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a contract says of one argument; {} where it says nothing."""
     properties = (contract.get("inputSchema") or {}).get("properties")
     found = properties.get(name) if isinstance(properties, Mapping) else None
     return found if isinstance(found, Mapping) else {}

@@ -8,6 +8,7 @@ from assets.synthesis.verify.grounding.folding import fold_text
 from assets.synthesis.verify.grounding.grounding import STATED, grade_value
 from assets.synthesis.verify.grounding.request import Text
 
+_DIGIT = re.compile(r"\d")
 _LEAST = 3  # characters of a value that can be told from another
 
 
@@ -28,6 +29,26 @@ def is_stated(value: Any, path: str, request: Text) -> bool:
     return any(len(one) >= _LEAST and _holds_name(request.folded, one) for one in words)
 
 
+def is_asked(value: Any, path: str, request: Text, root: str) -> bool:
+    """Whether the request states all of a value, however short: a path with where it lies, of a
+    text that is composed (`C7:C7`, `id = 5`) every part. `root` itself needs no words."""
+    if isinstance(value, bool) or value is None:
+        return True
+    if isinstance(value, int | float):
+        return is_stated(value, path, request)
+    whole = fold_text(str(value)).strip()
+    if whole in ("", ".") or whole.rstrip("/") == root or _holds_name(request.folded, whole):
+        return True
+    if "/" in whole and not re.search(r"\s", whole):
+        last = whole.rstrip("/").rpartition("/")[2]
+        named = is_stated(value, path, request) or _holds_name(request.folded, last)
+        return named and is_placed(value, request, root)
+    if is_stated(value, path, request):
+        return True
+    parts = [one for one in re.findall(r"\w+", whole) if len(one) >= _LEAST or _DIGIT.search(one)]
+    return bool(parts) and all(_holds_name(request.folded, one) for one in parts)
+
+
 def is_placed(value: Any, request: Text, root: str) -> bool:
     """Whether the request also names every folder of a path that it states, below `root`."""
     if not isinstance(value, str):
@@ -45,7 +66,10 @@ def holds_value(value: Any, shown: str) -> bool:
     a part of something longer: 100 is not in 1001."""
     text = str(value).strip().casefold()
     last = text.rstrip("/").rpartition("/")[2]
-    return any(len(one) >= _LEAST and _search(shown, one, "", "") for one in (text, last))
+    words = [text, last]
+    if isinstance(value, float) and value.is_integer():
+        words.append(str(int(value)))  # JSON has one sort of number: 60.0 comes back as 60
+    return any(len(one) >= _LEAST and _search(shown, one, "", "") for one in words)
 
 
 def _holds_name(text: str, name: str, after: str = "-_./") -> bool:

@@ -1,54 +1,42 @@
 """Proof by execution: the effect is the one that is asked for, and other arguments have another.
 
 A call proves a pair where it changed a world that can be read, what it changed holds what the
-request says, and every argument that the request states decides part of it. Without a model; what
-no world shows stays unproved.
+request says, every argument that the request states decides part of it, and none that it does not
+state decides any. Without a model; what no world shows stays unproved.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import USEFUL
+from assets.outcomes.proofs.effect import (
+    Effect,
+    Facts,
+    find_contradiction,
+    is_other_effect,
+    show_changes,
+)
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
-from assets.outcomes.worlds.perturb import has_choice, perturb_argument
+from assets.outcomes.worlds.perturb import has_choice, perturb_argument, read_schema
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.verify.grounding.grounding import Text, walk_leaves
+from assets.synthesis.verify.grounding.grounding import ABSENT, Text, grade_value, walk_leaves
 from assets.synthesis.verify.grounding.literal import (
     holds_value,
+    is_asked,
     is_placed,
     is_stated,
     is_telling,
 )
-from assets.vectors.lexicon import find_base_form, find_family
 
-# Families of verbs: of a request that only looks, and of one that changes something.
-_LOOKS = {"read", "search", "compute"}
-_CHANGES = {"create", "update", "delete", "send", "run", "navigate"}
 _ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
 _OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either
 MOST = 6  # arguments of a call that are changed, one after the other
 
-Facts = Mapping[str, Any]
 Perturbed = Callable[[Mapping[str, Any]], Awaitable[tuple[Execution, Facts]]]
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What a call did: its execution, and the world's facts before and after it."""
-
-    execution: Execution
-    before: Facts
-    after: Facts
-
-    @property
-    def changes(self) -> dict[str, tuple[Any, Any]]:
-        """Fact -> (before, after), None where it is not there."""
-        keys = {*self.before, *self.after}
-        both = {key: (self.before.get(key), self.after.get(key)) for key in sorted(keys)}
-        return {key: pair for key, pair in both.items() if pair[0] != pair[1]}
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,20 @@ async def _find_flaw(
             return f"another {name} was not answered: {execution.evidence}"[:300]
         if not is_other_effect(effect, Effect(execution, effect.before, after)):
             return f"another {name} has the same effect"
-    return None if tried else "no other arguments can be tried"
+    if not tried:
+        return "no other arguments can be tried"
+    for name in list_unasked(call, request):
+        other = perturb_argument(call.contract, call.arguments, name)
+        if other is None and not has_choice(call.contract, name):
+            continue
+        flaw = f"the request does not state {name}: {str(call.arguments[name])[:80]!r}"
+        if other is None or tried == MOST:
+            return flaw
+        tried += 1
+        execution, after = await run_perturbed(other)
+        if is_other_effect(effect, Effect(execution, effect.before, after)):
+            return f"{flaw}, and it decides what changes"
+    return None
 
 
 def is_answered(done: Execution) -> bool:
@@ -116,7 +117,8 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
         return Proof(UNPROVED, "nothing that can be read changed")
     shown = show_changes(effect)
     text = Text(request)
-    leaves = [one for one in walk_leaves(dict(call.arguments)) if is_telling(one[1])]
+    every = list(_walk_values(call.arguments))
+    leaves = [one for one in every if is_telling(one[1])]
     held = [(path, value) for path, value in leaves if holds_value(value, shown)]
     if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
         return Proof(UNPROVED, "what changed holds no value of the call")
@@ -131,7 +133,10 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
         inner = path not in call.arguments and (path, value) not in held
         if inner and is_stated(value, path, text):
             return Proof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
-    if contradiction := _find_contradiction(effect, text):
+    for path, value in every:
+        if path not in call.arguments and not is_asked(value, path, text, DATA):
+            return Proof(UNPROVED, f"the request does not state {path}: {str(value)[:80]!r}")
+    if contradiction := find_contradiction(effect, [value for _, value in leaves], text):
         return Proof(UNPROVED, contradiction)
     return None if list_stated(call, request) else Proof(UNPROVED, "the request states no value")
 
@@ -144,42 +149,48 @@ def list_stated(call: ToolCall, request: str) -> list[str]:
         for name, value in call.arguments.items()
         if any(
             is_telling(leaf) and is_stated(leaf, path, text)
-            for path, leaf in walk_leaves({name: value})
+            for path, leaf in _walk_values({name: value})
         )
     ]
 
 
-def is_other_effect(one: Effect, other: Effect) -> bool:
-    """Whether two calls in one first state differ in what they changed, or in whether they
-    worked."""
-    if one.execution.outcome != other.execution.outcome:
+def list_unasked(call: ToolCall, request: str) -> list[str]:
+    """The arguments of one value that the request does not state, in order: none of what the
+    contract itself says."""
+    text = Text(request)
+    return [
+        name
+        for name, value in call.arguments.items()
+        if not isinstance(value, bool | list | Mapping)
+        and not _is_own(value, read_schema(call.contract, name), name, text)
+        and not all(is_asked(leaf, path, text, DATA) for path, leaf in _walk_values({name: value}))
+    ]
+
+
+def _is_own(value: Any, schema: Mapping[str, Any], name: str, request: Text) -> bool:
+    """Whether a contract itself gives a value: as the default, or as a choice that the request may
+    mean in other words."""
+    if "default" in schema and schema["default"] == value:
         return True
-    return one.changes != other.changes
+    chosen = isinstance(schema.get("enum"), list)
+    return chosen and grade_value(value, schema, name, request) != ABSENT
 
 
-def show_changes(effect: Effect) -> str:
-    """All that changed as one text, case folded: names of facts and their values on both sides."""
-    parts = []
-    for key, (before, after) in effect.changes.items():
-        parts += [key, _show_fact(before), _show_fact(after)]
-    return "\n".join(parts).casefold()
+def _walk_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, scalar) of a call's values; of a text that is a JSON object or list, those in it."""
+    for path, value in walk_leaves(dict(arguments)):
+        inner = _parse_inner(value)
+        if inner is None:
+            yield path, value
+        else:
+            yield from ((f"{path}.{below}", leaf) for below, leaf in walk_leaves(inner))
 
 
-def _find_contradiction(effect: Effect, request: Text) -> str | None:
-    """How the request's own verbs speak against the effect; None where they do not, as where it
-    has none that are known."""
-    bases = filter(None, map(find_base_form, request.words))
-    families = {find_family(base) for base in bases}
-    if families & _LOOKS and not families & _CHANGES:
-        return "the request asks to look, and the call changed something"
-    removes = all(after is None for _, after in effect.changes.values())
-    if removes and families and "delete" not in families:
-        return "the call only removed, and the request asks for no removing"
-    return None
-
-
-def _show_fact(value: Any) -> str:
-    """Its texts and numbers as they are: JSON would escape what is looked for."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return "\n".join(f"{path} {leaf}" for path, leaf in walk_leaves(value))
+def _parse_inner(value: Any) -> Any:
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        inner = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, dict | list) else None

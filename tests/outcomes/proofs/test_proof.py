@@ -1,6 +1,7 @@
 """What an executed call proves: its effect against the request, and against other arguments."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.kept import Execution, keep_execution
-from assets.outcomes.proof import Effect, prove_call
+from assets.outcomes.proofs.effect import Effect, find_contradiction
+from assets.outcomes.proofs.proof import prove_call
 from assets.servers.calls.result import CallResult
+from assets.synthesis.verify.grounding.grounding import Text
 from tests.outcomes.running import Executing, make_contract, open_executing
 
 SCHEMA = {
@@ -243,3 +246,108 @@ def test_what_is_asked_for_inside_a_list_has_to_show():
         "unproved",
         "what changed does not show people[0].note: 'likes moss'",
     )
+
+
+NUMBER = {"type": "integer"}
+
+
+def book(world: Facts, given: Facts) -> None:
+    world[f"bookings/{given['room']}"] = {name: given[name] for name in given if name != "room"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"),
+    [
+        ({"room": "Aurora", "seats": 6, "day": "Monday"}, "proved"),
+        ({"room": "Aurora", "seats": 8, "day": "Monday"}, "unproved"),  # 6 are asked for
+        ({"room": "Aurora", "seats": 6, "day": "Monday", "floor": "B2"}, "unproved"),
+    ],
+)
+def test_a_short_value_that_is_not_asked_for_and_decides_leaves_it_unproved(arguments, verdict):
+    request = "Book the room Aurora on Monday for 6 people"
+    assert judge(book, arguments, request, seats=NUMBER)[0] == verdict
+
+
+def test_a_value_that_is_not_asked_for_and_decides_nothing_is_no_flaw():
+    def add(world: Facts, given: Facts) -> None:
+        world["tasks/1"] = given["title"]
+
+    request = "Add a task: water the ferns"
+    given = {"title": "water the ferns", "locale": "en", "level": 2}
+    assert judge(add, given, request, level=NUMBER)[0] == "proved"
+
+    def add_with_level(world: Facts, given: Facts) -> None:
+        world["tasks/1"] = {"title": given["title"], "level": given["level"]}
+
+    assert judge(add_with_level, given, request, level=NUMBER) == (
+        "unproved",
+        "the request does not state level: '2', and it decides what changes",
+    )
+    assert judge(add_with_level, given, request, level={**NUMBER, "default": 2})[0] == "proved"
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("Ivo is away", "proved"), ("Ida", "unproved")])
+def test_values_of_json_in_a_text_are_values(text, verdict):
+    def send(world: Facts, given: Facts) -> None:
+        world["mail/1"] = {"to": "hr", "text": json.loads(given["body"])["text"]}
+        if text == "Ida":
+            world["mail/1"] = {"to": "hr", "text": "Ivo is away"}  # not what it was given
+
+    given = {"body": json.dumps({"text": text, "channel": 7})}
+    assert judge(send, given, "Tell channel 7 that Ivo is away", body={})[0] == verdict
+
+
+def keep(world: Facts, given: Facts) -> None:
+    world[given["to"]] = world[given["from"]]
+
+
+def carry(world: Facts, given: Facts) -> None:
+    world[given["to"]] = world.pop(given["from"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "source", "request_", "verdict"),
+    [
+        (keep, "note-1", "Copy notes/note-1.txt to old/note-1.txt", "proved"),
+        (keep, "note-1", "Keep a backup of notes/note-1.txt as old/note-1.txt", "proved"),
+        (keep, "note-12", "Copy notes/note-1.txt to old/note-1.txt", "unproved"),
+        (carry, "note-1", "Copy notes/note-1.txt to old/note-1.txt", "unproved"),
+        (carry, "note-1", "Move notes/note-1.txt to old/note-1.txt", "proved"),
+        (carry, "note-1", "Put notes/note-1.txt away as old/note-1.txt", "proved"),
+        (keep, "note-1", "Move notes/note-1.txt to old/note-1.txt", "unproved"),
+        (keep, "note-1", "Put notes/note-1.txt away as old/note-1.txt", "unproved"),
+    ],
+)
+def test_a_copy_is_no_move_and_of_one_source_only(tool, source, request_, verdict):
+    given = {"from": f"notes/{source}.txt", "to": "old/note-1.txt"}
+    assert judge(tool, given, request_)[0] == verdict
+
+
+def test_a_copy_that_keeps_its_name_in_what_it_holds_is_one():
+    def keep_letter(world: Facts, given: Facts) -> None:
+        world["inbox/17.eml"] = world["trash/17.eml"] = {"file": "17.eml", "subject": "milk"}
+
+    given = {"from": "inbox/17.eml", "to": "trash/17.eml"}
+    first = {**FIRST, "inbox/17.eml": {"file": "17.eml", "subject": "milk"}}
+    done = keep_execution(CallResult("ok", []), given, "s1", "s2", [])
+    after = dict(first)
+    keep_letter(after, given)
+    values = list(given.values())
+    flaw = find_contradiction(Effect(done, first, after), values, Text("Put 17.eml into trash"))
+    assert flaw == "the call made a copy, and the request asks for none"
+
+
+def test_a_question_without_a_verb_that_changes_is_proved_by_no_change():
+    note = {"path": "notes/note-1.txt"}
+    assert judge(delete, note, "What stands in notes/note-1.txt?")[0] == "unproved"
+    assert judge(delete, note, "Could you remove notes/note-1.txt?")[0] == "proved"
+
+
+def test_a_whole_number_is_found_however_it_was_written():
+    def price(world: Facts, given: Facts) -> None:
+        price = given["price"]
+        world[f"prices/{given['item']}"] = int(price) if price.is_integer() else price
+
+    given, number = {"item": "kettle", "price": 4000.0}, {"type": "number"}
+    assert judge(price, given, "Set the price of kettle to 40", price=number)[0] == "refuted"
+    assert judge(price, given, "Set the price of kettle to 4000", price=number)[0] == "proved"

@@ -1,0 +1,1 @@
+"""What an executed call proves of a pair: its effect, and that of other arguments."""

@@ -224,15 +224,19 @@ def _build_column_schema(spec: TableSpec) -> dg.TableSchema:
             dg.TableColumn(
                 name,
                 type=str(kind),
-                description="volatile: takes no part in the version"
-                if name in spec.volatile
-                else None,
+                description=_describe_column(spec, name),
                 constraints=dg.TableColumnConstraints(nullable=name not in spec.key),
             )
             for name, kind in spec.columns.items()
         ],
         constraints=dg.TableConstraints(other=[f"key: {', '.join(spec.key)}"]),
     )
+
+
+def _describe_column(spec: TableSpec, name: str) -> str | None:
+    """What the spec says of a column; None where it says nothing."""
+    volatile = "volatile: takes no part in the version" if name in spec.volatile else None
+    return "; ".join(filter(None, (spec.described.get(name), volatile))) or None
 
 
 def _build_refusal(asset: str, partition: str | None, why: str, before: Head | None) -> dg.Failure:

@@ -27,29 +27,37 @@ CATALOGUE = TableSpec(
     name="catalogue",
     key=("catalogue_id",),
     columns={
-        "catalogue_id": pl.String,  # of the strongest key that no other server has
-        "identity": pl.String,  # that key: "package:npm:…", "url:…", "repository:…", …
+        "catalogue_id": (pl.String, "of the strongest key that no other server has"),
+        "identity": (pl.String, 'that key: "package:npm:…", "url:…", "repository:…", …'),
         "name": pl.String,
         "description": pl.String,
         "package": pl.String,
         "url": pl.String,
         "repository": pl.String,
-        "marketplaces": pl.List(pl.String),  # that list it now
-        "listings": pl.String,  # JSON [{listing_id, joined_by}], now listed
-        "joined_by": pl.String,  # the weakest field that holds the row together; null: one listing
-        "server_ids": pl.List(pl.String),  # the aliases of a launch
-        "runnable": pl.Boolean,  # by any of its listings
-        "flags": pl.List(pl.String),  # of any of its listings
-        "tools": pl.Int64,  # names seen in live runs; null: never ran
-        "contracts": pl.String,  # digest of the set of contracts; null: never ran
-        # Whether all listings that ran gave equal contracts; null: fewer than two of them ran.
-        "confirmed": pl.Boolean,
-        "likely_same": pl.List(pl.String),  # other servers with exactly these contracts
-        "disagreements": pl.String,  # JSON {kind: {said: [listing_id]}}
-        "first_seen": pl.String,  # UTC date of the first catalogue that held one of its listings
-        "gone_from": pl.String,  # JSON [{listing_id, since}]
-        "gone": pl.String,  # UTC date since when nobody lists it; null: somebody does
-        "updated_at": pl.String,  # the latest date that a marketplace states
+        "marketplaces": (pl.List(pl.String), "that list it now"),
+        "listings": (pl.String, "JSON [{listing_id, joined_by}], now listed"),
+        "joined_by": (
+            pl.String,
+            "the weakest field that holds the row together; null: one listing",
+        ),
+        "server_ids": (pl.List(pl.String), "the aliases of a launch"),
+        "runnable": (pl.Boolean, "by any of its listings"),
+        "flags": (pl.List(pl.String), "of any of its listings"),
+        "tools": (pl.Int64, "names seen in live runs; null: never ran"),
+        "contracts": (
+            pl.String,
+            "digest of the set of contracts; null: never ran",
+        ),
+        "confirmed": (
+            pl.Boolean,
+            "whether all listings that ran gave equal contracts; null: fewer than two of them ran",
+        ),
+        "likely_same": (pl.List(pl.String), "other servers with exactly these contracts"),
+        "disagreements": (pl.String, "JSON {kind: {said: [listing_id]}}"),
+        "first_seen": (pl.String, "UTC date of the first catalogue that held one of its listings"),
+        "gone_from": (pl.String, "JSON [{listing_id, since}]"),
+        "gone": (pl.String, "UTC date since when nobody lists it; null: somebody does"),
+        "updated_at": (pl.String, "the latest date that a marketplace states"),
     },
     volatile=("updated_at",),
 )

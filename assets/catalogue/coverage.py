@@ -24,22 +24,22 @@ COVERAGE = TableSpec(
     name="coverage",
     key=("dimension", "value"),
     columns={
-        "dimension": pl.String,  # category, ecosystem, transport, credentials, size
+        "dimension": (pl.String, "category, ecosystem, transport, credentials, size"),
         "value": pl.String,
-        "listed": pl.Int64,  # servers
+        "listed": (pl.Int64, "servers"),
         "listed_share": pl.Float64,
         "launched": pl.Int64,
-        "launched_share": pl.Float64,  # null: nothing was launched
-        "rate": pl.Float64,  # launched of listed
-        "rate_low": pl.Float64,  # Wilson, 95%
+        "launched_share": (pl.Float64, "null: nothing was launched"),
+        "rate": (pl.Float64, "launched of listed"),
+        "rate_low": (pl.Float64, "Wilson, 95%"),
         "rate_high": pl.Float64,
-        "gap": pl.Float64,  # launched_share - listed_share
-        "gap_low": pl.Float64,  # bootstrap, 95%
+        "gap": (pl.Float64, "launched_share - listed_share"),
+        "gap_low": (pl.Float64, "bootstrap, 95%"),
         "gap_high": pl.Float64,
-        "standing": pl.String,  # under, over, as listed, unknown
-        "distance": pl.Float64,  # of the dimension: total variation, 0 alike, 1 disjoint
+        "standing": (pl.String, "under, over, as listed, unknown"),
+        "distance": (pl.Float64, "of the dimension: total variation, 0 alike, 1 disjoint"),
         "distance_p": pl.Float64,
-        "of_listed": pl.Int64,  # servers of the dimension
+        "of_listed": (pl.Int64, "servers of the dimension"),
         "of_launched": pl.Int64,
     },
 )

@@ -17,8 +17,8 @@ LISTINGS = TableSpec(
         "subfolder": pl.String,
         "transport": pl.String,
         "command": pl.String,
-        "args": pl.String,  # this and the six below: canonical JSON
-        "launch": pl.String,  # {own_args, entry, directory}: what command and args say
+        "args": (pl.String, "this and the six below: canonical JSON"),
+        "launch": (pl.String, "{own_args, entry, directory}: what command and args say"),
         "env": pl.String,
         "headers": pl.String,
         "package": pl.String,
@@ -28,9 +28,9 @@ LISTINGS = TableSpec(
         "runnable": pl.Boolean,
         "reason": pl.String,
         "updated_at": pl.String,
-        "listing_digest": pl.String,  # over all of the above but updated_at and own_args
-        "tools_blob": pl.String,  # sha256 of the tools it shows (a JSON list); null: none
-        "fetched_at": pl.Float64,  # seconds since the epoch
+        "listing_digest": (pl.String, "over all of the above but updated_at and own_args"),
+        "tools_blob": (pl.String, "sha256 of the tools it shows (a JSON list); null: none"),
+        "fetched_at": (pl.Float64, "seconds since the epoch"),
     },
     volatile=("fetched_at",),
 )

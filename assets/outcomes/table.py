@@ -15,40 +15,43 @@ EXECUTIONS = TableSpec(
     name="executions",
     key=("execution_id",),
     columns={
-        "execution_id": pl.String,  # of server, tool, contract, arguments and world
-        "call_key": pl.String,  # of contract, canonical arguments and state of the world
+        "execution_id": (pl.String, "of server, tool, contract, arguments and world"),
+        "call_key": (pl.String, "of contract, canonical arguments and state of the world"),
         "marketplace": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
         "contract_digest": pl.String,
-        "recipe_digest": pl.String,  # of the launch
-        "arguments": pl.String,  # canonical JSON
-        "pair_ids": pl.String,  # JSON list: accepted pairs of which this is a call
-        "refused_ids": pl.String,  # JSON list: pairs that rules or judge refused with this call
-        "twin_of": pl.String,  # tool id of the look-alike for which the call was written; null: own
+        "recipe_digest": (pl.String, "of the launch"),
+        "arguments": (pl.String, "canonical JSON"),
+        "pair_ids": (pl.String, "JSON list: accepted pairs of which this is a call"),
+        "refused_ids": (pl.String, "JSON list: pairs that rules or judge refused with this call"),
+        "twin_of": (
+            pl.String,
+            "tool id of the look-alike for which the call was written; null: own",
+        ),
         "world": pl.String,
         "seed": pl.Int64,
-        "plan_digest": pl.String,  # of everything that decides the row
-        "only_reads": pl.Boolean,  # as the contract says
-        "status": pl.String,  # of the call: ok, tool_error, invalid_arguments, failed
-        "outcome": pl.String,  # of OUTCOMES; null where nobody foresaw what happened
-        "blame": pl.String,  # of BLAMES; null: nothing went wrong
-        "evidence": pl.String,  # what outcome and blame rest on
+        "plan_digest": (pl.String, "of everything that decides the row"),
+        "only_reads": (pl.Boolean, "as the contract says"),
+        "status": (pl.String, "of the call: ok, tool_error, invalid_arguments, failed"),
+        "outcome": (pl.String, "of OUTCOMES; null where nobody foresaw what happened"),
+        "blame": (pl.String, "of BLAMES; null: nothing went wrong"),
+        "evidence": (pl.String, "what outcome and blame rest on"),
         "error_kind": pl.String,
         "hint": pl.String,
-        "answer": pl.String,  # digest of what it answered
-        "size": pl.Int64,  # characters of the answer
-        "changed": pl.String,  # JSON list of the world's facts that differ after it
-        "breaks_hint": pl.Boolean,  # it changed the state although it says that it only reads
-        "differs": pl.Boolean,  # the same call made again was answered otherwise; null: not tried
-        "withheld": pl.String,  # JSON list of the rules that keep its answer from being read
-        "findings": pl.String,  # JSON list of "severity rule"
-        "proof": pl.String,  # of its first request: proved, refuted, unproved; null: not tried
+        "answer": (pl.String, "digest of what it answered"),
+        "size": (pl.Int64, "characters of the answer"),
+        "changed": (pl.String, "JSON list of the world's facts that differ after it"),
+        "breaks_hint": (pl.Boolean, "it changed the state although it says that it only reads"),
+        "differs": (pl.Boolean, "the same call made again was answered otherwise; null: not tried"),
+        "withheld": (pl.String, "JSON list of the rules that keep its answer from being read"),
+        "findings": (pl.String, 'JSON list of "severity rule"'),
+        "proof": (pl.String, "of its first request: proved, refuted, unproved; null: not tried"),
         "proof_why": pl.String,
-        "proofs": pl.String,  # JSON object: pair -> what it proves of that, by its own request
-        "result_blob": pl.String,  # what is kept of the answer
+        "proofs": (pl.String, "JSON object: pair -> what it proves of that, by its own request"),
+        "result_blob": (pl.String, "what is kept of the answer"),
         "seconds": pl.Float64,
-        "executed_at": pl.Float64,  # epoch seconds
+        "executed_at": (pl.Float64, "epoch seconds"),
     },
     volatile=("seconds", "executed_at", "result_blob"),
 )

@@ -32,8 +32,8 @@ VECTORS = TableSpec(
     columns={
         "marketplace": pl.String,
         "server_id": pl.String,
-        "tool": pl.String,  # "" in the one row that stands for the server itself
-        "kind": pl.String,  # "tool" or "server"
+        "tool": (pl.String, '"" in the one row that stands for the server itself'),
+        "kind": (pl.String, '"tool" or "server"'),
         "contract_digest": pl.String,
         "text_digest": pl.String,
         "embedder": pl.String,

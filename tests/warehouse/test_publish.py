@@ -9,7 +9,15 @@ import pytest
 from tests.support.pages import list_tokens
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
 from warehouse.home import HomeUnavailable
-from warehouse.publish import NOT_DUE, Published, audit_table, describe_asset, publish, refuse
+from warehouse.publish import (
+    NOT_DUE,
+    Published,
+    _build_column_schema,
+    audit_table,
+    describe_asset,
+    publish,
+    refuse,
+)
 from warehouse.sanitize.markdown import Markdown
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -175,6 +183,20 @@ def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> 
     assert facts["code_version"] == describe_asset(AUDIT, "warehouse/storage")["code_version"]
     assert facts["code_version"] != describe_asset(AUDIT, "warehouse/ledger")["code_version"]
     assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
+
+
+def test_the_ui_says_what_a_column_holds() -> None:
+    told = TableSpec(
+        "told",
+        key=("id",),
+        columns={"id": (pl.String, "of the thing"), "seen": (pl.Float64, "when"), "size": pl.Int64},
+        volatile=("seen",),
+    )
+    [identity, seen, size] = _build_column_schema(told).columns
+    assert (identity.type, identity.description) == ("String", "of the thing")
+    assert seen.description == "when; volatile: takes no part in the version"
+    assert size.description is None
+    assert told.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}
 
 
 def test_one_partitions_bad_run_does_not_touch_the_other(warehouse: Warehouse) -> None:

@@ -26,7 +26,7 @@ DRIFT = TableSpec(
     key=("role",),
     columns={
         "role": pl.String,
-        "known": pl.Int64,  # contracts when it was last trained
+        "known": (pl.Int64, "contracts when it was last trained"),
         "changed": pl.Int64,
         "new": pl.Int64,
         "gone": pl.Int64,

@@ -17,37 +17,37 @@ CALLER_EVALUATION = TableSpec(
     name="caller_evaluation",
     key=("model", "item_id"),
     columns={
-        "model": pl.String,  # a predictor's label; of an adapter the digest that names it
+        "model": (pl.String, "a predictor's label; of an adapter the digest that names it"),
         "item_id": pl.String,
         "pair_id": pl.String,
         "split": pl.String,
-        "task": pl.String,  # as synthesis has them, or not_offered, ask_back
-        "candidates": pl.Int64,  # as planned
-        "offered": pl.Int64,  # tools in the question: fewer where the pool has no more
-        "shown": pl.Int64,  # of them, how many fitted into the model's prompt
-        "distractors": pl.String,  # random, hard, or pool (the router over its whole index)
+        "task": (pl.String, "as synthesis has them, or not_offered, ask_back"),
+        "candidates": (pl.Int64, "as planned"),
+        "offered": (pl.Int64, "tools in the question: fewer where the pool has no more"),
+        "shown": (pl.Int64, "of them, how many fitted into the model's prompt"),
+        "distractors": (pl.String, "random, hard, or pool (the router over its whole index)"),
         "perturbation": pl.String,
-        "phantom": pl.String,  # "", gone, renamed, renamed_here
+        "phantom": (pl.String, '"", gone, renamed, renamed_here'),
         "server_id": pl.String,
-        "tool": pl.String,  # the right one, by its own name; "" where none is
+        "tool": (pl.String, 'the right one, by its own name; "" where none is'),
         "kind": pl.String,
         "text_digest": pl.String,
         "seed": pl.Int64,
-        "called": pl.String,  # JSON list of {name, arguments}
-        "expected": pl.String,  # the same; [] where no call is right
-        "parsed": pl.Boolean,  # the text could be read: as calls, or as none where none is right
+        "called": (pl.String, "JSON list of {name, arguments}"),
+        "expected": (pl.String, "the same; [] where no call is right"),
+        "parsed": (pl.Boolean, "the text could be read: as calls, or as none where none is right"),
         "calls": pl.Int64,
-        "known_calls": pl.Int64,  # that name an offered tool
-        "valid_calls": pl.Int64,  # and pass its schema
-        "known_name": pl.Boolean,  # there are calls, and all name offered tools
-        "valid": pl.Boolean,  # there are calls, and all pass
+        "known_calls": (pl.Int64, "that name an offered tool"),
+        "valid_calls": (pl.Int64, "and pass its schema"),
+        "known_name": (pl.Boolean, "there are calls, and all name offered tools"),
+        "valid": (pl.Boolean, "there are calls, and all pass"),
         "tool_ok": pl.Boolean,
         "name_f1": pl.Float64,
         "value_f1": pl.Float64,
         "ast_ok": pl.Boolean,
         "error_kind": pl.String,
-        "parameters": pl.String,  # JSON list of {name, declared type, verdict}
-        "failed": pl.Boolean,  # no answer came (an endpoint's fault): in no rate, counted apart
+        "parameters": (pl.String, "JSON list of {name, declared type, verdict}"),
+        "failed": (pl.Boolean, "no answer came (an endpoint's fault): in no rate, counted apart"),
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "seconds": pl.Float64,

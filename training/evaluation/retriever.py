@@ -42,16 +42,16 @@ RETRIEVER_EVALUATION = TableSpec(
     name="retriever_evaluation",
     key=("model", "pair_id"),
     columns={
-        "model": pl.String,  # "base" or the digest that names an adapter
+        "model": (pl.String, '"base" or the digest that names an adapter'),
         "pair_id": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
         "kind": pl.String,
         "text_digest": pl.String,
-        "rank": pl.Int64,  # 1 is best; a tie counts against the model
-        "pool": pl.Int64,  # distinct tool texts ranked
+        "rank": (pl.Int64, "1 is best; a tie counts against the model"),
+        "pool": (pl.Int64, "distinct tool texts ranked"),
         "training_set": pl.String,
-        "split": pl.String,  # one of TEST_SPLITS
+        "split": (pl.String, "one of TEST_SPLITS"),
     },
     schema_version=2,
 )

@@ -14,13 +14,13 @@ from warehouse.storage.tables import TableSpec
 # Nats a token. The tiny base has seen the pairs it is tuned on: it starts at 0.12 and wanders.
 _LOW = 0.3
 _COLUMNS = {
-    "model": pl.String,  # the digest that names it, under <home>/models
+    "model": (pl.String, "the digest that names it, under <home>/models"),
     "role": pl.String,
     "base": pl.String,
     "training_set": pl.String,
     "pairs": pl.Int64,
     "steps": pl.Int64,
-    "loss_first": pl.Float64,  # mean of the first tenth of the steps
+    "loss_first": (pl.Float64, "mean of the first tenth of the steps"),
     "loss_last": pl.Float64,
     "device": pl.String,
     "seconds": pl.Float64,

@@ -32,22 +32,28 @@ TRAINING_SET = TableSpec(
         "pair_id": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "split": pl.String,  # one of SPLITS
-        "task": pl.String,  # one of synthesis' TASKS
+        "split": (pl.String, "one of SPLITS"),
+        "task": (pl.String, "one of synthesis' TASKS"),
         "kind": pl.String,
         "contract_digest": pl.String,
-        "contract": pl.String,  # canonical JSON
+        "contract": (pl.String, "canonical JSON"),
         "instruction": pl.String,
-        "arguments": pl.String,  # JSON object; null where no call is right
-        "calls": pl.String,  # JSON list of {name, contract_digest, arguments}; [] if none is right
-        "messages": pl.String,  # JSON list of the whole conversation as exports have it: `weight` 0
-        # where nothing is to be learnt; null where the row is a request and its answer
-        "offered": pl.String,  # JSON list: what it was written beside, as its split may show
-        "evolved": pl.Boolean,  # whether its request was made harder after it was written
-        "positive": pl.String,  # the tool's text; null where no call is right
+        "arguments": (pl.String, "JSON object; null where no call is right"),
+        "calls": (
+            pl.String,
+            "JSON list of {name, contract_digest, arguments}; [] if none is right",
+        ),
+        "messages": (
+            pl.String,
+            "JSON list of the whole conversation as exports have it: `weight` 0 where nothing is"
+            " to be learnt; null where the row is a request and its answer",
+        ),
+        "offered": (pl.String, "JSON list: what it was written beside, as its split may show"),
+        "evolved": (pl.Boolean, "whether its request was made harder after it was written"),
+        "positive": (pl.String, "the tool's text; null where no call is right"),
         "text_digest": pl.String,
-        "negatives": pl.String,  # JSON list of contract digests, the worst confused first
-        "first_seen": pl.String,  # UTC date of the server's first run; null: not known
+        "negatives": (pl.String, "JSON list of contract digests, the worst confused first"),
+        "first_seen": (pl.String, "UTC date of the server's first run; null: not known"),
         "provider": pl.String,
         "license": pl.String,
     },

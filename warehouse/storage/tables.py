@@ -37,7 +37,9 @@ class TableSpec:
     """What a table is: its key, its columns with their types, and which columns are volatile.
 
     Volatile columns (seconds, last_seen …) are stored beside the version and take no part in its
-    digest, so that a run which saw the same facts publishes no new version.
+    digest, so that a run which saw the same facts publishes no new version. A column is given as
+    its type, or as (type, what it holds): then `columns` has the type, `described` the words, which
+    the UI shows and no digest covers.
     """
 
     name: str
@@ -45,8 +47,13 @@ class TableSpec:
     columns: Mapping[str, Any]
     volatile: tuple[str, ...] = ()
     schema_version: int = 1
+    described: Mapping[str, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        both = {name: one for name, one in self.columns.items() if isinstance(one, tuple)}
+        types = {name: both[name][0] if name in both else one for name, one in self.columns.items()}
+        object.__setattr__(self, "described", {name: text for name, (_, text) in both.items()})
+        object.__setattr__(self, "columns", types)
         unknown = (set(self.key) | set(self.volatile)) - set(self.columns)
         if unknown or set(self.key) & set(self.volatile):
             raise ValueError(

@@ -21,13 +21,16 @@ CHANGES = TableSpec(
     columns={
         "server_id": pl.String,
         "tool": pl.String,
-        "from_digest": pl.String,  # "" where the tool is new
-        "to_digest": pl.String,  # "" where the tool is gone
-        "run_date": pl.String,  # UTC date
-        "cls": pl.String,  # breaking, compatible, wording, suspicious
-        "fields": pl.String,  # JSON list
+        "from_digest": (pl.String, '"" where the tool is new'),
+        "to_digest": (pl.String, '"" where the tool is gone'),
+        "run_date": (pl.String, "UTC date"),
+        "cls": (pl.String, "breaking, compatible, wording, suspicious"),
+        "fields": (pl.String, "JSON list"),
         "renamed_from": pl.String,
-        "why": pl.String,  # about the fields that decide the class; null in rows of older versions
+        "why": (
+            pl.String,
+            "about the fields that decide the class; null in rows of older versions",
+        ),
     },
     schema_version=2,
 )

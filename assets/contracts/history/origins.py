@@ -25,13 +25,16 @@ ORIGINS = TableSpec(
     columns={
         "server_id": pl.String,
         "tool": pl.String,
-        "contract_digest": pl.String,  # as last seen
+        "contract_digest": (pl.String, "as last seen"),
         "contract": pl.String,
-        "first_digest": pl.String,  # as first seen, under this name or the one it was renamed from
+        "first_digest": (
+            pl.String,
+            "as first seen, under this name or the one it was renamed from",
+        ),
         "first_contract": pl.String,
-        "before_digest": pl.String,  # the last other one; null: it never changed
+        "before_digest": (pl.String, "the last other one; null: it never changed"),
         "before_contract": pl.String,
-        "gone": pl.Boolean,  # not in the last publication
+        "gone": (pl.Boolean, "not in the last publication"),
     },
 )
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename

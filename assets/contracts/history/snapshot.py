@@ -24,15 +24,15 @@ SNAPSHOTS = TableSpec(
         "marketplace": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "contract_digest": pl.String,  # "c1:<sha256>"
-        "contract": pl.String,  # canonical JSON
-        "schema_problem": pl.String,  # why the input schema is no JSON Schema; null: it is one
-        "recipe_digest": pl.String,  # of the launch that listed it
-        "first_seen": pl.String,  # UTC date on which this contract was first listed
-        "last_seen": pl.String,  # UTC date on which it was last listed
-        "certificate": pl.String,  # sha256 of the sandbox's certificate at the launch
-        "certified": pl.Boolean,  # whether that sandbox held every attempt to escape
-        "protocol": pl.String,  # revision of the protocol that was spoken, as 2025-06-18
+        "contract_digest": (pl.String, '"c1:<sha256>"'),
+        "contract": (pl.String, "canonical JSON"),
+        "schema_problem": (pl.String, "why the input schema is no JSON Schema; null: it is one"),
+        "recipe_digest": (pl.String, "of the launch that listed it"),
+        "first_seen": (pl.String, "UTC date on which this contract was first listed"),
+        "last_seen": (pl.String, "UTC date on which it was last listed"),
+        "certificate": (pl.String, "sha256 of the sandbox's certificate at the launch"),
+        "certified": (pl.Boolean, "whether that sandbox held every attempt to escape"),
+        "protocol": (pl.String, "revision of the protocol that was spoken, as 2025-06-18"),
     },
     volatile=("last_seen", "certificate", "protocol"),
     schema_version=2,

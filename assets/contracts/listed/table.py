@@ -20,17 +20,17 @@ LISTED = TableSpec(
     columns={
         "listing_id": pl.String,
         "marketplace": pl.String,
-        "server_id": pl.String,  # of a launch of it; "listing:<id>" where nothing names a server
+        "server_id": (pl.String, 'of a launch of it; "listing:<id>" where nothing names a server'),
         "tool": pl.String,
-        "provider": pl.String,  # who read it out of a README; null: the marketplace shows it
-        "contract_digest": pl.String,  # "c1:<sha256>" of what is shown
-        "contract": pl.String,  # canonical JSON; null: held
-        "shown": pl.String,  # JSON list of its fields that are shown; any other is made up
-        "standing": pl.String,  # one of STANDINGS
-        "rules": pl.String,  # JSON list of the rules of the scan that hold it
-        "scan_key": pl.String,  # of everything that those depend on
-        "launched_digest": pl.String,  # of the contract that a launch gave; null: none
-        "listed_differs": pl.String,  # JSON {cls, fields, why}: listed -> launched
-        "first_seen": pl.String,  # UTC date on which this contract was first shown
+        "provider": (pl.String, "who read it out of a README; null: the marketplace shows it"),
+        "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
+        "contract": (pl.String, "canonical JSON; null: held"),
+        "shown": (pl.String, "JSON list of its fields that are shown; any other is made up"),
+        "standing": (pl.String, "one of STANDINGS"),
+        "rules": (pl.String, "JSON list of the rules of the scan that hold it"),
+        "scan_key": (pl.String, "of everything that those depend on"),
+        "launched_digest": (pl.String, "of the contract that a launch gave; null: none"),
+        "listed_differs": (pl.String, "JSON {cls, fields, why}: listed -> launched"),
+        "first_seen": (pl.String, "UTC date on which this contract was first shown"),
     },
 )

@@ -22,16 +22,16 @@ _NAMES = {
     "server_id": pl.String,
     "tool": pl.String,
     "contract_digest": pl.String,
-    "recipe_digest": pl.String,  # of the launch that listed it
-    "first_seen": pl.String,  # UTC date on which this contract was first listed
+    "recipe_digest": (pl.String, "of the launch that listed it"),
+    "first_seen": (pl.String, "UTC date on which this contract was first listed"),
 }
 CLEAR = TableSpec(
     name="clear_contracts",
     key=("server_id", "tool"),
     columns={
         **_NAMES,
-        "contract": pl.String,  # canonical JSON
-        "schema_problem": pl.String,  # why the input schema is no JSON Schema; null: it is one
+        "contract": (pl.String, "canonical JSON"),
+        "schema_problem": (pl.String, "why the input schema is no JSON Schema; null: it is one"),
     },
 )
 HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)

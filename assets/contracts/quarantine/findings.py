@@ -52,14 +52,17 @@ FINDINGS = TableSpec(
         "marketplace": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "contract_digest": pl.String,  # "" for a tool that has none in the snapshot
+        "contract_digest": (pl.String, '"" for a tool that has none in the snapshot'),
         "rule": pl.String,
-        "severity": pl.String,  # low, medium, high
-        "field": pl.String,  # JSON pointer into the contract, or into the list where there is none
-        "span": pl.String,  # JSON [start, end] in characters of that text
-        "excerpt": pl.String,  # escaped: safe to print
+        "severity": (pl.String, "low, medium, high"),
+        "field": (
+            pl.String,
+            "JSON pointer into the contract, or into the list where there is none",
+        ),
+        "span": (pl.String, "JSON [start, end] in characters of that text"),
+        "excerpt": (pl.String, "escaped: safe to print"),
         "why": pl.String,
-        "first_seen": pl.String,  # UTC date on which it was first found
+        "first_seen": (pl.String, "UTC date on which it was first found"),
     },
 )
 SCANS = TableSpec(
@@ -69,8 +72,8 @@ SCANS = TableSpec(
         "server_id": pl.String,
         "tool": pl.String,
         "contract_digest": pl.String,
-        "scan_key": pl.String,  # of everything that its findings depend on
-        "found": pl.String,  # JSON list of findings
+        "scan_key": (pl.String, "of everything that its findings depend on"),
+        "found": (pl.String, "JSON list of findings"),
     },
 )
 _OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothing new

@@ -28,21 +28,23 @@ TRAJECTORIES = TableSpec(
     name="trajectories",
     key=("trajectory_id",),
     columns={
-        "trajectory_id": pl.String,  # of what was asked and called, and of the first states
-        "status": pl.String,  # kept, dropped
-        "why": pl.String,  # of one that was dropped
-        "worlds": pl.String,  # JSON list of {world, task, seed, before, after}: digests of states
-        "steps": pl.String,  # JSON list of Step
-        "recovers": pl.Boolean,  # whether its first call was wrong, and a server said so
-        "server_id": pl.String,  # of the first right call, as are tool and contract_digest
+        "trajectory_id": (pl.String, "of what was asked and called, and of the first states"),
+        "status": (pl.String, "kept, dropped"),
+        "why": (pl.String, "of one that was dropped"),
+        "worlds": (pl.String, "JSON list of {world, task, seed, before, after}: digests of states"),
+        "steps": (pl.String, "JSON list of Step"),
+        "recovers": (pl.Boolean, "whether its first call was wrong, and a server said so"),
+        "server_id": (pl.String, "of the first right call, as are tool and contract_digest"),
         "tool": pl.String,
         "contract_digest": pl.String,
-        "servers": pl.String,  # JSON list, each once
+        "servers": (pl.String, "JSON list, each once"),
         "instruction": pl.String,
-        "calls": pl.String,  # JSON list of Golden calls, in order
-        "messages": pl.String,  # JSON list: the whole conversation, as pairs have it
-        "contracts": pl.String,  # JSON list of {server_id, tool, contract_digest, contract} of
-        # every tool on offer
+        "calls": (pl.String, "JSON list of Golden calls, in order"),
+        "messages": (pl.String, "JSON list: the whole conversation, as pairs have it"),
+        "contracts": (
+            pl.String,
+            "JSON list of {server_id, tool, contract_digest, contract} of every tool on offer",
+        ),
     },
 )
 

@@ -23,45 +23,54 @@ PAIRS = TableSpec(
     name="pairs",
     key=("pair_id",),
     columns={
-        "pair_id": pl.String,  # a pure function of what was written; no marketplace in it
+        "pair_id": (pl.String, "a pure function of what was written; no marketplace in it"),
         "marketplace": pl.String,
-        "server_id": pl.String,  # of the tool that the row was written for
+        "server_id": (pl.String, "of the tool that the row was written for"),
         "tool": pl.String,
         "contract_digest": pl.String,
         "recipe_digest": pl.String,
-        "plan_digest": pl.String,  # of the row's unit: another plan makes other rows
-        "task": pl.String,  # one of TASKS
-        "index": pl.Int32,  # within the unit
-        "kind": pl.String,  # direct, detailed, implicit
-        "profile": pl.String,  # JSON: persona, tone, language, difficulty that were asked for
-        "instruction": pl.String,  # the first thing the user says
-        "arguments": pl.String,  # canonical JSON: of the call to `tool`; null where none is right
-        "calls": pl.String,  # JSON list of Golden calls, in order; [] where none is right
-        "messages": pl.String,  # JSON list of chat messages, the whole conversation
-        "contracts": pl.String,  # JSON list: every contract digest a prompt of this row showed
-        "offered": pl.String,  # JSON list: the contracts the assistant chooses among, own included
-        "simulated": pl.Boolean,  # whether a message of `messages` says what no tool really said
-        "provider": pl.String,  # of the generator: "offline", or the endpoint's host
-        "model": pl.String,  # of the generator
-        "prompts": pl.String,  # JSON: prompt file -> digest, of all that were used
-        "steps": pl.String,  # JSON list of {step, role, model, seed, prompt_tokens,
-        # completion_tokens, usd}: the receipt, one per request that had a part in this row
+        "plan_digest": (pl.String, "of the row's unit: another plan makes other rows"),
+        "task": (pl.String, "one of TASKS"),
+        "index": (pl.Int32, "within the unit"),
+        "kind": (pl.String, "direct, detailed, implicit"),
+        "profile": (pl.String, "JSON: persona, tone, language, difficulty that were asked for"),
+        "instruction": (pl.String, "the first thing the user says"),
+        "arguments": (pl.String, "canonical JSON: of the call to `tool`; null where none is right"),
+        "calls": (pl.String, "JSON list of Golden calls, in order; [] where none is right"),
+        "messages": (pl.String, "JSON list of chat messages, the whole conversation"),
+        "contracts": (pl.String, "JSON list: every contract digest a prompt of this row showed"),
+        "offered": (
+            pl.String,
+            "JSON list: the contracts the assistant chooses among, own included",
+        ),
+        "simulated": (pl.Boolean, "whether a message of `messages` says what no tool really said"),
+        "provider": (pl.String, 'of the generator: "offline", or the endpoint\'s host'),
+        "model": (pl.String, "of the generator"),
+        "prompts": (pl.String, "JSON: prompt file -> digest, of all that were used"),
+        "steps": (
+            pl.String,
+            "JSON list of {step, role, model, seed, prompt_tokens, completion_tokens, usd}: the"
+            " receipt, one per request that had a part in this row",
+        ),
         "seed": pl.Int64,
-        "world_task": pl.String,  # JSON of TaskOrigin, where the row is a task of a world
+        "world_task": (pl.String, "JSON of TaskOrigin, where the row is a task of a world"),
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
-        "license": pl.String,  # of the source
-        "migrated_from": pl.String,  # pair_id whose words these are, written for an older contract
-        "status": pl.String,  # ok, failed
+        "license": (pl.String, "of the source"),
+        "migrated_from": (
+            pl.String,
+            "pair_id whose words these are, written for an older contract",
+        ),
+        "status": (pl.String, "ok, failed"),
         "failed_step": pl.String,
         "error_kind": pl.String,
         "hint": pl.String,
-        "verdict": pl.String,  # of all filters before the judge: accept, reject, unsure
-        "flaws": pl.String,  # JSON list of {kind, path, reason, certain}
-        "checks": pl.String,  # JSON of the invocation check: {candidates, picks: {role: digest}}
-        "cosine": pl.Float64,  # of instruction and description, by the configured embedder
-        "twin_of": pl.String,  # pair_id of the earlier row that it nearly repeats
+        "verdict": (pl.String, "of all filters before the judge: accept, reject, unsure"),
+        "flaws": (pl.String, "JSON list of {kind, path, reason, certain}"),
+        "checks": (pl.String, "JSON of the invocation check: {candidates, picks: {role: digest}}"),
+        "cosine": (pl.Float64, "of instruction and description, by the configured embedder"),
+        "twin_of": (pl.String, "pair_id of the earlier row that it nearly repeats"),
     },
     schema_version=3,
 )
@@ -76,16 +85,16 @@ JUDGEMENTS = TableSpec(
         "tool": pl.String,
         "contract_digest": pl.String,
         "plan_digest": pl.String,
-        "judge": pl.String,  # "offline:rules", or "model:<name>"
+        "judge": (pl.String, '"offline:rules", or "model:<name>"'),
         "provider": pl.String,
         "model": pl.String,
         "prompt_digest": pl.String,
         "threshold": pl.Float64,
-        "score": pl.Float64,  # 1 to 10, the mean of the votes
+        "score": (pl.Float64, "1 to 10, the mean of the votes"),
         "votes": pl.Int32,
-        "spread": pl.Float64,  # highest less lowest vote
-        "scores": pl.String,  # JSON: one score per criterion
-        "verdict": pl.String,  # accept, reject
+        "spread": (pl.Float64, "highest less lowest vote"),
+        "scores": (pl.String, "JSON: one score per criterion"),
+        "verdict": (pl.String, "accept, reject"),
         "reasons": pl.String,
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,

@@ -20,19 +20,19 @@ SPEND = TableSpec(
     name="spend",
     key=("marketplace", "stage", "model"),
     columns={
-        "marketplace": pl.String,  # "_" for effects of no marketplace, "all" for the sum
-        "stage": pl.String,  # a role, another paid step, or "total"
-        "model": pl.String,  # "" in a total
-        "calls": pl.Int64,  # attempts that returned an answer
+        "marketplace": (pl.String, '"_" for effects of no marketplace, "all" for the sum'),
+        "stage": (pl.String, 'a role, another paid step, or "total"'),
+        "model": (pl.String, '"" in a total'),
+        "calls": (pl.Int64, "attempts that returned an answer"),
         "failed": pl.Int64,
-        "unknown": pl.Int64,  # under way when their process died
+        "unknown": (pl.Int64, "under way when their process died"),
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "tokens": pl.Int64,
         "usd": pl.Float64,
-        "shared_usd": pl.Float64,  # of a total: its share of what no marketplace paid alone
-        "accepted_pairs": pl.Int64,  # of the marketplace, now; of "all": each pair once
-        "usd_per_accepted_pair": pl.Float64,  # null without accepted pairs
+        "shared_usd": (pl.Float64, "of a total: its share of what no marketplace paid alone"),
+        "accepted_pairs": (pl.Int64, 'of the marketplace, now; of "all": each pair once'),
+        "usd_per_accepted_pair": (pl.Float64, "null without accepted pairs"),
         "tokens_per_accepted_pair": pl.Float64,
     },
     # A run that looks at an unchanged world sends a few requests and publishes no new version.

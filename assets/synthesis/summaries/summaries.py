@@ -44,19 +44,19 @@ SUMMARIES = TableSpec(
     key=("server_id",),
     columns={
         "server_id": pl.String,
-        "contracts_digest": pl.String,  # of the digests of its contracts, as a set
-        "contracts": pl.String,  # JSON list of those digests
-        "made_by": pl.String,  # digest of the description, prompt and model, or the offline rules
-        "summary": pl.String,  # "" where there never was one
+        "contracts_digest": (pl.String, "of the digests of its contracts, as a set"),
+        "contracts": (pl.String, "JSON list of those digests"),
+        "made_by": (pl.String, "digest of the description, prompt and model, or the offline rules"),
+        "summary": (pl.String, '"" where there never was one'),
         "tools": pl.Int64,
-        "tools_shown": pl.Int64,  # to the model; offline reads all
-        "prompt": pl.String,  # its digest
+        "tools_shown": (pl.Int64, "to the model; offline reads all"),
+        "prompt": (pl.String, "its digest"),
         "provider": pl.String,
         "model": pl.String,
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
-        "status": pl.String,  # "ok" or "failed"; a failed row keeps the summary it had
+        "status": (pl.String, '"ok" or "failed"; a failed row keeps the summary it had'),
         "error_kind": pl.String,
         "hint": pl.String,
     },

@@ -34,19 +34,19 @@ CONFUSABLES = TableSpec(
     name="confusables",
     key=("server_id", "tool", "other_server_id", "other_tool"),
     columns={
-        "server_id": pl.String,  # a pair stands once: (server_id, tool) before the other
+        "server_id": (pl.String, "a pair stands once: (server_id, tool) before the other"),
         "tool": pl.String,
         "contract_digest": pl.String,
         "other_server_id": pl.String,
         "other_tool": pl.String,
         "other_digest": pl.String,
-        "cosine": pl.Float64,  # of the base vectors of their texts, rounded to 4 digits
-        "same_name": pl.Boolean,  # modulo case and separators
-        "cluster": pl.String,  # a digest of its first tool: stable while that stays
+        "cosine": (pl.Float64, "of the base vectors of their texts, rounded to 4 digits"),
+        "same_name": (pl.Boolean, "modulo case and separators"),
+        "cluster": (pl.String, "a digest of its first tool: stable while that stays"),
         "cluster_tools": pl.Int64,
-        "kind": pl.String,  # "twin" or "confusable"
-        "apart_by": pl.String,  # JSON list of the kinds of differences named; [] where none is
-        "tells_apart": pl.String,  # the sentence
+        "kind": (pl.String, '"twin" or "confusable"'),
+        "apart_by": (pl.String, "JSON list of the kinds of differences named; [] where none is"),
+        "tells_apart": (pl.String, "the sentence"),
     },
 )
 

@@ -39,22 +39,22 @@ ABLATIONS = TableSpec(
     name="ablations",
     key=("role", "arm", "seed", "item_id"),
     columns={
-        "role": pl.String,  # "retriever" or "caller"
-        "arm": pl.String,  # one of ARMS, or "untrained" (seed 0)
+        "role": (pl.String, '"retriever" or "caller"'),
+        "arm": (pl.String, 'one of ARMS, or "untrained" (seed 0)'),
         "seed": pl.Int64,
         "item_id": pl.String,
         "split": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "text_digest": pl.String,  # items are resampled by it
-        "rank": pl.Int64,  # of the right tool; the retriever's
+        "text_digest": (pl.String, "items are resampled by it"),
+        "rank": (pl.Int64, "of the right tool; the retriever's"),
         "pool": pl.Int64,
-        "tool_ok": pl.Boolean,  # the caller's
+        "tool_ok": (pl.Boolean, "the caller's"),
         "ast_ok": pl.Boolean,
-        "pairs": pl.Int64,  # that the arm learnt from
+        "pairs": (pl.Int64, "that the arm learnt from"),
         "model": pl.String,
         "training_set": pl.String,
-        "minutes": pl.Float64,  # of training and measuring the arm, when it was done
+        "minutes": (pl.Float64, "of training and measuring the arm, when it was done"),
     },
     volatile=("minutes",),
 )

@@ -40,15 +40,15 @@ JUDGE_TRIALS = TableSpec(
     key=("marketplace", "judge", "stage", "kind"),
     columns={
         "marketplace": pl.String,
-        "judge": pl.String,  # as in JUDGEMENTS; with stage `rules` the judge had no say
-        "stage": pl.String,  # rules, rules+judge
-        "kind": pl.String,  # a flaw, all_flaws, good (known), of_the_run
+        "judge": (pl.String, "as in JUDGEMENTS; with stage `rules` the judge had no say"),
+        "stage": (pl.String, "rules, rules+judge"),
+        "kind": (pl.String, "a flaw, all_flaws, good (known), of_the_run"),
         "n": pl.Int32,
-        "refused": pl.Int32,  # of a flaw: caught; of good rows: false alarms
-        "unsure": pl.Int32,  # neither accepted nor refused by the rules
-        "unanswered": pl.Int32,  # the judge gave no usable answer; not in n
+        "refused": (pl.Int32, "of a flaw: caught; of good rows: false alarms"),
+        "unsure": (pl.Int32, "neither accepted nor refused by the rules"),
+        "unanswered": (pl.Int32, "the judge gave no usable answer; not in n"),
         "rate": pl.Float64,
-        "low": pl.Float64,  # 95% Wilson interval
+        "low": (pl.Float64, "95% Wilson interval"),
         "high": pl.Float64,
     },
 )

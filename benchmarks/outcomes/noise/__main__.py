@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def main() -> None:
     if chosen.labels:
         print(json.dumps(measure_agreement(load_stage(out).table, chosen.labels), indent=1))
         return
-    stage = find_stage(out, chosen)
+    stage = replace(find_stage(out, chosen), callable_only=not chosen.all_candidates)
     train = stage.list_tasks(TRAIN)
     write_feedback(stage, draw_log(stage, train, 0), out)
     if chosen.sheet:
@@ -108,6 +109,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--curve", action="store_true", help="success by outcomes, too")
     parser.add_argument("--online", action="store_true", help="methods order training tasks, too")
     parser.add_argument("--model", action="store_true", help=f"role {ROLE} picks of five, too")
+    parser.add_argument(
+        "--all-candidates", action="store_true", help="tools that no call can be written for, too"
+    )
     parser.add_argument("--drift", type=int, default=0, help="outcomes after the change; 0: none")
     parser.add_argument("--sheet", type=int, default=0, help="answers for a person to label")
     parser.add_argument("--labels", type=Path, help="a filled sheet: prints the agreement")

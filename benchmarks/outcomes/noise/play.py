@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.pool import list_candidates
-from benchmarks.outcomes.noise.table import Table, TaskFacts
+from benchmarks.outcomes.noise.table import NO_CALL, Table, TaskFacts
 from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
 from serving.reranking.features import Question
 from serving.reranking.pool import Pool, ToolFacts
@@ -26,11 +26,13 @@ Make = Callable[[], Method]
 @dataclass(frozen=True)
 class Stage:
     """A table as methods see it. queries: unit vectors [tasks, dim]; vectors: of the endpoints'
-    contracts in both phases, [endpoints, dim] each."""
+    contracts in both phases, [endpoints, dim] each. callable_only: whether the actor passes over
+    tools that need what the task does not say, so that they are no candidates."""
 
     table: Table
     queries: np.ndarray
     vectors: tuple[np.ndarray, np.ndarray]
+    callable_only: bool = True
 
     @cached_property
     def pools(self) -> tuple[Pool, Pool]:
@@ -50,10 +52,19 @@ class Stage:
 
     def ask(self, task: TaskFacts, phase: int, at: float = 0.0) -> Question:
         """The request with its candidates as places in the pool."""
-        places = self.pools[phase].places
         names = list_candidates(task, self.table.endpoints, phase)
-        candidates = np.array([places[name] for name in names], int)
+        candidates = self.find_places(task, names, phase)
         return Question(task.query, self.queries[self.rows[task.id]], candidates, at)
+
+    def find_places(self, task: TaskFacts, names: Sequence[str], phase: int) -> np.ndarray:
+        """Those that the actor can call, as places; all of them where it can call none."""
+        places = self.pools[phase].places
+        kept = [
+            name
+            for name in names
+            if not self.callable_only or self.table.find(task.id, name, phase).kind != NO_CALL
+        ]
+        return np.array([places[name] for name in kept or names], int)
 
     def succeeds(self, task: TaskFacts, place: int, phase: int) -> bool:
         return self.table.find(task.id, self.pools[phase].tools[place].tool_id, phase).success
@@ -101,13 +112,13 @@ def order_by_method(
     stage: Stage,
     method: Method,
     tasks: Sequence[TaskFacts],
+    learnt: int,
     phase: int = BEFORE,
-    at: float = 1e9,
 ) -> list[np.ndarray]:
-    """The order of each task's candidates by a method that has learnt."""
+    """The order of each task's candidates by a method, asked right after so many outcomes."""
     found = []
     for task in tasks:
-        question = stage.ask(task, phase, at)
+        question = stage.ask(task, phase, (learnt + 1) * TICK_S)
         found.append(order_candidates(method.score(question, question.candidates), question))
     return found
 
@@ -120,8 +131,12 @@ def order_by_retriever(
 
 def order_curated(stage: Stage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
     """The retriever's order where the pool holds real endpoints only."""
-    places = stage.pools[BEFORE].places
-    return [np.array([places[name] for name in task.curated], int) for task in tasks]
+    endpoints, found = stage.table.endpoints, []
+    for task in tasks:
+        others = (name for name in task.candidates if endpoints[name].direct)
+        names = list(dict.fromkeys([*task.curated, *others]))
+        found.append(stage.find_places(task, names, BEFORE))
+    return found
 
 
 def order_by_oracle(

@@ -56,7 +56,7 @@ def value_methods(
         for name, make in methods.items():
             method = make()
             method.fit(log, stage.pools[0])
-            orders = order_by_method(stage, method, held)
+            orders = order_by_method(stage, method, held, len(train))
             for actor in ACTORS:
                 found[name][actor].append(value_orders(stage, held, orders, actor))
     return {
@@ -76,7 +76,7 @@ def value_with_model(
     for name, make in methods.items():
         method = make()
         method.fit(log, stage.pools[0])
-        orders[name] = order_by_method(stage, method, held)
+        orders[name] = order_by_method(stage, method, held, len(train))
     intents = [task.intent for task in held]
     return {
         name: bootstrap_mean(value_by_model(stage, held, own, llm).tolist(), intents).as_dict()
@@ -168,7 +168,7 @@ def measure_drift(
         for name, make in methods.items():
             method = make()
             method.fit(fresh, stage.pools[AFTER])
-            orders = order_by_method(stage, method, held, AFTER)
+            orders = order_by_method(stage, method, held, len(train), AFTER)
             goal = float(value_orders(stage, held, orders, "by rank", AFTER).mean())
             drift = run_drift(stage, make, first, train[half : half + late], held, seed)
             found[name].append((drift, goal))

@@ -71,7 +71,7 @@ def play_online(
         method.update(rows[-1])
         if at in REFITS or at == len(tasks):
             method.fit(rows, pool)
-            found[at] = order_by_method(stage, method, held, at=(at + 1) * TICK_S)
+            found[at] = order_by_method(stage, method, held, at)
     return found
 
 
@@ -87,7 +87,7 @@ def run_drift(
     rng, found = np.random.default_rng(seed), Drift()
     method = make()
     method.fit(first, stage.pools[BEFORE])
-    orders = order_by_method(stage, method, held)
+    orders = order_by_method(stage, method, held, len(first))
     found.before = float(value_orders(stage, held, orders, "by rank").mean())
     rows = age_examples(stage, first)
     method.fit(rows, stage.pools[AFTER])
@@ -136,7 +136,7 @@ def _value_held(
     """Held-out success after the change, by the actor of `by rank`, of a fit of these rows."""
     method = make()
     method.fit(rows, stage.pools[AFTER])
-    orders = order_by_method(stage, method, held, AFTER)
+    orders = order_by_method(stage, method, held, len(rows), AFTER)
     return float(value_orders(stage, held, orders, "by rank", AFTER).mean())
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from benchmarks.outcomes.noise.play import (
     order_curated,
     value_orders,
 )
+from benchmarks.outcomes.noise.table import NO_CALL, Tried
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
 STAGE = make_stage()
@@ -47,3 +50,13 @@ def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed() -> None:
     times = [one.question.at for one in log]
     assert times == sorted(times)
     assert np.unique(times).size == len(log)
+
+
+def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such() -> None:
+    stage = make_stage()
+    first, second, _ = stage.table.endpoints
+    stage.table.outcomes[HELD[0].id, first, BEFORE] = Tried(False, NO_CALL)
+    assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [1]
+    assert replace(stage, callable_only=False).ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]
+    stage.table.outcomes[HELD[0].id, second, BEFORE] = Tried(False, NO_CALL)
+    assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]

@@ -5,7 +5,7 @@ import math
 _Z = 1.959964  # 95%
 
 
-def wilson_interval(hits: int, n: int) -> tuple[float, float]:
+def wilson_interval(hits: float, n: float) -> tuple[float, float]:
     """95% Wilson score interval of `hits` of `n`; (0, 1) when nothing was counted.
 
     Wilson (1927); it stays inside [0, 1] and is honest at 0 and n, where the normal one is not.

@@ -4,18 +4,20 @@ from dataclasses import dataclass
 
 EXECUTION = "execution"  # source of calls that Toolmill executes itself
 TOKEN = "token:"  # source of calls of a client: followed by its token's name
+WRONG_TOOL = "wrong_tool"  # kind of a call that the tool answered, and that another one was for
 
 
 @dataclass(frozen=True)
 class Observation:
     """What one call says of one version of a tool. Calls that failed by their caller, missing
-    credentials, a policy, a service behind the tool or Toolmill itself are no observations."""
+    credentials, a policy, a service behind the tool or Toolmill itself are no observations. Of kind
+    WRONG_TOOL it was no success for its query, and says nothing about whether the tool works."""
 
     at: float  # epoch seconds
     tool_id: str
     contract_digest: str
     success: bool
-    weight: float = 1.0  # of one trusted call
+    weight: float = 1.0  # of one call that was seen here; less for what is only claimed
     seconds: float | None = None  # that the call took
     query: str = ""  # the words asked for; "" where they are not kept
     query_key: str = ""  # digest of the words; "" where the call answers no search

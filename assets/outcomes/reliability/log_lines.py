@@ -1,0 +1,70 @@
+"""The lines of the log of calls as columns. A line that is cut short or of another shape is passed
+over, and costs no other."""
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from assets.servers.calls.log import Outcomes, parse_line
+
+LINES: dict[str, Any] = {
+    "at": pl.Float64,
+    "id": pl.String,
+    "token": pl.String,
+    "tool_id": pl.String,
+    "contract_digest": pl.String,
+    "status": pl.String,
+    "error_kind": pl.String,
+    "blame": pl.String,
+    "query": pl.String,
+    "call_id": pl.String,
+    "reported": pl.String,
+    "search_id": pl.String,
+    "client": pl.String,
+    "words": pl.String,
+    "seconds": pl.Float64,
+    "rank": pl.Int64,
+    "propensity": pl.Float64,
+}
+
+
+def read_lines(place: Path) -> pl.DataFrame:
+    """All lines under one place, columns of LINES: null where a line has none."""
+    found = [_read_day(path) for path in Outcomes(place).list_files()]
+    frame = pl.concat(found) if found else pl.DataFrame(schema=LINES)
+    return frame.filter(pl.col("at").is_finite() & pl.col("status").is_not_null())
+
+
+def _read_day(path: Path) -> pl.DataFrame:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # deleted since: the log keeps so many days
+        return pl.DataFrame(schema=LINES)
+    whole = data[: data.rfind(b"\n") + 1]  # what follows is being written, or was cut short
+    try:
+        return pl.read_ndjson(io.BytesIO(whole), schema=LINES) if whole.strip() else _make_lines([])
+    except (pl.exceptions.PolarsError, OverflowError):  # one line is enough
+        texts = whole.decode("utf-8", "replace").split("\n")
+        return _make_lines([line for text in texts if (line := parse_line(text)) is not None])
+
+
+def _make_lines(lines: list[dict[str, Any]]) -> pl.DataFrame:
+    columns = {
+        name: [_read_value(line.get(name), kind) for line in lines] for name, kind in LINES.items()
+    }
+    return pl.DataFrame(columns, schema=LINES)
+
+
+def _read_value(value: Any, kind: Any) -> Any:
+    """A value of a column's kind; None for another one."""
+    if kind == pl.String:
+        return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    number = float(min(max(value, -1e300), 1e300))
+    if not math.isfinite(number):
+        return None
+    return int(number) if kind == pl.Int64 and abs(number) < 1e15 else number

@@ -11,6 +11,7 @@ import assets.contracts.listed.defs
 import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
 import assets.outcomes.defs
+import assets.outcomes.reliability.defs
 import assets.outcomes.trajectories.defs
 import assets.servers.defs
 import assets.synthesis.defs
@@ -38,6 +39,7 @@ PACKAGES = (
     assets.synthesis.summaries.defs,
     assets.synthesis.defs,
     assets.outcomes.defs,
+    assets.outcomes.reliability.defs,
     assets.outcomes.trajectories.defs,
     training.defs,
     training.evaluation.defs,
@@ -49,7 +51,7 @@ PACKAGES = (
 # or a person asks for those, since a training costs more than all the rest of a run.
 FAN_IN = (
     *("contract_changes", "catalogue", "coverage", "listed_contracts"),
-    *("server_summaries", "confusables", "training_set"),
+    *("server_summaries", "confusables", "reliability", "training_set"),
 )
 TRAINED = ("retriever_adapter", "caller_adapter")
 MEASURED = (

@@ -36,6 +36,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "writer": _make_resource(_make_writer),
         "readmes": _make_resource(make_readmes),
         "executor": _make_resource(make_executor),
+        "reliability_policy": _make_resource(lambda settings: settings.reliability),
         "trainer": _make_resource(make_trainer),
         "scripts": _make_resource(lambda settings: Scripts(settings.training.place)),
     }

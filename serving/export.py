@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from assets.outcomes.reliability.overlay import OVERLAY
 from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router
@@ -45,8 +46,9 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
     try:
         shutil.copytree(home / "router" / version, beside / "router" / version)
         shutil.copytree(encoder, beside / "encoders" / encoder.name)
-        if (home / "router" / "BLOCKED.json").exists():
-            shutil.copy2(home / "router" / "BLOCKED.json", beside / "router" / "BLOCKED.json")
+        for name in ("BLOCKED.json", OVERLAY):
+            if (home / "router" / name).exists():
+                shutil.copy2(home / "router" / name, beside / "router" / name)
         # Not the HEAD of home: a run may have moved it on since its version was read.
         head = {"version": version, "release": index.release, "at": time.time()}
         write_pointer(beside / "router" / "HEAD.json", head)

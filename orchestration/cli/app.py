@@ -46,7 +46,7 @@ from orchestration.cli.models import (
     release,
     serve,
 )
-from orchestration.cli.outcomes import replay, rerank_eval, trajectories
+from orchestration.cli.outcomes import reliability, replay, rerank_eval, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.settings.load import load_settings
@@ -118,13 +118,14 @@ app = typer.Typer(
 _GROUPS = {  # as `--help` shows them
     "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
     "Pairs": (judge, review, export, readme, match, blast_radius),
-    "Calls that really run": (execute, worlds, trajectories, replay),
+    "Calls that really run": (execute, worlds, trajectories, replay, reliability),
     "Search and serve": (index, serve, active, log),
     "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),
     "Effects": (spend, ledger),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
 _NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}
+_NAMES |= {reliability: "reliability"}
 for _group, _parts in _GROUPS.items():
     for _part in _parts:
         if _part in _NAMES:

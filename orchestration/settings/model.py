@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.readme.policy import ReadmeOptions
 from demo.ports import PORTS
@@ -107,6 +108,7 @@ class Settings(BaseSettings):
     synthesis: SynthesisPolicy = SynthesisPolicy()
     readmes: ReadmeOptions = ReadmeOptions()
     executions: ExecutionPolicy = ExecutionPolicy()
+    reliability: ReliabilityPolicy = ReliabilityPolicy()
     training: Training = Training()
     serve: Serve = Serve()
     worlds: Worlds = Worlds()

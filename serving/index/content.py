@@ -85,7 +85,6 @@ def _order_key(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
     hint = (contract.get("annotations") or {}).get("readOnlyHint")
-    reliability = row.get("reliability")
     return Tool(
         tool_id=tool_id,
         server_id=row["server_id"],
@@ -95,7 +94,6 @@ def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]
         marketplaces=(row["marketplace"],),
         flags=tuple(sorted(row.get("flags") or ())),
         read_only=hint if isinstance(hint, bool) else None,
-        reliability=None if reliability is None else float(reliability),
     )
 
 

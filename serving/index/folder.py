@@ -203,6 +203,7 @@ def _read_tool(row: dict[str, Any]) -> Tool:
     if row["tool_id"] != str(ToolId.of_row(row)):
         raise ValueError(f"tools.jsonl: {row['tool_id'][:120]!r} is not the id of its row's tool")
     listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
+    row.pop("reliability", None)  # of folders written before it stood beside the index
     return Tool(**{**row, **listed})
 
 

@@ -17,7 +17,7 @@ from serving.index.errors import IndexBroken
 BUILT_IN = Path(__file__).with_name("fusion.json")
 TRAINED = Path(__file__).with_name("fusion_trained.json")
 FOREIGN = "foreign "  # before the name of a feature of a query in another script than Latin
-RELIABILITY = 0.6  # what all calls or none having worked moves a score: half a word's worth
+RELIABILITY = 0.6  # what all calls or none working moves a score by: half a word's worth
 _PLACES = 6  # decimals kept of a probability
 
 

@@ -40,7 +40,6 @@ class Tool:
     marketplaces: tuple[str, ...]
     flags: tuple[str, ...] = ()
     read_only: bool | None = None
-    reliability: float | None = None  # share of calls that worked, 0..1
     server: int = 0  # its place among the servers
 
     @property
@@ -78,7 +77,7 @@ class Source:
     """What an index is built from; only `rows` is needed.
 
     `rows` are snapshot rows: server_id, tool, contract_digest, contract (JSON), marketplace, and
-    optionally flags and reliability.
+    optionally flags.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -135,12 +134,6 @@ class Index:
         return np.array([bool(server.description.strip()) for server in self.servers])
 
     @cached_property
-    def reliability(self) -> np.ndarray:
-        """Share of calls that worked less a half, zero where nothing is known, float32 [tools]."""
-        known = [0.5 if tool.reliability is None else tool.reliability for tool in self.tools]
-        return np.clip(np.array(known, np.float32), 0, 1) - np.float32(0.5)
-
-    @cached_property
     def credit(self) -> dict[str, np.ndarray]:
         """What a match in each tool's text is worth, float32 [tools], by field."""
         owners = self.server_of
@@ -153,7 +146,7 @@ class Index:
     def warm(self) -> None:
         """Works out what every question needs, before the first one waits for it. Raises
         IndexBroken for a reranker that cannot be read."""
-        _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
+        _ = (self.sketch, self.moments, self.server_of, self.places, self.fusion)
         _ = self.credit
 
     @cached_property

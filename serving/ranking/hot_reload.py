@@ -7,8 +7,11 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from assets.outcomes.reliability.overlay import OVERLAY
 from serving.index.folder import load_index, read_served_version
+from serving.index.model import Index
 from serving.ranking.eligible import read_blocked
+from serving.ranking.overlay import Overlay, OverlayBroken, read_overlay
 from serving.ranking.router import Router
 
 if TYPE_CHECKING:
@@ -28,7 +31,8 @@ def open_router(place: Path, version: str | None = None) -> Router:
     """Loads a version (the served one by default) with its encoder and the quarantine's decisions.
     Raises IndexMissing or IndexBroken with the fix."""
     index = load_index(place, version or read_served_version(place))
-    return Router(index, _open_encoder(place, index.embedder, index.adapter), read_blocked(place))
+    encoder = _open_encoder(place, index.embedder, index.adapter)
+    return Router(index, encoder, read_blocked(place), _read_overlay(place, index, None))
 
 
 class ServedRouter:
@@ -106,17 +110,16 @@ class ServedRouter:
                 callback(new.index.version)
 
     def _renew_router(self, old: Router | None) -> Router:
-        """The old router under new decisions, or a new one where the version moved."""
+        """The old router under new decisions and outcomes, or a new one where the version moved."""
         version, blocked = read_served_version(self._place), read_blocked(self._place)
         if old is not None and old.index.version == version:
-            return old if old.blocked == blocked else old.blocking(blocked)
+            return old.renew(blocked, _read_overlay(self._place, old.index, old.overlay))
         return self._opened(self._place, version)
 
     def _read_marks(self) -> tuple[object, ...]:
-        """What changes when HEAD.json or BLOCKED.json is written anew."""
-        return tuple(
-            _read_mark(self._place / "router" / name) for name in ("HEAD.json", "BLOCKED.json")
-        )
+        """What changes when HEAD.json, BLOCKED.json or the overlay is written anew."""
+        names = ("HEAD.json", "BLOCKED.json", OVERLAY)
+        return tuple(_read_mark(self._place / "router" / name) for name in names)
 
 
 def _read_mark(path: Path) -> tuple[int, int, int] | None:
@@ -125,6 +128,16 @@ def _read_mark(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _read_overlay(place: Path, index: Index, old: Overlay | None) -> Overlay | None:
+    """The overlay of the place. One that cannot be read is told of and leaves the old one: it must
+    hold back neither searches nor the quarantine's decisions."""
+    try:
+        return read_overlay(place, index)
+    except OverlayBroken as error:
+        _log.error("reliability not told anew: %s", error)
+        return old
 
 
 def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from serving.ranking.overlay import Reliability
 from warehouse.sanitize.escape import drop_surrogates
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
@@ -50,7 +51,7 @@ class Hit:
     twins: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     read_only: bool | None = None
-    reliability: float | None = None
+    reliability: Reliability | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from assets.vectors.lexical import stem_words
 from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
 from serving.index.coarse_search import compute_products
 from serving.index.model import BLOCK, Index
+from serving.ranking.overlay import Overlay
 from serving.ranking.query import Ask
 
 TINY = 1e-6
@@ -27,8 +28,15 @@ def texts_of(ask: Ask) -> tuple[str, str]:
 class Signals:
     """The signals of one question. `tool` and `server` are unit vectors of the two texts."""
 
-    def __init__(self, index: Index, ask: Ask, tool: np.ndarray, server: np.ndarray) -> None:
-        self.index, self.ask = index, ask
+    def __init__(
+        self,
+        index: Index,
+        ask: Ask,
+        tool: np.ndarray,
+        server: np.ndarray,
+        overlay: Overlay | None = None,
+    ) -> None:
+        self.index, self.ask, self.overlay = index, ask, overlay
         self.tool, self.server = tool, server
         self.tool_text, self.server_text = texts_of(ask)
 

@@ -11,6 +11,7 @@ from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
+from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, texts_of
 from serving.ranking.strategies import BY_NAME, Ranked
@@ -26,7 +27,13 @@ _SPARE = 40  # places beyond k that are ranked, so that collapsed twins leave k 
 class Router:
     """Answers questions from one index with the encoder that made it; safe to share by threads."""
 
-    def __init__(self, index: Index, encoder: "Embedder", blocked: Blocked | None = None) -> None:
+    def __init__(
+        self,
+        index: Index,
+        encoder: "Embedder",
+        blocked: Blocked | None = None,
+        overlay: Overlay | None = None,
+    ) -> None:
         if encoder.id != index.embedder:
             raise IndexBroken(
                 f"router index {index.version[:12]} was made by {index.embedder}, the encoder is"
@@ -43,11 +50,16 @@ class Router:
         self.index = index
         self.blocked = blocked or Blocked()
         self.encoder = encoder
+        self.overlay = overlay
         self._eligible = Eligible(index, self.blocked)
 
-    def blocking(self, blocked: Blocked) -> "Router":
-        """The same router under other decisions of the quarantine."""
-        return Router(self.index, self.encoder, blocked)
+    def renew(self, blocked: Blocked, overlay: Overlay | None) -> "Router":
+        """The same router under other decisions of the quarantine, and by other outcomes."""
+        return Router(self.index, self.encoder, blocked, overlay)
+
+    def tell_reliability(self, place: int) -> Reliability | None:
+        """How often the tool at a place works; None where nothing is known."""
+        return None if self.overlay is None else self.overlay.tell(place)
 
     def find(self, ask: Ask | None = None, **parts: Any) -> Answer:
         """The best tools for one question: an Ask, or its parts by name, as
@@ -71,7 +83,7 @@ class Router:
             of_server = vector if server == tool else vectors[at[server]]
             if ask.context:
                 vector = normalise_vector(vector + CONTEXT * vectors[at[ask.context]])
-            signals = Signals(self.index, ask, vector, of_server)
+            signals = Signals(self.index, ask, vector, of_server, self.overlay)
             hits, suitable = self._rank_hits(signals)
             ms = (shared + time.perf_counter() - began) * 1000
             out.append(self._make_answer(ask, hits, suitable, notes, ms))
@@ -125,7 +137,8 @@ class Router:
     def _make_hit(
         self, ranked: Ranked, group: list[int], scores: dict[str, float], words: list[str]
     ) -> Hit:
-        tool = self.index.tools[int(ranked.places[group[0]])]
+        place = int(ranked.places[group[0]])
+        tool = self.index.tools[place]
         return Hit(
             tool_id=tool.tool_id,
             server_id=tool.server_id,
@@ -137,7 +150,7 @@ class Router:
             twins=tuple(self.index.tools[int(ranked.places[i])].tool_id for i in group[1:]),
             flags=tool.flags,
             read_only=tool.read_only,
-            reliability=tool.reliability,
+            reliability=self.tell_reliability(place),
         )
 
 

@@ -76,11 +76,14 @@ def rank_fused(signals: Signals, mask: Mask, most: int) -> Ranked:
     index = signals.index
     fusion = index.fusion
     found = choose_candidates(signals, mask)
-    score = fusion.score(found.features) + RELIABILITY * index.reliability[found.places]
+    suits = fusion.score(found.features)
+    score = suits
+    if signals.overlay is not None:
+        score = suits + np.float32(RELIABILITY) * signals.overlay.lift[found.places]
     order = np.lexsort((found.places, -np.round(score.astype(np.float64), 6)))[:most]
     places, scores = found.places[order], score[order]
     parts = {name: values[order] for name, values in found.features.items()}
-    suitable = fusion.suitable(weigh_evidence(found, score))
+    suitable = fusion.suitable(weigh_evidence(found, suits))
     if most > len(places) == CANDIDATES:
         rest = find_top(found.rough, mask, most + CANDIDATES)
         rest = rest[~np.isin(rest, places)][: most - len(places)]

@@ -64,7 +64,7 @@ def _read_value(value: Any, kind: Any) -> Any:
         return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    number = float(min(max(value, -1e300), 1e300))
-    if not math.isfinite(number):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
+    number = float(min(max(value, -1e300), 1e300))
     return int(number) if kind == pl.Int64 and abs(number) < 1e15 else number

@@ -48,7 +48,7 @@ def observe_tools(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
     now, tables = time.time(), warehouse.tables
     excluded = find_excluded(read_source_decisions(warehouse.home))
     logged = read_logged(warehouse.home, policy.claims)
-    rows = _read_snapshots(tables)
+    rows = read_snapshots(tables)
     known = list_versions(rows, tables.read(CHANGES).to_dicts())
     frame = pl.concat([read_executed(tables), logged.frame])
     weighed = weigh_observations(frame, known, policy, excluded, now)
@@ -132,7 +132,7 @@ def find_alike(confusables: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _read_snapshots(tables: Tables) -> Sequence[Row]:
+def read_snapshots(tables: Tables) -> Sequence[Row]:
     """One row a tool: of a server that two marketplaces list, the one that an index holds."""
     columns = ["server_id", "tool", "marketplace", "contract_digest", "contract", "first_seen"]
     held = tables.read(SNAPSHOTS).select(columns).sort(columns[:4])

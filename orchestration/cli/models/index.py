@@ -146,4 +146,6 @@ def _print_hits(found: dict[str, Any]) -> None:
     for hit in found["hits"]:
         description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
         mark = "  [unverified]" if "unverified" in hit["flags"] else ""
-        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}  {description}")
+        known = hit["reliability"]
+        works = f"  works {known['mean']:.0%} (n {known['n']:g})" if known and known["n"] else ""
+        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}{works}  {description}")

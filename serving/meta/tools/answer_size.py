@@ -87,7 +87,8 @@ def _write_text(
         for at, hit in enumerate(row["hits"], 1):
             flags = f" [flagged: {', '.join(hit['flags'])}]" if "flags" in hit else ""
             name = quote_name(read_name(hit["tool_id"]), 400)
-            lines.append(f"{at}. {name} {quote_text(hit['says'])}{flags}")
+            works = _tell_reliability(hit.get("reliability"))
+            lines.append(f"{at}. {name} {quote_text(hit['says'])}{works}{flags}")
             if hit.get("parameters"):
                 lines.append(f"   ({hit['parameters']})")
         if row.get("left_out"):
@@ -101,6 +102,14 @@ def _write_text(
         more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
         lines.append(f"no longer here: {named}{more}")
     return "\n".join(lines)
+
+
+def _tell_reliability(known: Mapping[str, float] | None) -> str:
+    """How often a tool works, where at least one call of its own has shown it."""
+    if not known or known["n"] < 1:
+        return ""
+    low, high = known["low"], known["high"]
+    return f" [works {known['mean']:.0%}, {low:.0%} to {high:.0%}, n {known['n']:.0f}]"
 
 
 def _shorten_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """describe_tool: everything about one tool."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from serving.meta.access.policy import Token
@@ -49,7 +50,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "contract_digest": tool.contract_digest,
         "flags": [escape_exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
-        "reliability": tool.reliability,
+        "reliability": asdict(known) if (known := router.tell_reliability(place)) else None,
         "runs": _NEVER_RAN if tool.unverified else how_run(recipe, tool.server_id),
         "callable": desk.caller is not None
         and token.calls

@@ -1,6 +1,7 @@
 """find_tools: words in, ids of tools out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from serving.discovery.hit_text import estimate_tokens
@@ -106,6 +107,8 @@ def _describe_hit(hit: "Hit", router: "Router", with_parameters: bool) -> dict[s
     place = router.index.place_of(hit.tool_id)
     if with_parameters and place is not None:
         row["parameters"] = write_parameters(router.index.contract(place))
+    if hit.reliability is not None:
+        row["reliability"] = asdict(hit.reliability)
     if hit.flags:
         row["flags"] = [escape_exact(flag, 60) for flag in hit.flags[:8]]
     return row

@@ -47,6 +47,12 @@ def _make_input(*required: str, **properties: Any) -> dict[str, Any]:
     return {**shape, "required": list(required)} if required else shape
 
 
+_NUMBER = {"type": "number"}
+_RELIABILITY = {
+    "type": ["object", "null"],
+    "properties": {"mean": _NUMBER, "low": _NUMBER, "high": _NUMBER, "n": _NUMBER},
+    "description": "expected share of its calls that work, 95% interval, calls it rests on",
+}
 _HIT = {
     "type": "object",
     "properties": {
@@ -55,6 +61,7 @@ _HIT = {
         "score": {"type": "number"},
         "parameters": {"type": "string"},
         "flags": _TEXTS,
+        "reliability": _RELIABILITY,
     },
     "required": ["tool_id", "says", "score"],
 }
@@ -136,7 +143,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         cut={"type": "boolean", "description": "parts of the contract were left out"},
         flags=_TEXTS,
         marketplaces=_TEXTS,
-        reliability={"type": ["number", "null"]},
+        reliability=_RELIABILITY,
         runs={"type": "string"},
         callable={"type": "boolean"},
         consent={"type": "object", "properties": {"needed": {"type": "boolean"}}},

@@ -1,11 +1,18 @@
 """Observations and logs that the tests of reliability share."""
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.history.history import CHANGES
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.outcomes.reliability.observation import Observation
+from assets.outcomes.table import EXECUTIONS
+from assets.servers.calls.log import Outcomes
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 DAY = 86_400.0
@@ -35,3 +42,50 @@ def call(call_id: str, status: str = "ok", **facts: Any) -> dict[str, Any]:
 def report(call_id: str, said: str, **facts: Any) -> dict[str, Any]:
     """The line of a report."""
     return call(call_id, "reported", reported=said, **{"at": NOW - 30, **facts})
+
+
+CONTRACT = json.dumps({"name": "read_file", "inputSchema": {"properties": {"path": {}}}})
+
+
+def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
+    """Makes rows current; columns that they lack are null."""
+    whole = [{**dict.fromkeys(spec.columns), **row} for row in rows]
+    warehouse.tables.promote(warehouse.tables.stage(spec, spec.frame(whole)), "test", [])
+
+
+def fill_home(warehouse: Warehouse) -> None:
+    """One server with a tool that changed, twice executed under its older contract, and a tool that
+    was called through the server's router just now."""
+    named = {"marketplace": "registry", "server_id": "npm:files", "contract": CONTRACT}
+    old, new, other = (f"c1:{letter * 64}" for letter in "abc")
+    listed = {"read_file": new, "write_file": other}
+    publish(
+        warehouse,
+        SNAPSHOTS,
+        [
+            {**named, "tool": tool, "contract_digest": digest, "first_seen": "2026-02-01"}
+            for tool, digest in listed.items()
+        ],
+    )
+    change = {"server_id": "npm:files", "tool": "read_file", "from_digest": old}
+    publish(
+        warehouse,
+        CHANGES,
+        [{**change, "to_digest": new, "run_date": "2026-02-01", "cls": "compatible", "fields": ""}],
+    )
+    ran = {**named, "tool": "read_file", "contract_digest": old, "executed_at": time.time()}
+    ran.pop("contract")
+    ends = [("useful", None), ("useful", None), ("tool_error", "tool"), ("tool_error", "caller")]
+    publish(
+        warehouse,
+        EXECUTIONS,
+        [
+            {**ran, "execution_id": f"e{at}", "outcome": outcome, "blame": blame, "status": "ok"}
+            for at, (outcome, blame) in enumerate(ends)
+        ],
+    )
+    called = {"token": "ci", "tool_id": "npm:files::write_file", "contract_digest": other}
+    log = Outcomes(warehouse.home)
+    for at in range(4):
+        log.record({**called, "status": "ok", "call_id": f"k{at}", "seconds": 0.25})
+    log.record({**called, "status": "reported", "call_id": "k0", "reported": "failed"})

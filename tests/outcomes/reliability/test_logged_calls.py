@@ -80,7 +80,7 @@ def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
 
 
 def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path: Path) -> None:
-    claims = [report("", "failed", id=f"r{i}", call_id=None) for i in range(50)]
+    claims = [{**report("", "failed"), "id": f"r{i}", "call_id": None} for i in range(50)]
     unseen = report("gone", "failed", id="u", query="q1:other")
     found = read(tmp_path, [*claims, unseen])
     assert [(one.success, one.weight) for one in found] == [(False, 0.25), (False, 0.25)]

@@ -89,7 +89,9 @@ def test_a_flood_of_false_failures_is_bounded_by_what_others_saw() -> None:
 
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
-    known = Known(KNOWN.tools, {TOOL: NEW}, {(TOOL, NEW): Change((TOOL, DIGEST), cls)})
+    known = Known(
+        KNOWN.tools, {**KNOWN.current, TOOL: NEW}, {(TOOL, NEW): Change((TOOL, DIGEST), cls)}
+    )
     rows = measure([observe(False)] * 40 + [observe(tool_id=SECOND)] * 40, known)
     new, old = find_row(rows, digest=NEW), find_row(rows)
     assert (new["n"], new["changed"], new["current"], old["current"]) == (0, cls, True, False)

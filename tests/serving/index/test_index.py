@@ -50,7 +50,6 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
         Source(SNAPSHOT_ROWS, instructions={digest: ["Show me notes.txt"]}),
         Source(SNAPSHOT_ROWS, recipes={"npm:files": {"package": "files"}}),
         Source([{**SNAPSHOT_ROWS[0], "flags": ("poisoning",)}, *SNAPSHOT_ROWS[1:]]),
-        Source([{**SNAPSHOT_ROWS[0], "reliability": 0.5}, *SNAPSHOT_ROWS[1:]]),
     ]
     made = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(made) == len(variants)

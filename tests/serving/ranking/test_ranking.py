@@ -14,6 +14,7 @@ from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, load_index
 from serving.index.fusion import built_in, read_fusion
 from serving.index.model import Source
+from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.strategies import find_top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import SNAPSHOT_ROWS
@@ -92,7 +93,7 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
     router: Router, strategy: str
 ) -> None:
     digest = next(row["contract_digest"] for row in POOL if row["tool"] == "get_time")
-    blocked = router.blocking(Blocked(frozenset([digest]), frozenset(["npm:files::read_file"])))
+    blocked = router.renew(Blocked(frozenset([digest]), frozenset(["npm:files::read_file"])), None)
     shown = named(blocked, Ask("tell the time, read a file", k=100, strategy=strategy))
     assert "npm:files::read_file" not in shown
     assert "pypi:clock::get_time" not in shown
@@ -147,14 +148,18 @@ def test_k_is_a_hard_bound_unless_it_may_stretch(router: Router) -> None:
     assert len(router.find(Ask("tell the time in a city", k=5, trim=True)).hits) < 5
 
 
-def test_reliability_tips_equal_tools(make: Make) -> None:
+def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> None:
     same = [snapshot(f"npm:{name}", name, "Search the web for pages") for name in ("aa", "bb")]
-    first = make(Source([*same, *POOL])).find(Ask("search the web", k=1)).hits[0].tool_id
-    bad = [{**row, "reliability": 0.1} for row in same if f"{row['server_id']}" in first]
-    good = [row for row in same if f"{row['server_id']}" not in first]
-    answer = make(Source([*bad, *good, *POOL])).find(Ask("search the web", k=2))
-    assert answer.hits[0].tool_id != first
-    assert answer.hits[1].reliability == 0.1
+    router, ask = make(Source([*same, *POOL])), Ask("search the web", k=2)
+    plain = router.find(ask)
+    first = plain.hits[0].tool_id
+    known = np.full(len(router.index.tools), np.nan, np.float32)
+    known[router.index.places[first]] = 0.1
+    tipped = router.renew(router.blocked, Overlay(known, known, known, known, 0.8)).find(ask)
+    assert [hit.tool_id for hit in tipped.hits] == [hit.tool_id for hit in plain.hits][::-1]
+    assert tipped.hits[1].reliability == Reliability(0.1, 0.1, 0.1, n=0.1)
+    assert tipped.hits[0].reliability is None
+    assert tipped.suitable == plain.suitable
 
 
 def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:

@@ -1,0 +1,66 @@
+"""Asset definition of `reliability`."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from assets.outcomes.reliability.overlay import write_overlay
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.refresh import observe_tools
+from assets.outcomes.reliability.report import report_reliability
+from assets.outcomes.reliability.table import RELIABILITY
+from warehouse.audit import Verdict, expect_between, expect_match, expect_unique
+from warehouse.json_types import Record
+from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.store import Warehouse
+
+RELIABILITY_AUDIT = audit_table(
+    RELIABILITY,
+    [
+        expect_unique(*RELIABILITY.key),
+        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
+        expect_between("mean", 0.0, 1.0),
+    ],
+    rules=["mean_in_interval", "one_current_version"],
+)
+
+
+@dg.asset(
+    **describe_asset(RELIABILITY_AUDIT, "assets/outcomes/reliability"),
+    deps=[
+        *("executions", "snapshots", "contract_changes", "deployments", "catalogue", "confusables"),
+    ],
+    group_name="outcomes",
+    description="How often each version of a tool works, by the calls that really ran and what"
+    " clients reported; the router tells it with every hit.",
+)
+def reliability(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    reliability_policy: dg.ResourceParam[ReliabilityPolicy],
+) -> Published:
+    found = observe_tools(warehouse, reliability_policy)
+    rows = found.measured.rows
+    yield from publish(
+        context,
+        warehouse,
+        RELIABILITY_AUDIT,
+        RELIABILITY.frame(rows),
+        rules=[check_intervals(rows), check_current(rows)],
+        metadata=report_reliability(found),
+    )
+    write_overlay(warehouse.home, rows, found.measured.overall, found.at)
+
+
+def check_intervals(rows: Sequence[Record]) -> Verdict:
+    """Whether every mean lies within its interval, and that within 0 and 1."""
+    wrong = [row for row in rows if not 0 <= row["low"] <= row["mean"] <= row["high"] <= 1]
+    example = f", e.g. {wrong[0]['server_id']} {wrong[0]['tool']}" if wrong else ""
+    return Verdict("mean_in_interval", not wrong, f"{len(wrong)} of {len(rows)} rows{example}")
+
+
+def check_current(rows: Sequence[Record]) -> Verdict:
+    """Whether no tool has two current versions."""
+    current = [(row["server_id"], row["tool"]) for row in rows if row["current"]]
+    doubled = len(current) - len(set(current))
+    return Verdict("one_current_version", not doubled, f"{doubled} tools have several")

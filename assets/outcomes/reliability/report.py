@@ -1,0 +1,92 @@
+"""Report: how reliable tools are, for the asset's page."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.reliability.refresh import Refreshed
+from warehouse.json_types import Record
+from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.markdown import Markdown, embed_image, make_markdown_table
+
+_SHOWN = 20
+_INK, _GRID, _DOT = "#1f2937", "#e5e7eb", "#2563eb"
+_LABEL = 48  # characters
+
+
+def report_reliability(found: Refreshed) -> dict[str, Any]:
+    """Figures, tables and the plot of a refresh."""
+    rows = [row for row in found.measured.rows if row["current"]]
+    called = sorted((row for row in rows if row["calls"]), key=lambda row: (row["mean"], -row["n"]))
+    return {
+        "tools": len(rows),
+        "called": len(called),
+        "observations": sum(found.sources.values()),
+        "overall": round(found.measured.overall, 4),
+        "left_out": _tabulate_counts("why", found.left_out),
+        "sources": _tabulate_counts("source", found.sources),
+        "least_reliable": _tabulate_tools(called[:_SHOWN]),
+        "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
+        "plot": embed_plot(called),
+    }
+
+
+def embed_plot(called: Sequence[Record]) -> Markdown:
+    """The plot of the least reliable tools as Markdown; says so where none was called."""
+    if not called:
+        return Markdown("no tool was called")
+    return embed_image("reliability of tools", draw_reliability(called[:_SHOWN]))
+
+
+def draw_reliability(rows: Sequence[Record]) -> bytes:
+    """A PNG: the expected share of calls that work of each tool, with its 95% interval."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 1.2 + 0.27 * len(rows)), layout="constrained", dpi=110)
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for place, row in enumerate(reversed(rows)):
+        axis.plot([row["low"], row["high"]], [place] * 2, color=_DOT, alpha=0.3, linewidth=5)
+        axis.scatter([row["mean"]], [place], color=_DOT, s=30, zorder=3, clip_on=False)
+    labels = [f"{_name_tool(row)}   n {row['n']:g}" for row in reversed(rows)]
+    # Names are third parties': a dollar sign in them is no formula.
+    axis.set_yticks(range(len(rows)), labels, fontsize=8.5, color=_INK, parse_math=False)
+    axis.set_xlim(0, 1)
+    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.grid(axis="x", color=_GRID, linewidth=0.8)
+    axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    title = "expected share of calls that work, 95% interval; the least reliable tools"
+    axis.set_title(title, loc="left", fontsize=9.5, color=_INK)
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return data.getvalue()
+
+
+def _name_tool(row: Record) -> str:
+    """The tool's id as printable ASCII, which the plot's font has."""
+    plain = escape_text(str(ToolId.of_row(row))).encode("ascii", "replace").decode()
+    return plain if len(plain) <= _LABEL else f"...{plain[3 - _LABEL :]}"
+
+
+def _tabulate_counts(name: str, counts: Mapping[str, int]) -> Markdown:
+    lines = [[key, str(n)] for key, n in counts.items() if n]
+    return make_markdown_table([name, "observations"], lines)
+
+
+def _tabulate_tools(rows: Sequence[Record]) -> Markdown:
+    lines = [
+        [
+            str(ToolId.of_row(row)),
+            f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+            f"{row['n']:g}",
+            f"{row['prior']:.2f}",
+            row["changed"] or "",
+            row["failures"],
+            "" if row["p95_s"] is None else f"{row['p95_s']:.2f}",
+        ]
+        for row in rows
+    ]
+    names = ["tool", "works [95%]", "n", "prior", "changed", "failures", "p95 s"]
+    return make_markdown_table(names, lines)

@@ -1,0 +1,64 @@
+"""`toolmill reliability` as a person meets it: shows, leaves a source out, takes it back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.refresh import observe_tools
+from assets.outcomes.reliability.table import RELIABILITY
+from orchestration.cli.app import app
+from tests.outcomes.reliability.observing import fill_home, publish
+from warehouse.home import claim_home
+from warehouse.store import Warehouse
+
+SAID = ("--by", "ada", "--why", "false reports")
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    home = tmp_path / "home"
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    claim_home(home)
+    made = Warehouse(home=home, state=home / "state")
+    fill_home(made)
+    publish(made, RELIABILITY, observe_tools(made, ReliabilityPolicy()).measured.rows)
+    return made
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["reliability", *arguments])
+
+
+def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse: Warehouse) -> None:
+    rows = json.loads(run("--json").stdout)
+    assert [row["mean"] for row in rows] == sorted(row["mean"] for row in rows)
+    assert {row["n"] for row in rows} == {0.0, 3.0, 4.0}
+    [row] = json.loads(run("npm:files::write_file", "--json").stdout)
+    assert (row["calls"], row["failed"]) == (4, 1)
+    shown = run("write_file").stdout
+    assert "npm:files::write_file" in shown
+    assert "reported_failed" in shown
+    unknown = run("npm:none::x")
+    assert unknown.exit_code == 1
+    assert "npm:none::x" in unknown.stderr
+
+
+def test_a_source_is_left_out_and_taken_back(warehouse: Warehouse) -> None:
+    before = json.loads(run("refresh", "--json").stdout)
+    assert before["sources"] == {"execution": 3, "token:ci": 4}
+    out = json.loads(run("exclude", "token:ci", *SAID, "--json").stdout)
+    assert out["sources"] == {"execution": 3}
+    assert out["left_out"]["of excluded sources"] == 4
+    held = (warehouse.home / "router" / "RELIABILITY.json").read_text()
+    assert "4.0" not in held
+    assert "token:ci  4 observations" in run("include", "token:ci", *SAID).stdout
+
+
+def test_what_names_no_source_is_refused(warehouse: Warehouse) -> None:
+    refused = run("exclude", "ci", *SAID)
+    assert refused.exit_code == 2
+    assert "token:NAME" in refused.stderr

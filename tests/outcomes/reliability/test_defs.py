@@ -1,0 +1,50 @@
+"""The asset `reliability` over a home as runs and clients leave it."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.outcomes.reliability.defs import check_current, check_intervals, reliability
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.table import RELIABILITY
+from tests.outcomes.reliability.observing import fill_home
+from warehouse.store import Warehouse
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(home=tmp_path, state=tmp_path / "state")
+
+
+def materialize(warehouse: Warehouse) -> dict[str, Any]:
+    resources = {"warehouse": warehouse, "reliability_policy": ReliabilityPolicy()}
+    result = dg.materialize([reliability], resources=resources)
+    [event] = result.asset_materializations_for_node("reliability")
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def test_it_publishes_versions_a_plot_and_the_overlay(warehouse: Warehouse) -> None:
+    fill_home(warehouse)
+    shown = materialize(warehouse)
+    assert (shown["dagster/row_count"], shown["tools"], shown["called"]) == (3, 2, 1)
+    assert "write_file" in shown["least_reliable"]
+    assert "read_file" in shown["new_contracts"]
+    assert shown["plot"].startswith("![")
+    assert (warehouse.home / "router" / "RELIABILITY.json").exists()
+    version = warehouse.tables.head(RELIABILITY.name)
+    assert materialize(warehouse)["version_moved"] is False
+    assert warehouse.tables.head(RELIABILITY.name) == version
+
+
+def test_a_first_run_without_any_call_is_an_empty_table(warehouse: Warehouse) -> None:
+    assert materialize(warehouse)["plot"] == "no tool was called"
+
+
+def test_the_audit_sees_what_cannot_be() -> None:
+    row = {"server_id": "s", "tool": "t", "current": True, "low": 0.2, "mean": 0.5, "high": 0.9}
+    assert check_intervals([row]).passed
+    assert not check_intervals([row, {**row, "mean": 0.1}]).passed
+    assert check_current([row, {**row, "current": False}]).passed
+    assert not check_current([row, row]).passed

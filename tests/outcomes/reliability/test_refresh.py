@@ -1,0 +1,97 @@
+"""A refresh reads executions and the log, and reaches the router's folder."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from assets.outcomes.reliability.decisions import SourceDecision, record_source_decision
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.refresh import (
+    Refreshed,
+    find_alike,
+    list_versions,
+    observe_tools,
+    refresh_overlay,
+)
+from tests.outcomes.reliability.observing import fill_home
+from warehouse.store import Warehouse
+
+POLICY = ReliabilityPolicy()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    made = Warehouse(home=tmp_path, state=tmp_path / "state")
+    fill_home(made)
+    return made
+
+
+def by_version(found: Refreshed) -> dict[tuple[str, str], dict]:
+    return {(row["tool"], row["contract_digest"][3]): row for row in found.measured.rows}
+
+
+def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> None:
+    found = observe_tools(warehouse, POLICY)
+    rows = by_version(found)
+    assert found.sources == {"execution": 3, "token:ci": 4}
+    old, new = rows["read_file", "a"], rows["read_file", "b"]
+    assert (old["calls"], old["failed"], old["current"]) == (3, 1, False)
+    assert (new["calls"], new["carried"], new["changed"]) == (0, 1.5, "compatible")
+    called = rows["write_file", "c"]
+    assert (called["calls"], called["failed"], called["p50_s"]) == (4, 1, 0.25)
+    assert json.loads(called["failures"]) == {"reported_failed": 1}
+
+
+def test_an_excluded_source_counts_nothing_until_it_is_included(warehouse: Warehouse) -> None:
+    before = observe_tools(warehouse, POLICY).measured
+
+    def decide(verdict: str) -> None:
+        record_source_decision(
+            warehouse.home, SourceDecision("token:ci", verdict, "ada", "a flood", "2026-03-01")
+        )
+
+    decide("excluded")
+    without = observe_tools(warehouse, POLICY)
+    assert without.sources == {"execution": 3}
+    assert by_version(without)["write_file", "c"]["calls"] == 0
+    decide("included")
+    assert observe_tools(warehouse, POLICY).measured == before
+
+
+def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
+    refresh_overlay(warehouse, POLICY)
+    held = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
+    assert {(row[0], row[5]) for row in held["rows"]} == {
+        ("npm:files::read_file", 3.0),
+        ("npm:files::read_file", 0.0),
+        ("npm:files::write_file", 4.0),
+    }
+
+
+def test_an_empty_home_has_nothing_to_tell(tmp_path: Path) -> None:
+    found = refresh_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
+    assert (found.measured.rows, found.measured.overall) == ([], 0.5)
+    assert not (tmp_path / "router").exists()
+
+
+def test_versions_are_known_from_when_they_were_first_seen() -> None:
+    row = {"server_id": "s", "tool": "t", "contract_digest": "c1:b", "first_seen": "2026-01-02"}
+    change = {"server_id": "s", "tool": "t", "from_digest": "c1:a", "to_digest": "c1:b"}
+    later = {**change, "run_date": "2026-01-03", "renamed_from": None}
+    found = list_versions([row, {**row, "tool": "u", "first_seen": "soon"}], [later])
+    own = found.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
+    assert dict(own.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
+    assert found.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]
+
+
+def test_look_alikes_are_the_nearest_tools_of_other_servers() -> None:
+    def pair(other: str, tool: str, cosine: float) -> dict:
+        named = {"server_id": "a", "tool": "x", "other_server_id": other, "other_tool": tool}
+        return {**named, "cosine": cosine}
+
+    found = find_alike([pair("b", "y", 0.9), pair("c", "z", 0.95), pair("a", "w", 0.99)])
+    assert found["a::x"] == ("c::z", "b::y")
+    assert found["b::y"] == ("a::x",)
+    assert "a::w" not in found

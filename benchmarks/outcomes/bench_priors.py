@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 
 from assets.outcomes.reliability.estimate import Evidence
-from assets.outcomes.reliability.executed_calls import read_executed
 from assets.outcomes.reliability.priors import ToolFacts, build_priors
-from assets.outcomes.reliability.refresh import read_known, read_snapshots
+from assets.outcomes.reliability.refresh import read_known, read_listed
+from assets.outcomes.reliability.sources.executed_calls import read_executed
 from training.evaluation.metrics import bootstrap_mean
 from warehouse.store import Warehouse
 
@@ -39,7 +39,7 @@ def main() -> None:
     home = parser.parse_args().home
     tables = Warehouse(home, home / "state").tables
     seen = read_evidence(read_executed(tables))
-    known = read_known(tables, read_snapshots(tables)).tools
+    known = read_known(tables, read_listed(tables)).tools
     called = [one for one in known if one.tool_id in seen]
     found = {
         "calls": sum(seen[one.tool_id].n for one in called),

@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import refresh_overlay
+from assets.outcomes.reliability.refresh import update_overlay
 from benchmarks.own_process import run_alone
 from warehouse.store import Warehouse
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def write_home(home: Path, lines: int, tools: int) -> None:
-    """Snapshots of so many tools and a log of so many lines, one in eight a report."""
+    """Contracts of so many tools and a log of so many lines, one in eight a report."""
     rng, now = random.Random(_SEED), time.time()
     contract = json.dumps({"name": "t", "inputSchema": {"properties": {"a": {}}}})
     ids = [(f"npm:server-{at // 10}", f"tool_{at}", f"c1:{at:064x}") for at in range(tools)]
@@ -45,7 +45,7 @@ def write_home(home: Path, lines: int, tools: int) -> None:
     known = {"contract": contract, "marketplace": "registry", "first_seen": "2020-01-01"}
     rows = [{**dict(zip(names, one, strict=True)), **known} for one in ids]
     tables = Warehouse(home, home / "state").tables
-    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "bench", [])
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "bench", [])
     (home / "outcomes").mkdir()
     rates = [rng.betavariate(4, 1) for _ in ids]
     for day in range(_DAYS):
@@ -89,7 +89,7 @@ def measure_refresh(home: Path) -> dict[str, Any]:
     """Seconds and peak memory of one refresh, in a process of its own."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
-    found = refresh_overlay(Warehouse(home, home / "state"), ReliabilityPolicy())
+    found = update_overlay(Warehouse(home, home / "state"), ReliabilityPolicy())
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

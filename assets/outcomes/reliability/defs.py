@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.outcomes.reliability.overlay import write_overlay
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import observe_tools
+from assets.outcomes.reliability.refresh import measure_home
 from assets.outcomes.reliability.report import report_reliability
 from assets.outcomes.reliability.table import RELIABILITY
 from warehouse.audit import Verdict, expect_between, expect_match, expect_unique
@@ -28,7 +28,8 @@ RELIABILITY_AUDIT = audit_table(
 @dg.asset(
     **describe_asset(RELIABILITY_AUDIT, "assets/outcomes/reliability"),
     deps=[
-        *("executions", "snapshots", "contract_changes", "deployments", "catalogue", "confusables"),
+        *("executions", "clear_contracts", "contract_changes"),
+        *("deployments", "catalogue", "confusables"),
     ],
     group_name="outcomes",
     description="How often each version of a tool works, by the calls that really ran and what"
@@ -39,7 +40,7 @@ def reliability(
     warehouse: dg.ResourceParam[Warehouse],
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
-    found = observe_tools(warehouse, reliability_policy)
+    found = measure_home(warehouse, reliability_policy)
     rows = found.measured.rows
     yield from publish(
         context,

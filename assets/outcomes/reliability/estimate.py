@@ -52,11 +52,6 @@ class Estimate:
     n: float
 
 
-def decay(age_s: float, half_life_days: float) -> float:
-    """What a call of that age counts, 0..1; one that is not over yet counts as made now."""
-    return 0.5 ** (max(age_s, 0.0) / 86_400 / half_life_days)
-
-
 def estimate_rate(seen: Evidence, prior: Prior) -> Estimate:
     """The mean of the Beta distribution that the prior becomes by what was seen, with Wilson's
     interval of its counts."""
@@ -66,7 +61,7 @@ def estimate_rate(seen: Evidence, prior: Prior) -> Estimate:
     return Estimate(mean, min(low, mean), max(high, mean), seen.n)
 
 
-def pool_sources(by_source: Mapping[str, Evidence], alone: float) -> Evidence:
+def unite_sources(by_source: Mapping[str, Evidence], alone: float) -> Evidence:
     """All sources' evidence together. No token outweighs all other sources, unless these have fewer
     than `alone` calls: a flood is worth no more than what it has to drown out."""
     whole = sum(one.n for one in by_source.values())

@@ -70,7 +70,7 @@ def fit_rates(features: np.ndarray, worked: np.ndarray, failed: np.ndarray) -> n
 
 
 def parse_contract(text: str) -> dict[str, Any]:
-    """The contract in a snapshot row; {} for what is none."""
+    """The contract in a row; {} for what is none."""
     try:
         held = json.loads(text)
     except (ValueError, RecursionError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from assets.contracts.tool_id import BadToolId, ToolId
-from assets.outcomes.reliability.estimate import Evidence, Prior, estimate_rate, pool_sources
+from assets.outcomes.reliability.estimate import Evidence, Prior, estimate_rate, unite_sources
 from assets.outcomes.reliability.observation import WRONG_TOOL
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.priors import ToolFacts, build_priors
@@ -106,7 +106,7 @@ def sum_evidence(
     held: dict[Version, dict[str, Evidence]] = defaultdict(dict)
     for tool_id, digest, source, worked, failed in sums.iter_rows():
         held[tool_id, digest][source] = Evidence(worked, failed)
-    return {version: pool_sources(own, policy.alone) for version, own in held.items()}
+    return {version: unite_sources(own, policy.alone) for version, own in held.items()}
 
 
 def _add_belief(base: Prior, old: Evidence) -> Prior:

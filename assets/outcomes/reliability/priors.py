@@ -57,13 +57,13 @@ def build_priors(
         own = counts[one.tool_id].scale(-1)
         alike = sum((counts.get(name, Evidence()) for name in one.alike), Evidence())
         server = servers[one.server_id]
-        mean = _shrink(categories[one.category] + server.scale(-1), rate, _CATEGORY)
-        mean = _shrink(server + own, mean, _SERVER)
-        found[one.tool_id] = Prior(_shrink(alike, mean, _ALIKE), STRENGTH)
+        mean = _smooth_share(categories[one.category] + server.scale(-1), rate, _CATEGORY)
+        mean = _smooth_share(server + own, mean, _SERVER)
+        found[one.tool_id] = Prior(_smooth_share(alike, mean, _ALIKE), STRENGTH)
     return found, overall
 
 
-def _shrink(seen: Evidence, towards: float, calls: float) -> float:
+def _smooth_share(seen: Evidence, towards: float, calls: float) -> float:
     """The share of successes, as if `calls` more had gone as is expected; 0..1 whatever rounding
     left of a difference."""
     worked, n = max(seen.worked, 0.0), max(seen.n, 0.0)

@@ -11,17 +11,17 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.catalogue.categories import category_of
 from assets.contracts.history.history import CHANGES
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.reliability.decisions import find_excluded, read_source_decisions
-from assets.outcomes.reliability.executed_calls import read_executed
 from assets.outcomes.reliability.features import describe_tool, parse_contract
-from assets.outcomes.reliability.logged_calls import read_logged
 from assets.outcomes.reliability.measure import Known, Measured, measure_tools
 from assets.outcomes.reliability.overlay import write_overlay
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.priors import ToolFacts
-from assets.outcomes.reliability.trust import KNOWN, weigh_observations
+from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
+from assets.outcomes.reliability.sources.executed_calls import read_executed
+from assets.outcomes.reliability.sources.logged_calls import read_logged
+from assets.outcomes.reliability.sources.trust import KNOWN, weigh_observations
 from assets.outcomes.reliability.versions import read_changes
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.vectors.confusables.table import CONFUSABLES
@@ -43,12 +43,12 @@ class Refreshed:
     at: float
 
 
-def observe_tools(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
+def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
     """What is known of every tool now. Raises SourceDecisionError."""
     now, tables = time.time(), warehouse.tables
     excluded = find_excluded(read_source_decisions(warehouse.home))
     logged = read_logged(warehouse.home, policy.claims)
-    rows = read_snapshots(tables)
+    rows = read_listed(tables)
     known = list_versions(rows, tables.read(CHANGES).to_dicts())
     frame = pl.concat([read_executed(tables), logged.frame])
     weighed = weigh_observations(frame, known, policy, excluded, now)
@@ -58,15 +58,15 @@ def observe_tools(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
     return Refreshed(found, dict(counts.iter_rows()), left_out, now)
 
 
-def refresh_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
-    """`observe_tools`, told to the router at once; the table follows when its asset is made.
+def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
+    """`measure_home`, told to the router at once; the table follows when its asset is made.
     Raises SourceDecisionError."""
-    found = observe_tools(warehouse, policy)
+    found = measure_home(warehouse, policy)
     write_overlay(warehouse.home, found.measured.rows, found.measured.overall, found.at)
     return found
 
 
-def list_versions(snapshots: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:
+def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:
     """Rows of KNOWN: of every version listed now, and those before as far as is known."""
     found: dict[tuple[str, str], float] = {}
 
@@ -74,7 +74,7 @@ def list_versions(snapshots: Iterable[Row], changes: Iterable[Row]) -> pl.DataFr
         key, at = (tool_id, digest), _read_day(day)
         found[key] = min(found.get(key, at), at)
 
-    for row in snapshots:
+    for row in contracts:
         note(str(ToolId.of_row(row)), row["contract_digest"], row["first_seen"])
     for row in changes:
         tool_id = str(ToolId.of_row(row))
@@ -96,9 +96,9 @@ def _read_day(day: str | None) -> float:
     return datetime(read.year, read.month, read.day, tzinfo=UTC).timestamp() if read else 0.0
 
 
-def read_known(tables: Tables, snapshots: Iterable[Row]) -> Known:
+def read_known(tables: Tables, contracts: Iterable[Row]) -> Known:
     """What the tables know of the tools listed now, without any call."""
-    rows = {str(ToolId.of_row(row)): row for row in snapshots}
+    rows = {str(ToolId.of_row(row)): row for row in contracts}
     about = descriptions(tables.read(CATALOGUE).to_dicts())
     launches = {row["server_id"]: row for row in tables.read(DEPLOYMENTS).to_dicts()}
     servers = {row["server_id"] for row in rows.values()}
@@ -132,8 +132,8 @@ def find_alike(confusables: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_snapshots(tables: Tables) -> Sequence[Row]:
+def read_listed(tables: Tables) -> Sequence[Row]:
     """One row a tool: of a server that two marketplaces list, the one that an index holds."""
     columns = ["server_id", "tool", "marketplace", "contract_digest", "contract", "first_seen"]
-    held = tables.read(SNAPSHOTS).select(columns).sort(columns[:4])
+    held = tables.read(CLEAR).select(columns).sort(columns[:4])
     return held.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()

@@ -73,7 +73,7 @@ def show(
 @app.command()
 def refresh(as_json: Annotated[bool, JSON] = False) -> None:
     """Weigh executions and the log of calls anew; running routers tell it at their next query."""
-    _print_refreshed(_refresh(), as_json)
+    _print_refreshed(_update_overlay(), as_json)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def include(
 
 
 def _decide(source: str, verdict: str, by: str, why: str, as_json: bool) -> None:
-    from assets.outcomes.reliability.decisions import (
+    from assets.outcomes.reliability.sources.decisions import (
         SourceDecision,
         SourceDecisionError,
         record_source_decision,
@@ -112,15 +112,15 @@ def _decide(source: str, verdict: str, by: str, why: str, as_json: bool) -> None
         record_source_decision(home, SourceDecision(source, verdict, by, why, at))
     except SourceDecisionError as error:
         fail(str(error), 2)
-    _print_refreshed(_refresh(), as_json)
+    _print_refreshed(_update_overlay(), as_json)
 
 
-def _refresh() -> "Refreshed":
-    from assets.outcomes.reliability.refresh import refresh_overlay
+def _update_overlay() -> "Refreshed":
+    from assets.outcomes.reliability.refresh import update_overlay
     from orchestration.factories import open_made_warehouse
 
     settings = load_settings()
-    return refresh_overlay(open_made_warehouse(settings), settings.reliability)
+    return update_overlay(open_made_warehouse(settings), settings.reliability)
 
 
 def _print_refreshed(found: "Refreshed", as_json: bool) -> None:

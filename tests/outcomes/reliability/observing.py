@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.history.history import CHANGES
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.calls.log import Outcomes
@@ -61,7 +61,7 @@ def fill_home(warehouse: Warehouse) -> None:
     listed = {"read_file": new, "write_file": other}
     publish(
         warehouse,
-        SNAPSHOTS,
+        CLEAR,
         [
             {**named, "tool": tool, "contract_digest": digest, "first_seen": "2026-02-01"}
             for tool, digest in listed.items()

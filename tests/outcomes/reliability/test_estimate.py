@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from assets.outcomes.reliability.estimate import (
     Evidence,
     Prior,
-    decay,
     estimate_rate,
-    pool_sources,
+    unite_sources,
 )
 
 counts = st.floats(0, 1e6)
@@ -24,16 +23,6 @@ def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(
     found = estimate_rate(seen, prior)
     assert 0 <= found.low <= found.mean <= found.high <= 1
     assert found.n == seen.n
-
-
-@given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0.1, 3650))
-def test_an_older_call_never_counts_more(one: float, other: float, half_life: float) -> None:
-    assert decay(max(one, other), half_life) <= decay(min(one, other), half_life) <= 1
-
-
-def test_a_call_counts_half_after_a_half_life_and_whole_before_it_was_made() -> None:
-    assert decay(30 * 86_400, 30) == 0.5
-    assert decay(-5, 30) == 1
 
 
 @given(evidence, priors, st.floats(0.01, 100))
@@ -58,10 +47,10 @@ def test_a_flood_of_one_token_is_worth_no_more_than_all_others(
     others: Evidence, alone: float
 ) -> None:
     flood = {"token:flood": Evidence(0, 1e9), "execution": others}
-    assert pool_sources(flood, alone).failed - others.failed <= max(alone, others.n) + 1e-3
+    assert unite_sources(flood, alone).failed - others.failed <= max(alone, others.n) + 1e-3
 
 
 @given(st.dictionaries(st.sampled_from(["token:a", "token:b", "execution"]), evidence))
 def test_sources_that_are_few_calls_count_whole(held: dict[str, Evidence]) -> None:
     most = sum(one.n for one in held.values()) + 1
-    assert abs(pool_sources(held, most).n - (most - 1)) <= 1e-6 * most
+    assert abs(unite_sources(held, most).n - (most - 1)) <= 1e-6 * most

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.reliability.estimate import Evidence
-from assets.outcomes.reliability.frame import make_frame
 from assets.outcomes.reliability.measure import Known, measure_tools, sum_evidence
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.priors import ToolFacts
+from assets.outcomes.reliability.sources.frame import make_frame
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.reliability.versions import Change
 from tests.outcomes.reliability.observing import DAY, DIGEST, NOW, TOOL, observe
@@ -74,6 +74,15 @@ def test_a_tool_that_always_or_never_worked_keeps_an_interval(success: bool) -> 
 def test_old_calls_count_less() -> None:
     frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
     assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): Evidence(0.5, 1.0)}
+
+
+@settings(max_examples=25)
+@given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0.1, 3650))
+def test_an_older_call_never_counts_more(one: float, other: float, half_life: float) -> None:
+    old, new = sorted((NOW - one * DAY, NOW - other * DAY))
+    frame = make_frame([observe(at=old), observe(False, at=new)])
+    found = sum_evidence(frame, ReliabilityPolicy(half_life_days=half_life), NOW)[TOOL, DIGEST]
+    assert 0 <= found.worked <= found.failed <= 1
 
 
 def test_that_a_tool_was_the_wrong_one_says_nothing_of_its_working() -> None:

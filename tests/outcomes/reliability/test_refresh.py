@@ -6,15 +6,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assets.outcomes.reliability.decisions import SourceDecision, record_source_decision
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import (
     Refreshed,
     find_alike,
     list_versions,
-    observe_tools,
-    refresh_overlay,
+    measure_home,
+    update_overlay,
 )
+from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
 from tests.outcomes.reliability.observing import fill_home
 from warehouse.store import Warehouse
 
@@ -33,7 +33,7 @@ def by_version(found: Refreshed) -> dict[tuple[str, str], dict]:
 
 
 def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> None:
-    found = observe_tools(warehouse, POLICY)
+    found = measure_home(warehouse, POLICY)
     rows = by_version(found)
     assert found.sources == {"execution": 3, "token:ci": 4}
     old, new = rows["read_file", "a"], rows["read_file", "b"]
@@ -45,7 +45,7 @@ def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> No
 
 
 def test_an_excluded_source_counts_nothing_until_it_is_included(warehouse: Warehouse) -> None:
-    before = observe_tools(warehouse, POLICY).measured
+    before = measure_home(warehouse, POLICY).measured
 
     def decide(verdict: str) -> None:
         record_source_decision(
@@ -53,15 +53,15 @@ def test_an_excluded_source_counts_nothing_until_it_is_included(warehouse: Wareh
         )
 
     decide("excluded")
-    without = observe_tools(warehouse, POLICY)
+    without = measure_home(warehouse, POLICY)
     assert without.sources == {"execution": 3}
     assert by_version(without)["write_file", "c"]["calls"] == 0
     decide("included")
-    assert observe_tools(warehouse, POLICY).measured == before
+    assert measure_home(warehouse, POLICY).measured == before
 
 
 def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
-    refresh_overlay(warehouse, POLICY)
+    update_overlay(warehouse, POLICY)
     held = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
     assert {(row[0], row[5]) for row in held["rows"]} == {
         ("npm:files::read_file", 3.0),
@@ -71,7 +71,7 @@ def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
 
 
 def test_an_empty_home_has_nothing_to_tell(tmp_path: Path) -> None:
-    found = refresh_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
+    found = update_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
     assert (found.measured.rows, found.measured.overall) == ([], 0.5)
     assert not (tmp_path / "router").exists()
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import observe_tools
+from assets.outcomes.reliability.refresh import measure_home
 from assets.outcomes.reliability.table import RELIABILITY
 from orchestration.cli.app import app
 from tests.outcomes.reliability.observing import fill_home, publish
@@ -25,7 +25,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     claim_home(home)
     made = Warehouse(home=home, state=home / "state")
     fill_home(made)
-    publish(made, RELIABILITY, observe_tools(made, ReliabilityPolicy()).measured.rows)
+    publish(made, RELIABILITY, measure_home(made, ReliabilityPolicy()).measured.rows)
     return made
 
 

@@ -4,8 +4,8 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.reliability.frame import OBSERVED
 from assets.outcomes.reliability.observation import EXECUTION
+from assets.outcomes.reliability.sources.frame import OBSERVED
 from assets.outcomes.table import EXECUTIONS, PASSING
 from warehouse.storage.tables import Tables
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from assets.outcomes.reliability.frame import list_observations
-from assets.outcomes.reliability.logged_calls import read_logged
 from assets.outcomes.reliability.observation import Observation
+from assets.outcomes.reliability.sources.frame import list_observations
+from assets.outcomes.reliability.sources.logged_calls import read_logged
 from assets.servers.calls.log import Outcomes, query_digest
 from tests.outcomes.reliability.observing import NOW, TOOL, call, report, write_log
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.outcomes.reliability.log_lines import read_lines
+from assets.outcomes.reliability.sources.log_lines import read_lines
 from tests.outcomes.reliability.observing import call, write_log
 
 BAD = [

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assets.outcomes.reliability.frame import list_observations, make_frame
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.trust import KNOWN, Weighed, weigh_observations
+from assets.outcomes.reliability.sources.frame import list_observations, make_frame
+from assets.outcomes.reliability.sources.trust import KNOWN, Weighed, weigh_observations
 from tests.outcomes.reliability.observing import DAY, DIGEST, NOW, TOOL, observe
 
 FIRST = NOW - 10 * DAY

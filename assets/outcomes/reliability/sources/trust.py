@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from assets.outcomes.reliability.frame import OBSERVED
 from assets.outcomes.reliability.observation import EXECUTION
 from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.sources.frame import OBSERVED
 
 _DAY = 86_400
 _AHEAD = 300.0  # seconds that another machine's clock may go fast

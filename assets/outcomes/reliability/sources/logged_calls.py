@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from assets.outcomes.reliability.executed_calls import BLAMED
-from assets.outcomes.reliability.frame import OBSERVED
-from assets.outcomes.reliability.log_lines import read_lines
 from assets.outcomes.reliability.observation import TOKEN, WRONG_TOOL
+from assets.outcomes.reliability.sources.executed_calls import BLAMED
+from assets.outcomes.reliability.sources.frame import OBSERVED
+from assets.outcomes.reliability.sources.log_lines import read_lines
 
 _DAY = 86_400
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.outcomes.reliability.decisions import (
+from assets.outcomes.reliability.sources.decisions import (
     SourceDecision,
     SourceDecisionError,
     find_excluded,

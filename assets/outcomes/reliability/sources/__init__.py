@@ -1,0 +1,1 @@
+"""What was observed of tools, by executions and by clients, and how much each word counts."""

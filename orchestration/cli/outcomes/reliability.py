@@ -42,7 +42,7 @@ def show(
     tool: Annotated[str | None, typer.Argument(help="a tool id, or part of it")] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Tools as the last run, or a refresh since, left them; the least reliable first."""
+    """Tools as the last run left them, the least reliable first."""
     from assets.contracts.tool_id import ToolId
     from assets.outcomes.reliability.table import RELIABILITY
     from orchestration.factories import open_made_warehouse

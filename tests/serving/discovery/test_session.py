@@ -253,7 +253,7 @@ def test_a_tool_that_was_blocked_since_counts_as_gone(router: Router) -> None:
     moving = Moving(router)
     session = Session(moving, k=1)  # type: ignore[arg-type]
     (name,) = ids(session.ask("email"))
-    moving.router = router.blocking(Blocked(tools=frozenset([name])))
+    moving.router = router.renew(Blocked(tools=frozenset([name])), None)
     assert session.ask("email").gone == (name,)
 
 

@@ -21,13 +21,20 @@ from training.runtime.adapter_table import (
     make_adapter_table,
 )
 from training.runtime.model_store import TrainingFailed, read_model_card, write_job
-from training.sets.build import make_set, save_built_set
+from training.sets.build import find_too_few_servers, make_set, save_built_set
 from training.sets.pool import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.attempts import Outcome
-from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    publish,
+    refuse,
+    skip_version,
+)
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -52,6 +59,7 @@ DRIFT_AUDIT = audit_table(DRIFT, rules=["share_in_range"])
     group_name="training",
     pool="lance",
     description="Accepted pairs of current contracts in their splits, with hard negatives.",
+    output_required=False,
 )
 def training_set(
     context: dg.AssetExecutionContext,
@@ -60,6 +68,9 @@ def training_set(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     made = make_set(warehouse, embedder, trainer.split)
+    if made.flaws and (why := find_too_few_servers(warehouse)):
+        yield from skip_version(context, warehouse, TRAINING_SET_AUDIT, why)
+        return
     if not made.flaws:
         save_built_set(warehouse, made, embedder)
     flaws = "; ".join(made.flaws[:3]) or "no flaw"

@@ -195,6 +195,15 @@ def refuse(
     raise _build_refusal(checked.asset, partition, why, before) from error
 
 
+def skip_version(
+    context: dg.AssetExecutionContext, warehouse: Warehouse, checked: AssetAudit, why: str
+) -> Published:
+    """Publishes nothing and fails nothing, where there is nothing yet to make a version of: what
+    follows is skipped. Of an asset with `output_required=False`."""
+    context.log.info(f"{checked.asset}: {why}")
+    yield from checked.build_results(Audit([]), warehouse.tables.head(checked.asset))
+
+
 def _audit_version(
     checked: AssetAudit,
     staged: Staged,

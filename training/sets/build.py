@@ -10,6 +10,7 @@ import polars as pl
 
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
 from assets.contracts.quarantine.firewall import key_contract
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
 from assets.outcomes.trajectories.trajectory import make_pair_row, read_kept
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
@@ -100,6 +101,15 @@ def make_set(
     return BuiltSet(
         made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held)
     )
+
+
+def find_too_few_servers(warehouse: Warehouse) -> str | None:
+    """Why a home is no place to train in: one server is all that was ever listed, as of one's own,
+    so that there is nothing to choose between. None where it is one, or once had a set."""
+    tables = warehouse.tables
+    if tables.head(TRAINING_SET.name) is not None or len(tables.read(LISTINGS)) != 1:
+        return None
+    return "no training set: one server is listed, expected two or more to learn to choose between"
 
 
 def save_built_set(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:

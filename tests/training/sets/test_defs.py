@@ -8,6 +8,7 @@ import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES, Place, Step, Trajectory
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
@@ -53,7 +54,9 @@ def run_asset(
     if not result.success:
         [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
         return {"refused": check.description}
-    [event] = result.get_asset_materialization_events()
+    if not (events := result.get_asset_materialization_events()):
+        return {"skipped": True}
+    [event] = events
     assert event.materialization
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
@@ -118,6 +121,16 @@ def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(
     assert set_name(published) == before
     assert len(published.tables.read(TRAINING_SET)) == 60
     assert load_manifest(published.home, before)
+
+
+def test_one_server_alone_is_nothing_to_train_on_and_no_failure(warehouse: Warehouse) -> None:
+    snapshots, pairs = only(lambda row: row["server_id"] == "npm:song")
+    put(warehouse, LISTINGS, [{"listing_id": "private:mcp.json#notes"}])
+    assert run_asset(warehouse, snapshots, pairs) == {"skipped": True}
+    assert warehouse.tables.head(TRAINING_SET.name) is None
+    two = [{"listing_id": f"private:mcp.json#{name}"} for name in ("notes", "mail")]
+    put(warehouse, LISTINGS, two)
+    assert "expected two" in run_asset(warehouse, snapshots, pairs)["refused"]
 
 
 def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: Warehouse) -> None:

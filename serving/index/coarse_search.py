@@ -63,7 +63,7 @@ def compute_products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """The product of each row with `vector`, float32 [rows], on the caller's thread alone.
 
     `rows @ vector` is BLAS's, whose threads wait actively for 27 ms after each product and take
-    the cores from the encoder of the next query: 1.4 to 2 times the time of a query.
+    the cores from the encoder of the next query: 1.4 times its median time beside other work.
     """
     return np.einsum("ij,j->i", rows, vector)
 

@@ -40,14 +40,24 @@ def keep_callable(hits: Iterable[Hit]) -> list[Hit]:
 def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Offered]:
     """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
     The texts are third-party: what shows nothing is taken out, what is long is cut."""
-    offered = (_write_offered(*one) for one in dict(contracts).items())
-    return {one.wire: one for one in offered if _find_refusal(_read_parameters(one)) is None}
+    found: dict[str, Offered] = {}
+    for one in (_write_offered(*one) for one in dict(contracts).items()):
+        if _find_refusal(_read_parameters(one)) is None:
+            found.setdefault(one.wire, one)  # what was offered first is never called by another's
+    return found
 
 
 def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Tool id -> why no model's API takes its parameters: one such tool costs the whole request."""
-    found = ((name, find_refusal(contract)) for name, contract in contracts)
-    return {name: why for name, why in found if why is not None}
+    """Tool id -> why no model's API takes its parameters: one such tool costs the whole request. Of
+    two ids with one name on the wire, which a server can search for among its own, the second."""
+    found, names = dict[str, str](), dict[str, str]()
+    for tool_id, contract in dict(contracts).items():
+        why, wire = find_refusal(contract), write_wire_name(tool_id)
+        if why is None and names.setdefault(wire, tool_id) != tool_id:
+            why = f"its name for APIs, {wire}, is that of {quote_name(names[wire], 120)}"
+        if why is not None:
+            found[tool_id] = why
+    return found
 
 
 def find_refusal(contract: Mapping[str, Any]) -> str | None:

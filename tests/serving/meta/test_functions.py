@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.meta import functions
 from serving.meta.functions import bound_parameters, list_refused, write_functions
 from tests.support.examples import examples
 
@@ -54,6 +55,22 @@ def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) ->
     assert list(refused) == ["npm:a::odd"]
     assert why in refused["npm:a::odd"]
     assert len(refused["npm:a::odd"]) < 300
+
+
+def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(functions, "write_wire_name", lambda name: f"same_{name[-1]}")
+    names = ("npm:a::bad_1", "npm:a::read_1", "npm:a::erase_1", "npm:a::other_2")
+    held = {name: contract({"type": "object"}) for name in names}
+    held[names[0]] = contract({"required": "a"})  # is not offered, and keeps no name from others
+    made = write_functions(held.items())
+    assert {wire: one.tool_id for wire, one in made.items()} == {
+        "same_1": "npm:a::read_1", "same_2": "npm:a::other_2",
+    }  # fmt: skip
+    refused = list_refused(held.items())
+    assert list(refused) == ["npm:a::bad_1", "npm:a::erase_1"]
+    assert refused["npm:a::erase_1"] == "its name for APIs, same_1, is that of npm:a::read_1"
 
 
 JSON = st.recursive(

@@ -116,6 +116,12 @@ def add_token(folder: Path) -> None:
     write(folder / "tokenizer.json", {**held, "added_tokens": [*held["added_tokens"], one]})
 
 
+def begin_with_unknown_token(folder: Path) -> None:
+    held = json.loads((folder / "tokenizer.json").read_text())
+    held["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [10**6]
+    write(folder / "tokenizer.json", held)
+
+
 def add_module(folder: Path, at: int, kind: str) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     write(folder / "modules.json", [*modules[:at], {"type": kind, "path": "x"}, *modules[at:]])
@@ -159,6 +165,7 @@ ODD: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: round_tensor(add_dense(at) / "model.safetensors", "linear.weight"),
      "linear.weight holds int32"),
     (add_token, "token '<far>' is"),
+    (begin_with_unknown_token, "puts token 1000000 around a text"),
     (lambda at: (at / "tokenizer.json").write_text("{}"), "not readable as a tokenizer"),
     (lambda at: write(at / "config_sentence_transformers.json", {"prompts": {"query": 7}}),
      "expected texts by name"),

@@ -62,12 +62,16 @@ def check_tokenizer(file: Path, size: int) -> None:
     from tokenizers import Tokenizer
 
     try:
-        vocabulary = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+        tokenizer = Tokenizer.from_file(str(file))
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        read = tokenizer.encode("a").ids  # with what it puts around every text
     except Exception as error:  # of the tokenizers' own kind, none of its own
         raise BadEmbedder(f"{file}: not readable as a tokenizer ({str(error)[:120]})") from error
     token, last = max(vocabulary.items(), key=lambda one: one[1], default=("", -1))
     if last >= size:
         raise BadEmbedder(f"{file}: token {token[:40]!r} is {last}, and vectors are {size}")
+    if odd := [one for one in read if one >= size]:
+        raise BadEmbedder(f"{file}: puts token {odd[0]} around a text, and vectors are {size}")
 
 
 def _iterate_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:

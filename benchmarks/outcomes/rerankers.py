@@ -201,7 +201,7 @@ def compare_cold_start(
         groups = [str(at // 10) for at in range(len(lost))]
         found[name] = {
             "n": len(lost),
-            "lost": f"{bootstrap_mean(lost, groups):.3f}",
+            "lost": f"{bootstrap_mean(lost, groups)}",
             "shown": round(float(np.mean(shown)), 3) if shown else None,
         }
         _tell(f"cold {name}")
@@ -213,8 +213,8 @@ def choose_twins(world: World, count: int) -> list[int]:
     best = [int(one.candidates[np.argmax(world.chance[row, one.candidates])])
             for row, one in enumerate(world.questions)]  # fmt: skip
     wins = np.bincount(best, minlength=len(world.stage.pool))
-    wins[: world.stage.real] = 0
-    return np.argsort(-wins)[:count].tolist()
+    variants = wins[world.stage.real :]
+    return (world.stage.real + np.argsort(-variants)[:count]).tolist()
 
 
 def hide_tool(world: World, place: int) -> World:

@@ -15,6 +15,7 @@ from serving.reranking.features import (
 from serving.reranking.model import CLIENT, LEVELS, SERVER, TOOL, Reranker, Weights, count_shared
 from serving.reranking.pool import TOOL_FEATURES, Pool
 from serving.reranking.posterior import Level, Shared
+from training.reranker.change import relax_changed
 from training.reranker.examples import Example
 from training.reranker.posterior_fit import Prior, Rows, fit_posterior
 
@@ -57,6 +58,9 @@ def fit_reranker(
         return empty
     rows = _read_rows(kept, pool, empty, settings)
     shared, levels = fit_posterior(rows, prior, settings.learn)
+    discounted = relax_changed(rows, shared, levels)
+    if discounted is not rows:
+        shared, levels = fit_posterior(discounted, prior, settings.learn)
     hardness = float(levels.pop(TASK).variance[0])
     facts = {"outcomes": len(kept), "of": len(outcomes)}
     return replace(empty, shared=shared, levels=levels, hardness=hardness, facts=facts)

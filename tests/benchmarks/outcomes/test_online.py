@@ -1,7 +1,12 @@
 import numpy as np
 
 from benchmarks.outcomes.online import run_stream, tell_oracle, tell_retriever
-from benchmarks.outcomes.rerankers import count_recovery
+from benchmarks.outcomes.rerankers import (
+    choose_twins,
+    compare_cold_start,
+    count_recovery,
+    hide_tool,
+)
 from benchmarks.outcomes.simulated_pools import make_random_stage
 from benchmarks.outcomes.simulator import EASY, make_world
 from training.reranker.methods.ours import Ours
@@ -31,3 +36,13 @@ def test_recovery_counts_until_the_way_back_is_gone() -> None:
     back = [0.6] * 400 + [0.3] * 150 + [0.6] * 400
     assert 200 < (count_recovery(back, 400) or 0) <= 300
     assert count_recovery([0.6] * 400 + [0.3] * 400, 400) is None
+
+
+def test_a_twin_that_comes_late_is_no_candidate_before() -> None:
+    [twin] = choose_twins(WORLD, 1)
+    assert twin >= STAGE.real
+    hidden = hide_tool(WORLD, twin)
+    assert not any(twin in one.candidates for one in hidden.questions)
+    found = compare_cold_start([WORLD], [1], ["cosine"])["methods"]["cosine"]
+    assert 0 <= found["n"] <= 50
+    assert found["n"] == 0 or 0 <= found["shown"] <= 1

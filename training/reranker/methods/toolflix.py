@@ -1,6 +1,8 @@
 """ToolFlix's two rerankers: two heads in three phases (write-up), one head (released code)."""
 
+import copy
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,12 +13,14 @@ from serving.reranking.features import Question
 from serving.reranking.pool import Pool
 from training.reranker.examples import Example, Fitted
 from training.reranker.methods.toolflix_net import build_net
+from training.reranker.metrics import measure_auc
 from training.reranker.wide import WIDE, Tally
 
 MARGIN, RATE, BATCH = 0.2, 2e-3, 64
 ALPHA_FIRST, ALPHA_LAST, ALPHA_AFTER = 0.80, 0.35, 1_000  # weight of relevance; outcomes
 UCB = 0.3
 _EPOCHS = (12, 12, 8)  # of relevance, quality and both together
+FEWEST = 50  # outcomes below which the retriever's order stands
 _PAIRS = 4_000  # of a success and a failure that are drawn at most
 
 
@@ -54,15 +58,15 @@ class _Data:
         found = np.array(pairs, int).reshape(len(pairs), 2)
         return found[self.rng.permutation(len(found))[:_PAIRS]]
 
-    def pair_with_candidates(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rows of successes, a candidate of each that was not called): for relevance."""
-        rows = np.flatnonzero(self.success)
-        others = []
+    def draw_candidates(self, rows: np.ndarray) -> np.ndarray:
+        """A candidate of each of these rows that was not called, drawn anew: for relevance."""
+        found = []
         for row in rows.tolist():
-            candidates = self.examples[row].question.candidates
-            pool = candidates if len(candidates) > 1 else np.arange(len(self.tally.pool))
-            others.append(int(self.rng.choice(pool)))
-        return rows, np.array(others, int)
+            one = self.examples[row]
+            others = one.question.candidates[one.question.candidates != one.place]
+            others = others if len(others) else np.arange(len(self.tally.pool))
+            found.append(int(self.rng.choice(others)))
+        return np.array(found, int)
 
 
 class ToolFlix(Fitted):
@@ -75,17 +79,21 @@ class ToolFlix(Fitted):
 
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         self._tally = Tally(examples, pool)
-        self._net = build_net(pool.vectors, self._seed, heads=2)
+        self._net = build_net(pool.vectors, self._seed, heads=2).eval()
         share = min(len(examples) / ALPHA_AFTER, 1.0)
         self._alpha = ALPHA_FIRST + share * (ALPHA_LAST - ALPHA_FIRST)
-        if examples:
-            data = _Data(examples, self._tally, self._seed)
+        self._trained = len(examples) >= FEWEST
+        if self._trained:
+            learned, held = _hold_out(examples)
+            data = _Data(learned, self._tally, self._seed)
             steps = (self._make_relevance(data), self._make_quality(data))
-            _train(self._net, _EPOCHS[0], [steps[0]])
-            _train(self._net, _EPOCHS[1], [steps[1]])
-            _train(self._net, _EPOCHS[2], list(steps))
+            best = _Best(self._net, lambda: _measure_held(self, held))
+            for epochs, losses in zip(_EPOCHS, ([steps[0]], [steps[1]], [*steps]), strict=True):
+                _train(best, epochs, losses)
 
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
+        if not self._trained:
+            return self._tally.pool.vectors[places] @ question.vector
         heads = _run_net(self._net, self._tally, question, places)
         return self._alpha * heads[:, 0] + (1 - self._alpha) * heads[:, 1]
 
@@ -96,12 +104,13 @@ class ToolFlix(Fitted):
         """The margin loss of successes above candidates that were not called; no wide features."""
         import torch
 
-        rows, others = data.pair_with_candidates()
+        rows = np.flatnonzero(data.success)
 
         def step(part: np.ndarray) -> Any:
             asked, blank = data.asked[rows[part]], torch.zeros(len(part), WIDE)
             above = self._net(asked, data.places[rows[part]], blank)[:, 0]
-            below = self._net(asked, torch.from_numpy(others[part]), blank)[:, 0]
+            others = torch.from_numpy(data.draw_candidates(rows[part]))
+            below = self._net(asked, others, blank)[:, 0]
             return torch.relu(MARGIN - above + below).mean()
 
         return _make_steps(step, len(rows), data.rng)
@@ -133,19 +142,24 @@ class ToolFlixOneHead(Fitted):
         import torch
 
         self._tally = Tally(examples, pool)
-        self._net = build_net(pool.vectors, self._seed, heads=1)
-        if not examples:
+        self._net = build_net(pool.vectors, self._seed, heads=1).eval()
+        self._trained = len(examples) >= FEWEST
+        if not self._trained:
             return
-        data = _Data(examples, self._tally, self._seed)
+        learned, held = _hold_out(examples)
+        data = _Data(learned, self._tally, self._seed)
         wanted = torch.from_numpy(data.success.astype(np.float32))
 
         def step(part: np.ndarray) -> Any:
             found = self._net(data.asked[part], data.places[part], data.wide[part])[:, 0]
             return torch.nn.functional.binary_cross_entropy_with_logits(found, wanted[part])
 
-        _train(self._net, sum(_EPOCHS), [_make_steps(step, len(examples), data.rng)])
+        best = _Best(self._net, lambda: _measure_held(self, held))
+        _train(best, sum(_EPOCHS), [_make_steps(step, len(learned), data.rng)])
 
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
+        if not self._trained:
+            return (1 + self._tally.pool.vectors[places] @ question.vector) / 2
         heads = _run_net(self._net, self._tally, question, places)[:, 0]
         return 1 / (1 + np.exp(-np.clip(heads, -30, 30)))
 
@@ -173,18 +187,53 @@ def _make_steps(
     return losses
 
 
-def _train(net: Any, epochs: int, losses: list[Callable[[], Any]]) -> None:
+class _Best:
+    """A network, and the weights with which it ordered outcomes held out best, kept by epoch."""
+
+    def __init__(self, net: Any, check: Callable[[], float]) -> None:
+        self.net, self._check = net, check
+        self._score, self._kept = check(), copy.deepcopy(net.state_dict())
+
+    def keep_better(self) -> None:
+        """Keeps the weights of now where they order better."""
+        if (score := self._check()) > self._score:
+            self._score, self._kept = score, copy.deepcopy(self.net.state_dict())
+
+    def restore(self) -> None:
+        """Back to the best."""
+        self.net.load_state_dict(self._kept)
+
+
+def _hold_out(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """(what is learnt from, about a seventh of the tasks to stop by)."""
+    sides: tuple[list[Example], list[Example]] = [], []
+    for one in examples:
+        task = one.task or one.question.text
+        sides[zlib.crc32(task.encode()) % 7 == 0].append(one)
+    return sides
+
+
+def _measure_held(method: Fitted, held: Sequence[Example]) -> float:
+    """AUC of a method over outcomes; a half without both kinds."""
+    scores = [float(method.score(one.question, np.array([one.place]))[0]) for one in held]
+    found = measure_auc(np.array(scores), np.array([one.success for one in held], bool))
+    return 0.5 if found is None else found
+
+
+def _train(best: _Best, epochs: int, losses: list[Callable[[], Any]]) -> None:
     import torch
 
-    net.train()
-    optimizer = torch.optim.Adam(net.parameters(), RATE, weight_decay=1e-4)
+    optimizer = torch.optim.Adam(best.net.parameters(), RATE, weight_decay=1e-4)
     for _ in range(epochs):
+        best.net.train()
         for made in losses:
             for loss in made():
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-    net.eval()
+        best.net.eval()
+        best.keep_better()
+    best.restore()
 
 
 def _run_net(net: Any, tally: Tally, question: Question, places: np.ndarray) -> np.ndarray:

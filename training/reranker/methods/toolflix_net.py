@@ -31,6 +31,7 @@ def build_net(vectors: np.ndarray, seed: int, heads: int) -> Any:
             self.endpoint = torch.nn.Embedding(len(vectors), ENDPOINT)
             self.endpoint.weight.data.copy_(torch.from_numpy(_shorten_vectors(vectors)))
             self.asked = torch.nn.Linear(dim, ENDPOINT)
+            self.asked.weight.data.copy_(torch.from_numpy(_find_directions(vectors)))
             self.trunk = torch.nn.Sequential(
                 torch.nn.Linear(3 * ENDPOINT, _TRUNK[0]), torch.nn.ReLU(), torch.nn.Dropout(0.1),
                 torch.nn.Linear(_TRUNK[0], _TRUNK[1]), torch.nn.ReLU(),
@@ -53,11 +54,15 @@ def build_net(vectors: np.ndarray, seed: int, heads: int) -> Any:
     return Net()
 
 
-def _shorten_vectors(vectors: np.ndarray) -> np.ndarray:
-    """float32 [endpoints, ENDPOINT]: the leading directions, nothing where there are fewer."""
-    middle = vectors - vectors.mean(0)
-    _, _, directions = np.linalg.svd(middle, full_matrices=False)
-    found = middle @ directions[:ENDPOINT].T
-    out = np.zeros((len(vectors), ENDPOINT), np.float32)
-    out[:, : found.shape[1]] = found
+def _find_directions(vectors: np.ndarray) -> np.ndarray:
+    """float32 [ENDPOINT, dim]: the leading directions of descriptions, nothing beyond them. What
+    reads a question starts with the same, so that both agree where their texts do."""
+    _, _, directions = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+    out = np.zeros((ENDPOINT, vectors.shape[1]), np.float32)
+    out[: len(directions[:ENDPOINT])] = directions[:ENDPOINT]
     return out
+
+
+def _shorten_vectors(vectors: np.ndarray) -> np.ndarray:
+    """float32 [endpoints, ENDPOINT]: descriptions along their leading directions."""
+    return ((vectors - vectors.mean(0)) @ _find_directions(vectors).T).astype(np.float32)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assets.vectors.lexical import stem_words
+from serving.reranking.memory import MEMORY_FEATURES
 from serving.reranking.pool import TOOL_FEATURES, Pool
 
 PAIR_FEATURES = (
@@ -19,6 +20,7 @@ PAIR_FEATURES = (
 )
 QUERY_FEATURES = ("words asked", "numbers", "address", "path", "quoted", "candidates")
 HAND = ("constant", *PAIR_FEATURES, *TOOL_FEATURES, *QUERY_FEATURES)
+READ = (*HAND, *MEMORY_FEATURES)  # before the directions of vectors
 _ADDRESS = re.compile(r"https?://|www\.|@\w")
 _PATH = re.compile(r"(?:^|\s)[~./\\]\S*[/\\]|\w\.\w{2,4}\b")
 _QUOTED = re.compile(r"[\"'`“«][^\"'`”»]{2,}[\"'`”»]")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from serving.index.arrays import check_finite, read_arrays
-from serving.reranking.features import HAND, Projection, Shape
+from serving.reranking.features import READ, Projection, Shape
+from serving.reranking.memory import Recalled
 from serving.reranking.model import Reranker, Weights, count_shared
 from serving.reranking.pool import Pool
 from serving.reranking.posterior import Block, Level, Shared
@@ -47,16 +48,18 @@ def write_reranker(weights: Weights, path: Path) -> None:
     }
     about: dict[str, Any] = {
         "format": FORMAT,
-        "features": list(HAND),
+        "features": list(READ),
         "shape": asdict(weights.shape),
         "embedder": weights.embedder,
         "half_life_s": weights.half_life_s,
         "hardness": weights.hardness,
         "facts": dict(weights.facts),
+        "memory": list(weights.memory),
         "levels": {name: list(level.blocks) for name, level in weights.levels.items()},
     }
     for name, level in weights.levels.items():
         arrays |= _pack_level(name, level)
+    arrays |= _pack_memory(weights.memory, weights.projection.basis.shape[0])
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     made = io.BytesIO()
     named: dict[str, Any] = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
@@ -94,7 +97,7 @@ def open_reranker(path: Path, pool: Pool, embedder: str) -> Reranker:
 def _read_weights(path: Path) -> Weights:
     [packed] = read_arrays(path, ["about"])
     about = json.loads(packed.tobytes())
-    if about["format"] != FORMAT or about["features"] != list(HAND):
+    if about["format"] != FORMAT or about["features"] != list(READ):
         raise ValueError(f"it is of format {about['format']!r:.20} or reads other features")
     shape = Shape(**{name: _read_count(size) for name, size in about["shape"].items()})
     held: dict[str, np.ndarray] = dict(zip(_ARRAYS, read_arrays(path, _ARRAYS), strict=True))
@@ -113,12 +116,13 @@ def _read_weights(path: Path) -> Weights:
         _read_number(about["hardness"]),
         str(about["embedder"]),
         _read_number(about["half_life_s"]),
+        _read_memory(path, about["memory"], held["basis"].shape[0]),
         dict(about["facts"]),
     )
 
 
 def _check_shapes(held: Mapping[str, np.ndarray], shape: Shape) -> None:
-    dims, hand = count_shared(shape), len(HAND)
+    dims, hand = count_shared(shape), len(READ)
     dim = held["basis"].shape[0]
     widest = max(shape.query, shape.tool, shape.cross, shape.block)
     expected = {
@@ -158,6 +162,28 @@ def _read_level(path: Path, name: str, keys: list[str], width: int) -> Level:
         for row, key in enumerate(keys)
     }
     return Level(variance, blocks)
+
+
+def _pack_memory(memory: Mapping[str, Recalled], dim: int) -> dict[str, np.ndarray]:
+    held = list(memory.values())
+    counts = np.array([[one.wins, one.losses] for one in held], float)
+    return {
+        "memory-won": np.array([one.won for one in held], np.float32).reshape(len(held), dim),
+        "memory-lost": np.array([one.lost for one in held], np.float32).reshape(len(held), dim),
+        "memory-counts": counts.reshape(len(held), 2),
+    }
+
+
+def _read_memory(path: Path, names: list[str], dim: int) -> dict[str, Recalled]:
+    found = read_arrays(path, [f"memory-{part}" for part in ("won", "lost", "counts")])
+    for array, width in zip(found, (dim, dim, 2), strict=True):
+        if check_finite(array, "memory").shape != (len(names), width):
+            raise ValueError(f"memory is {array.shape}, expected {(len(names), width)}")
+    won, lost, counts = (array.astype(float) for array in found)
+    if (counts < 0).any():
+        raise ValueError("memory holds counts below 0")
+    rows = zip(names, won, lost, counts.tolist(), strict=True)
+    return {str(name): Recalled(one, other, *both) for name, one, other, both in rows}
 
 
 def _read_count(value: Any) -> int:

@@ -11,7 +11,8 @@ from threading import Lock
 
 import numpy as np
 
-from serving.reranking.features import HAND, Projection, Question, Shape, measure_hand
+from serving.reranking.features import READ, Projection, Question, Shape, measure_hand
+from serving.reranking.memory import Recalled, add_outcome, measure_memory
 from serving.reranking.pool import Pool
 from serving.reranking.posterior import (
     Belief,
@@ -36,7 +37,8 @@ _KEPT_ON_CHANGE = 0.5
 
 @dataclass(frozen=True)
 class Weights:
-    """Everything that was fitted. `centre` and `scale` are of HAND features; `hardness` is
+    """Everything that was fitted. `centre` and `scale` are of READ features;
+    `memory` is what each tool did, by its id; `hardness` is
     the variance of log odds between requests that no feature tells; `embedder` the id of what made
     the vectors."""
 
@@ -49,6 +51,7 @@ class Weights:
     hardness: float = 0.0
     embedder: str = ""
     half_life_s: float = 0.0
+    memory: dict[str, Recalled] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -63,7 +66,7 @@ class Scores:
 
 def count_shared(shape: Shape) -> int:
     """How many features the shared block reads."""
-    return len(HAND) + shape.query + shape.tool + shape.cross**2
+    return len(READ) + shape.query + shape.tool + shape.cross**2
 
 
 class Reranker:
@@ -97,7 +100,10 @@ class Reranker:
     def measure(self, question: Question, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features of the shared block [places, dims], what each other block reads [dims])."""
         weights, shape = self._weights, self._weights.shape
-        hand = (measure_hand(self.pool, question, places) - weights.centre) / weights.scale
+        hand = np.concatenate(
+            [measure_hand(self.pool, question, places), self._recall(question, places)], 1
+        )
+        hand = (hand - weights.centre) / weights.scale
         query = weights.projection.project_query(question.vector)
         query = np.nan_to_num(query, nan=0.0, posinf=0.0, neginf=0.0)
         tools = self._tools[places]
@@ -111,6 +117,16 @@ class Reranker:
         ]
         local = np.concatenate([[1.0], query[: shape.block]])
         return np.concatenate(parts, 1, dtype=np.float64), local
+
+    def _recall(self, question: Question, places: np.ndarray) -> np.ndarray:
+        names = [self.pool.tools[place].tool_id for place in places.tolist()]
+        vectors = self.pool.vectors[places]
+        return measure_memory(self._weights.memory, names, vectors, question.vector)
+
+    def remember(self, question: Question, place: int, success: bool, weight: float = 1.0) -> None:
+        """Keeps in memory what a tool did, without learning weights from it."""
+        name = self.pool.tools[place].tool_id
+        add_outcome(self._weights.memory, name, question.vector, success, weight)
 
     def list_keys(self, question: Question, places: np.ndarray) -> dict[str, list[str]]:
         """The block of each place at each level; none at the client's without a client."""
@@ -135,6 +151,7 @@ class Reranker:
         keys = {name: own[0] for name, own in self.list_keys(question, at).items()}
         with self._lock:
             self._learn(question.at, read[0], local, keys, success, weight)
+            self.remember(question, place, success, weight)
 
     def _learn(
         self, at: float, read: np.ndarray, local: np.ndarray, keys: Mapping[str, str],
@@ -154,6 +171,8 @@ class Reranker:
             made = replace(block, mean=moved[0], covariance=moved[1], n=block.n + weight)
             if name == TOOL:
                 made = _note_surprise(made, held.levels[name], success, expected, weight)
+                if not made.surprise_variance:  # changed: what it did before says little
+                    held.memory.pop(keys[name], None)
             held.levels[name].blocks[keys[name]] = made
         shared = move_gaussian(held.shared.mean, held.shared.covariance, read, before, after)
         self._weights = replace(held, shared=Shared(*shared))
@@ -171,12 +190,13 @@ class Reranker:
             level = self._weights.levels[TOOL]
             if (block := level.blocks.get(tool_id)) is not None:
                 level.blocks[tool_id] = keep_share(block, level, min(max(kept, 0.0), 1.0), at)
+            self._weights.memory.pop(tool_id, None)
 
 
 def _copy_weights(weights: Weights) -> Weights:
     """The weights with tables of blocks of their own; the blocks themselves never change."""
     levels = {name: replace(one, blocks=dict(one.blocks)) for name, one in weights.levels.items()}
-    return replace(weights, levels=levels)
+    return replace(weights, levels=levels, memory=dict(weights.memory))
 
 
 def _note_surprise(

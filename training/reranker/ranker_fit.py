@@ -9,9 +9,11 @@ from serving.reranking.features import (
     HAND,
     PAIR_FEATURES,
     QUERY_FEATURES,
+    READ,
     Shape,
     fit_projection,
 )
+from serving.reranking.memory import MEMORY_FEATURES, Recalled
 from serving.reranking.model import CLIENT, LEVELS, SERVER, TOOL, Reranker, Weights, count_shared
 from serving.reranking.pool import TOOL_FEATURES, Pool
 from serving.reranking.posterior import Level, Shared
@@ -32,7 +34,7 @@ class FitSettings:
     learn: bool = True
     variances: dict[str, float] = field(
         default_factory=lambda: {
-            "constant": 4.0, "pair": 0.3, "tool": 0.05, "asked": 0.05,
+            "constant": 4.0, "pair": 0.3, "memory": 0.3, "tool": 0.05, "asked": 0.05,
             "query": 0.1, "like": 0.1, "cross": 0.1,
         }
     )  # fmt: skip
@@ -56,14 +58,16 @@ def fit_reranker(
     prior = _make_prior(settings)
     if not kept:
         return empty
-    rows = _read_rows(kept, pool, empty, settings)
+    rows, memory = _read_rows(kept, pool, empty, settings)
     shared, levels = fit_posterior(rows, prior, settings.learn)
     discounted = relax_changed(rows, shared, levels)
     if discounted is not rows:
         shared, levels = fit_posterior(discounted, prior, settings.learn)
     hardness = float(levels.pop(TASK).variance[0])
     facts = {"outcomes": len(kept), "of": len(outcomes)}
-    return replace(empty, shared=shared, levels=levels, hardness=hardness, facts=facts)
+    return replace(
+        empty, shared=shared, levels=levels, hardness=hardness, facts=facts, memory=memory
+    )
 
 
 def select_recent(outcomes: Sequence[Example]) -> list[Example]:
@@ -116,10 +120,13 @@ def _list_scales() -> tuple[np.ndarray, np.ndarray]:
         "words in the name": (2.5, 1.2), "opaque name": (0.15, 0.25),
         "name told in description": (0.5, 0.4), "parameters": (1.2, 0.7),
         "required parameters": (0.8, 0.6), "documented parameters": (0.6, 0.4),
-        "siblings": (2.5, 1.0), "words asked": (2.8, 0.6), "numbers": (0.5, 0.8),
+        "siblings": (2.5, 1.0), "like what it did": (0.0, 0.3),
+        "like what it failed at": (0.0, 0.3),
+        "drawn to what it did": (0.0, 0.1), "tried": (1.0, 1.0),
+        "words asked": (2.8, 0.6), "numbers": (0.5, 0.8),
         "address": (0.1, 0.3), "path": (0.1, 0.3), "quoted": (0.15, 0.35), "candidates": (3.0, 1.0),
     }  # fmt: skip
-    pairs = [known.get(name, (0.0, 1.0)) for name in HAND]
+    pairs = [known.get(name, (0.0, 1.0)) for name in READ]
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
@@ -127,8 +134,8 @@ def _make_prior(settings: FitSettings) -> Prior:
     shape, start, groups = settings.shape, 0, {}
     sizes = {
         "constant": 1, "pair": len(PAIR_FEATURES), "tool": len(TOOL_FEATURES),
-        "asked": len(QUERY_FEATURES), "query": shape.query, "like": shape.tool,
-        "cross": shape.cross**2,
+        "asked": len(QUERY_FEATURES), "memory": len(MEMORY_FEATURES), "query": shape.query,
+        "like": shape.tool, "cross": shape.cross**2,
     }  # fmt: skip
     for name, size in sizes.items():
         groups[name] = slice(start, start + size)
@@ -141,7 +148,8 @@ def _make_prior(settings: FitSettings) -> Prior:
 
 def _read_rows(
     outcomes: Sequence[Example], pool: Pool, weights: Weights, settings: FitSettings
-) -> Rows:
+) -> tuple[Rows, dict[str, Recalled]]:
+    """The outcomes as the posterior reads them: each with what was known just before it."""
     ranker = Reranker(weights, pool)
     shared, local, keys = [], [], {name: [] for name in LEVELS}
     for one in outcomes:
@@ -149,6 +157,7 @@ def _read_rows(
         features, own = ranker.measure(one.question, place)
         shared.append(features[0])
         local.append(own)
+        ranker.remember(one.question, one.place, one.success, one.weight)
         found = ranker.list_keys(one.question, place)
         for name in LEVELS:
             keys[name].append(found[name][0] if name in found else None)
@@ -163,6 +172,7 @@ def _read_rows(
     if settings.half_life_s > 0:
         weight = weight * 0.5 ** ((at.max() - at) / settings.half_life_s)
     success = np.array([one.success for one in outcomes], float)
-    return Rows(
+    rows = Rows(
         np.array(shared), np.array(local), codes, names, success, weight, at, frozenset([TASK])
     )
+    return rows, ranker.weights.memory

@@ -22,6 +22,7 @@ import training.evaluation.ablations.defs
 import training.evaluation.defs
 import training.releases.defs
 import training.reporting.defs
+import training.reranker.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
 from orchestration.resources import build_default_resources
@@ -46,6 +47,7 @@ PACKAGES = (
     training.evaluation.ablations.defs,
     training.releases.defs,
     training.reporting.defs,
+    training.reranker.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a run.
@@ -58,7 +60,9 @@ MEASURED = (
     *("retriever_evaluation", "retriever_champion"),
     *("caller_evaluation", "caller_champion"),
 )
-SERVED = ("drift", "spend", "release", "router_index", "report")
+# What learns from calls costs seconds, and nothing while there are few: with whatever is served.
+RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")
+SERVED = ("drift", "spend", *RERANKED, "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 
 

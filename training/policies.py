@@ -14,7 +14,7 @@ from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.runtime.model_store import select_recipe
 from training.sets.policy import SetPolicy
 
-ROLES = ("retriever", "caller")
+ROLES = ("retriever", "caller")  # that a training set teaches; the reranker learns from calls
 
 
 @dataclass(frozen=True)

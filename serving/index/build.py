@@ -27,7 +27,7 @@ from assets.vectors.texts import (
 )
 from serving.index.content import Content
 from serving.index.duplicates import find_twin_places
-from serving.index.model import SERVER, TOOL
+from serving.index.model import RERANKER_FILE, SERVER, TOOL
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
@@ -38,7 +38,7 @@ def write_version(
     content: Content,
     embed: Embed,
     facts: Mapping[str, Any],
-    reranker: Mapping[str, Any] | None,
+    reranker: Path | None,
     progress: Step | None,
 ) -> None:
     """Writes `<place>/router/<version>/`; the folder appears whole or not at all."""
@@ -50,7 +50,7 @@ def write_version(
         _write_rows(beside, content)
         fields = _write_fields(beside, content)
         if reranker is not None:
-            (beside / "reranker.json").write_text(json.dumps(reranker))
+            shutil.copyfile(reranker, beside / RERANKER_FILE)
         files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
         counts = {
             "tools": len(content.tools),

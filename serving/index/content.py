@@ -55,9 +55,7 @@ def order_content(source: Source) -> Content:
     return Content(tools, [c for _, c in found.values()], servers, asked, recipes)
 
 
-def compute_version(
-    content: Content, embedder: str, release: str, reranker: Mapping[str, Any] | None
-) -> str:
+def compute_version(content: Content, embedder: str, release: str, reranker: str | None) -> str:
     """The name of the index these inputs make: by what went in, not by floating-point rounding."""
     facts = {
         "format": FORMAT,

@@ -8,7 +8,7 @@ router/<version>/index.json        format, version, release, embedder, adapter, 
                  twins.npy         the first tool that says the same as each
                  view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
                  bm25-<field>.npz  an inverted index a field;  .terms.json  its words
-                 reranker.json     optional: a trained fusion in place of the built-in one
+                 reranker.npz      optional: a trained reranker (`serving/reranking/`)
 router/HEAD.json                   {version, release, at}: moves after the folder is whole
 """
 
@@ -67,24 +67,26 @@ def build_index(
     embedder: str,
     adapter: str | None = None,
     release: str = "-",
-    reranker: Mapping[str, Any] | None = None,
+    reranker: Path | None = None,
     progress: Step | None = None,
 ) -> str:
     """Writes `<place>/router/<version>/` and returns the version; an existing version is kept, one
     that cannot be read is written again.
 
     `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
-    is the digest of the model that the embedder merges, None for the base model; `reranker` is a
-    trained fusion (`serving/index/fusion.py`). The same source in any order makes the same version.
-    Raises ValueError for a source without tools.
+    is the digest of the model that the embedder merges, None for the base model; `reranker` is
+    the file of a trained one, in the folder that is named as its model is. The same source in any
+    order makes the same version. Raises ValueError for a source without tools.
     """
     content = order_content(source)
     if not content.tools:
         raise ValueError("router index: 0 tools given, expected at least one clear contract")
-    version = compute_version(content, embedder, release, reranker)
+    ranker = reranker.parent.name if reranker else None
+    version = compute_version(content, embedder, release, ranker)
     if _is_whole(place, version):
         return version
     named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
+    named |= {"reranker": ranker}
     write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
     return version
 
@@ -172,7 +174,6 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
     block, views = _read_views(folder, meta["views"], sizes)
     starts = read_array(folder / "contracts.starts.npy")
     end = (folder / "contracts.jsonl").stat().st_size
-    trained = folder / "reranker.json"
     return Index(
         **named,
         tools=tools,
@@ -184,7 +185,8 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
         recipes={row["server_id"]: row["recipe"] for row in _read_lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
         contract_starts=check_starts(starts, len(tools), end, "contracts.starts.npy"),
-        reranker=json.loads(trained.read_bytes()) if trained.exists() else None,
+        reranker=meta.get("reranker"),
+        folder=folder,
     )
 
 

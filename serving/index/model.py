@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from serving.index.fusion import Fusion
 
 FORMAT = 2
+RERANKER_FILE = "reranker.npz"
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
 UNVERIFIED = "unverified"  # flag of a tool that a marketplace lists and nobody launched
@@ -103,7 +105,8 @@ class Index:
     recipes: dict[str, dict[str, Any]]  # by server id
     contracts: BinaryIO  # held open: a folder cleaned away under a query still answers
     contract_starts: np.ndarray  # int64 [tools + 1], bytes in contracts.jsonl
-    reranker: dict[str, Any] | None = None  # a trained fusion that replaces the built-in one
+    reranker: str | None = None  # the model in reranker.npz
+    folder: Path | None = None  # where it was read from
 
     @cached_property
     def moments(self) -> dict[str, Moments]:
@@ -119,12 +122,9 @@ class Index:
 
     @cached_property
     def fusion(self) -> "Fusion":
-        """The weights that order this index: its own reranker's, else the built-in ones."""
-        from serving.index.fusion import built_in, read_fusion
+        """The weights that order this index."""
+        from serving.index.fusion import built_in
 
-        where = f"router index {self.version[:12]}: reranker.json"
-        if self.reranker is not None:
-            return read_fusion(self.reranker, where)
         latin = self.embedder.startswith(READS_LATIN)
         return built_in(trained=MERGED in self.embedder, latin=latin)
 
@@ -144,8 +144,7 @@ class Index:
         }
 
     def warm(self) -> None:
-        """Works out what every question needs, before the first one waits for it. Raises
-        IndexBroken for a reranker that cannot be read."""
+        """Works out what every question needs, before the first one waits for it."""
         _ = (self.sketch, self.moments, self.server_of, self.places, self.fusion)
         _ = self.credit
 

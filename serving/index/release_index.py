@@ -25,12 +25,14 @@ def make_router_index(
     progress: Progress | None = None,
     serve: Callable[[Path, str], str | None] = move_pointer,
     encoder: Embedder | None = None,
+    reranker: Path | None = None,
 ) -> str:
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
     another stays; returns the version that is served.
 
     `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder` is it opened,
-    needed where its base is not MiniLM. Only texts whose vector the store lacks are embedded.
+    needed where its base is not MiniLM; `reranker` the file of a trained one. Only texts whose
+    vector the store lacks are embedded.
     """
     adapter = None if retriever == "base" else retriever
     encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)
@@ -43,6 +45,7 @@ def make_router_index(
         embedder=encoder.id,
         adapter=adapter,
         release=release,
+        reranker=reranker,
         progress=step.update,
     )
     store.compact(VIEWS)

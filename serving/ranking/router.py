@@ -14,7 +14,9 @@ from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, texts_of
+from serving.ranking.reranked import RERANKED, open_ranker, rank_by_success
 from serving.ranking.strategies import BY_NAME, Ranked
+from serving.reranking.model import Reranker
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
@@ -33,6 +35,7 @@ class Router:
         encoder: "Embedder",
         blocked: Blocked | None = None,
         overlay: Overlay | None = None,
+        ranker: Reranker | None = None,
     ) -> None:
         if encoder.id != index.embedder:
             raise IndexBroken(
@@ -51,11 +54,12 @@ class Router:
         self.blocked = blocked or Blocked()
         self.encoder = encoder
         self.overlay = overlay
+        self.ranker = ranker or open_ranker(index)
         self._eligible = Eligible(index, self.blocked)
 
     def renew(self, blocked: Blocked, overlay: Overlay | None) -> "Router":
         """The same router under other decisions of the quarantine, and by other outcomes."""
-        return Router(self.index, self.encoder, blocked, overlay)
+        return Router(self.index, self.encoder, blocked, overlay, self.ranker)
 
     def tell_reliability(self, place: int) -> Reliability | None:
         """How often the tool at a place works; None where nothing is known."""
@@ -111,9 +115,11 @@ class Router:
         mask = self._eligible.mask(ask.allowed, ask.exclude)
         if mask is not None and not mask.any():
             return [], 0.0
-        most = ask.k + ask.stretch + _SPARE
+        ranker = self.ranker if ask.strategy == "ours" else None
+        most = max(ask.k + ask.stretch + _SPARE, RERANKED if ranker else 0)
         while True:
             ranked = BY_NAME[ask.strategy](signals, mask, most)
+            ranked = rank_by_success(ranker, signals, ranked) if ranker else ranked
             groups = _collapse_twins(self.index.twins[ranked.places])
             if len(groups) >= ask.k + ask.stretch or len(ranked.places) < most:
                 break

@@ -24,14 +24,15 @@ from training.evaluation.retriever import (
     read_beginning,
     summarise_recall,
 )
-from training.last_run import read_last_adapter, set_name
-from training.policies import Trainer
+from training.last_run import NotTrained, read_last_adapter, set_name
+from training.policies import ROLES, Trainer
 from training.releases.cards.model_card import write_card
 from training.releases.champion import UNTRAINED
 from training.releases.gate import as_rows, render_gates_table
 from training.releases.gate_rules import check_evaluation
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
+from training.reranker.evaluation import RERANKER_EVALUATION, summarise_reranker
 from training.sets.pool import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
@@ -168,8 +169,19 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
     def champion(
         context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
     ) -> Published:
-        last = read_last_adapter(warehouse, role)
         standing = find_model_in_service(warehouse.home, role)
+        try:
+            last = read_last_adapter(warehouse, role)
+        except NotTrained as error:
+            if role in ROLES:
+                raise
+            # What learns from calls has none before there were enough of them.
+            named = digest({"role": role, "model": standing.model})
+            kept = [Verdict("better_or_kept", True, "there is no candidate yet")]
+            yield from publish_digest(
+                checked, named, kept, model=standing.model, promoted=False, why=str(error)
+            )
+            return
         against = UNTRAINED[role] if standing.model == last["model"] else standing.model
         rows = warehouse.tables.read(spec).to_dicts()
         gates, summary = check_evaluation(role, rows, last["model"], against, measure)
@@ -201,6 +213,12 @@ retriever_champion = _build_champion_asset(
     RETRIEVER_EVALUATION,
     summarise_recall,
     "The best retriever so far; a candidate must be better beyond its interval.",
+)
+reranker_champion = _build_champion_asset(
+    "reranker",
+    RERANKER_EVALUATION,
+    summarise_reranker,
+    "The best reranker so far; it starts with the order of the retriever.",
 )
 caller_champion = _build_champion_asset(
     "caller",

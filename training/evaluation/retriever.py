@@ -26,6 +26,7 @@ from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.prompts import Prompts, add_prompts
 from assets.vectors.encoders.weights import read_adapter_prompts
 from assets.vectors.index import digest_text, embed_texts
+from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
 from training.runtime.model_store import get_model_folder, read_model_card
@@ -94,6 +95,16 @@ def load_retriever(
         return open_base(base, adapter=folder, prompts=read_adapter_prompts(folder))
     except BadEmbedder as error:
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
+
+
+def open_in_service(
+    home: Path, name: str, start: str, prompts: Prompts, embedder: Embedder
+) -> Embedder:
+    """The encoder of the retriever that serves: untrained it is what ships (`start`), else the
+    embedder in use. Raises BadAdapter, BadEmbedder."""
+    if name != BASE_LABEL:
+        return load_retriever(home, name)
+    return get_plain(embedder) if start == NONE else load_retriever(home, name, start, prompts)
 
 
 def read_beginning(home: Path, name: str) -> tuple[str, Prompts]:

@@ -5,7 +5,8 @@
                                attempt, champion}
 
 Every role starts with a model that needs no training (`base` for the retriever, BM25 with slot
-copying for the caller). A candidate replaces the champion only if it passed every gate.
+copying for the caller, the retriever's order for the reranker). A candidate replaces the champion
+only if it passed every gate.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,11 @@ from training.runtime.model_store import read_model_card
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 PROMOTED, KEPT = "promoted", "kept"
-UNTRAINED = {"retriever": "base", "caller": "baseline:bm25+slots"}
+UNTRAINED = {
+    "retriever": "base",
+    "caller": "baseline:bm25+slots",
+    "reranker": "retriever-order",
+}
 
 
 @dataclass(frozen=True)

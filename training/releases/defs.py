@@ -6,14 +6,14 @@ from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
 from assets.outcomes.replay.release import save_release_replay
 from assets.vectors.embed import Embedder
-from assets.vectors.scale import get_plain
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
 from serving.index.release_index import make_router_index, view_table
-from training.evaluation.retriever import BASE_LABEL, load_retriever
+from training.evaluation.retriever import open_in_service
 from training.last_run import set_name
-from training.policies import ROLES, Trainer
-from training.releases.in_service import find_model_in_service
+from training.policies import Trainer
+from training.releases.champion import UNTRAINED
+from training.releases.in_service import find_release_models, find_reranker_file
 from training.releases.index_source import build_published_source, list_held_contracts
 from training.releases.release import (
     find_release_refusal,
@@ -23,7 +23,6 @@ from training.releases.release import (
     serve_version,
 )
 from training.releases.retention import prune_releases
-from training.retriever.settings import NONE
 from training.runtime.adapter_table import make_adapter_table
 from warehouse.audit import Verdict
 from warehouse.progress import Lines
@@ -44,13 +43,13 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 
 @dg.asset(
     **describe_asset(RELEASE_AUDIT, "training/releases"),
-    deps=["retriever_champion", "caller_champion", "clear_contracts"],
+    deps=["retriever_champion", "caller_champion", "reranker_champion", "clear_contracts"],
     group_name="serving",
     description="One consistent set: the champions and the contracts they serve.",
 )
 def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
     home = warehouse.home
-    standing = {role: find_model_in_service(home, role) for role in ROLES}
+    standing = find_release_models(home)
     models = {role: one.model for role, one in standing.items()}
     notes = [one.told for one in standing.values() if one.told]
     rules = [Verdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
@@ -83,13 +82,9 @@ def router_index(
 ) -> Published:
     home, current = warehouse.home, read_current_release(warehouse.home)
     retriever = current["models"]["retriever"]
-    untrained = retriever == BASE_LABEL
-    if untrained:
-        start, prompts = trainer.retriever.start, trainer.retriever.prompts
-        shipped = None if start == NONE else load_retriever(home, retriever, start, prompts)
-        encoder = shipped or get_plain(embedder)
-    else:
-        encoder = load_retriever(home, retriever)
+    kept_start, prompts = trainer.retriever.start, trainer.retriever.prompts
+    encoder = open_in_service(home, retriever, kept_start, prompts, embedder)
+    reranker = find_reranker_file(home, current["models"])
     source, held = build_published_source(warehouse, unverified=trainer.unverified)
     kept = get_pinned_version(home)
     version = kept or make_router_index(
@@ -101,6 +96,7 @@ def router_index(
         Lines(context.log.info),
         serve_version,
         encoder,
+        reranker,
     )
     blocked = write_blocklist(
         home, [*held, *(list_held_contracts(warehouse, kept) if kept else [])]
@@ -111,7 +107,9 @@ def router_index(
     verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
     if kept or index.release != current["release"]:
         verdict = Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
-    last = [warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in ROLES]
+    last = [
+        warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in UNTRAINED
+    ]
     pruned = prune_releases(
         home, trainer.releases, protect=[name for names in last for name in names]
     )
@@ -127,5 +125,6 @@ def router_index(
         requests=sum(map(len, source.instructions.values())),
         recipes=len(index.recipes),
         embedder=index.embedder,
+        reranker=index.reranker or UNTRAINED["reranker"],
         views=make_markdown_metadata(view_table(index)),
     )

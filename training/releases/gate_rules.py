@@ -129,9 +129,17 @@ def _check_caller_gates(summary: Json) -> list[Gate]:
     ]
 
 
+def _check_reranker_gates(summary: Json) -> list[Gate]:
+    return [
+        check_gain(summary.get("gain")),
+        check_no_worse(summary.get("requests"), "requests"),
+    ]
+
+
 _RULES: dict[str, Callable[[Json], list[Gate]]] = {
     "retriever": _check_retriever_gates,
     "caller": _check_caller_gates,
+    "reranker": _check_reranker_gates,
 }
 
 

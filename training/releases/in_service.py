@@ -1,8 +1,10 @@
 """Which model can serve a role now: the champion, or what stands in for it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.index.model import RERANKER_FILE
 from training.caller.tiny.base import TINY, find_tiny_base_flaw
 from training.releases.champion import UNTRAINED, list_promoted, read_champion
 from training.releases.decisions import map_rejected_models
@@ -39,6 +41,29 @@ def find_model_in_service(home: Path, role: str) -> InService:
         f"{role}: champion {now.model[:12]} cannot serve ({flaw}); {which}, {model[:20]}, serves."
         f" Put its folder back, or train again: materialize {role}_adapter",
     )
+
+
+def find_release_models(home: Path) -> dict[str, InService]:
+    """What can serve each role together: a reranker only beside the retriever whose vectors it
+    reads. Raises PointerBroken."""
+    found = {role: find_model_in_service(home, role) for role in UNTRAINED}
+    reranker, retriever = found["reranker"].model, found["retriever"].model
+    if (file := find_reranker_file(home, {"reranker": reranker})) is not None:
+        made_for = (read_model_card(home, file.parent.name) or {}).get("base")
+        if made_for != retriever:
+            found["reranker"] = InService(
+                UNTRAINED["reranker"],
+                f"reranker: {reranker[:12]} reads vectors of retriever {str(made_for)[:12]}, not of"
+                f" {retriever[:12]}; the retriever's order serves until it is fitted again:"
+                " materialize reranker_adapter",
+            )
+    return found
+
+
+def find_reranker_file(home: Path, models: Mapping[str, str]) -> Path | None:
+    """The file of the trained reranker among the models of a release; None where it has none."""
+    name = models.get("reranker", UNTRAINED["reranker"])
+    return None if name == UNTRAINED["reranker"] else get_model_folder(home, name) / RERANKER_FILE
 
 
 def find_model_flaw(home: Path, role: str, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from assets.vectors.embed import find_encoder_folder
 from serving.index.errors import IndexBroken, IndexMissing
 from training.releases.champion import UNTRAINED
-from training.releases.in_service import find_model_flaw
+from training.releases.in_service import find_model_flaw, find_reranker_file
 
 Json = dict[str, Any]
 
@@ -30,6 +30,9 @@ def list_release_flaws(home: Path, release: Mapping[str, Any], version: str | No
     if meta.get("adapter") != adapter:
         maker = str(meta.get("adapter") or "base")[:12]
         flaws.append(f"router/{version[:12]} was made by retriever {maker}, not {retriever[:12]}")
+    reranker = find_reranker_file(home, models)
+    if meta.get("reranker") != (reranker.parent.name if reranker else None):
+        flaws.append(f"router/{version[:12]} has another reranker than its release")
     if not (find_encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
         flaws.append(f"its encoder {meta.get('embedder')} is missing under encoders/")
     return flaws

@@ -1,7 +1,7 @@
 """Trained models on disk: named by what they were made from, whole or absent.
 
 models/<name>/model.json          the card: role, base, training set, settings, losses, timings
-              adapter_*.{json,safetensors}
+              adapter_*.{json,safetensors}, or reranker.npz
 jobs/<name>.json                  what a training script is asked to do
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from serving.index.model import RERANKER_FILE
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 
@@ -134,6 +135,14 @@ def find_unreadable_weights(folder: Path) -> str | None:
     """Why a model's weights cannot be read, by their headers and sizes; None if they can."""
     from safetensors import SafetensorError, safe_open
 
+    from serving.reranking.file import BadReranker, read_reranker
+
+    if (folder / RERANKER_FILE).exists():
+        try:
+            read_reranker(folder / RERANKER_FILE)
+        except (OSError, BadReranker) as error:
+            return " ".join(str(error).split())
+        return None
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return f"models/{folder.name[:12]} holds no weights"

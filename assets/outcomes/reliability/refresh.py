@@ -21,7 +21,7 @@ from assets.outcomes.reliability.priors import ToolFacts
 from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
 from assets.outcomes.reliability.sources.executed_calls import read_executed
 from assets.outcomes.reliability.sources.logged_calls import read_logged
-from assets.outcomes.reliability.sources.trust import KNOWN, weigh_observations
+from assets.outcomes.reliability.sources.trust import KNOWN, Weighed, weigh_observations
 from assets.outcomes.reliability.versions import read_changes
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.vectors.confusables.table import CONFUSABLES
@@ -46,16 +46,24 @@ class Refreshed:
 def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:
     """What is known of every tool now. Raises SourceDecisionError."""
     now, tables = time.time(), warehouse.tables
-    excluded = find_excluded(read_source_decisions(warehouse.home))
-    logged = read_logged(warehouse.home, policy.claims)
     rows = read_listed(tables)
-    known = list_versions(rows, tables.read(CHANGES).to_dicts())
-    frame = pl.concat([read_executed(tables), logged.frame])
-    weighed = weigh_observations(frame, known, policy, excluded, now)
+    weighed = read_weighed(warehouse, rows, policy, now)
     counts = weighed.frame.group_by("source").len().sort("source")
     found = measure_tools(weighed.frame, read_known(tables, rows), policy, now)
-    left_out = {**logged.left_out, **weighed.left_out}
-    return Refreshed(found, dict(counts.iter_rows()), left_out, now)
+    return Refreshed(found, dict(counts.iter_rows()), weighed.left_out, now)
+
+
+def read_weighed(
+    warehouse: Warehouse, contracts: Iterable[Row], policy: ReliabilityPolicy, now: float
+) -> Weighed:
+    """Every observation of a known contract, and what it counts. Raises SourceDecisionError."""
+    tables = warehouse.tables
+    excluded = find_excluded(read_source_decisions(warehouse.home))
+    logged = read_logged(warehouse.home, policy.claims)
+    known = list_versions(contracts, tables.read(CHANGES).to_dicts())
+    frame = pl.concat([read_executed(tables), logged.frame])
+    weighed = weigh_observations(frame, known, policy, excluded, now)
+    return Weighed(weighed.frame, {**logged.left_out, **weighed.left_out})
 
 
 def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> Refreshed:

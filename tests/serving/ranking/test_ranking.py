@@ -171,25 +171,15 @@ def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
     assert hit.why["scores"]["asked"] > 0
 
 
-def test_a_trained_reranker_orders_its_own_index(make: Make) -> None:
-    held = {"weights": {"joint words": -1.0, "name": -1.0},
-            "suitable": {"weights": {}, "bias": -5.0, "threshold": 0.5}}  # fmt: skip
-    answer = make(Source(POOL), reranker=held).find(Ask("read a file", k=1))
-    assert not {"read", "file"} & set(answer.hits[0].description.lower().split())
-    assert answer.no_tool
-    assert answer.suitable == pytest.approx(0.0067, abs=1e-4)
-    assert "file" in make().find(Ask("read a file", k=1)).hits[0].description
-
-
 @pytest.mark.parametrize(
     "held",
     [{}, {"weights": []}, {"weights": {"full": "x"}, "suitable": {}}, [],
      {"weights": {"full": float("nan")},
       "suitable": {"weights": {}, "bias": 0, "threshold": 0.5}}],
 )  # fmt: skip
-def test_a_broken_reranker_is_refused(held: dict) -> None:
-    with pytest.raises(IndexBroken, match=r"reranker\.json"):
-        read_fusion(held, "reranker.json")
+def test_broken_weights_are_refused(held: dict) -> None:
+    with pytest.raises(IndexBroken, match=r"fusion\.json"):
+        read_fusion(held, "fusion.json")
 
 
 def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:

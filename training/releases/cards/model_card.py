@@ -52,6 +52,10 @@ _WHAT = {
     "caller": Markdown(
         "Writes the tool call that answers a request, given the tools it may choose from."
     ),
+    "reranker": Markdown(
+        "Orders the tools that the router found by how likely each is to do what is asked, learnt"
+        " from calls that ran. It reads the vectors of one retriever, and NumPy alone runs it."
+    ),
 }
 
 
@@ -116,12 +120,14 @@ def _render_front_matter(facts: Facts) -> Markdown:
         body["license_name"] = "mixed-see-data-and-licences"
     if base:
         body["base_model"] = base
-    body["library_name"] = "peft"
     role = str(facts.model.get("role"))
+    learnt = [] if role == "reranker" else ["lora"]
+    if learnt:
+        body["library_name"] = "peft"
     if role in _TASKS:
         body["pipeline_tag"] = _TASKS[role]
-    body["tags"] = ["mcp", "tool-calling", "toolmill", role, "lora"]
-    if facts.model.get("training_set"):
+    body["tags"] = ["mcp", "tool-calling", "toolmill", role, *learnt]
+    if facts.model.get("training_set") and learnt:
         body["datasets"] = [make_dataset_name(facts.model)]
     text = yaml.safe_dump(body, sort_keys=False, allow_unicode=False)
     # As YAML writes it: a document of strings in which no line can begin with a sign of its own.

@@ -2,9 +2,10 @@
 
 import json
 
-from training.figures import TINY_NOTE, describe_offline, shorten_model
+from training.figures import TINY_NOTE, describe_offline, format_interval, shorten_model
 from training.releases.cards.facts import (
     Facts,
+    Json,
     get_base_and_licence,
     make_dataset_name,
 )
@@ -27,7 +28,9 @@ def render_training(facts: Facts) -> Markdown:
     lines = [
         Markdown("## Training"),
         "",
-        fill_markdown(
+        _describe_fit(model)
+        if model.get("role") == "reranker"
+        else fill_markdown(
             "LoRA of {} (licence of the base: {}): {} pairs, {} steps, loss {} to {}, {} s on {}.",
             quote_text(base or model.get("base")),
             licence or "not known here",
@@ -48,7 +51,28 @@ def render_training(facts: Facts) -> Markdown:
     return join_markdown("\n", lines)
 
 
+def _describe_fit(model: Json) -> Markdown:
+    return fill_markdown(
+        "Fitted at once over vectors of retriever {}: {} outcomes (what was passed over for a"
+        " request counts a quarter), log loss {} before and {} after, {} s.",
+        quote_text(shorten_model(str(model.get("base")))),
+        *(model.get(name, "-") for name in ("pairs", "loss_first", "loss_last", "seconds")),
+    )
+
+
+def _render_calls(facts: Facts) -> Markdown:
+    return fill_markdown(
+        "## Data and licences\n\nCalls that Toolmill executed, and calls of clients whose tokens"
+        " opted in to their words being kept; set {}. No words, arguments or results are in the"
+        " model: weights by tool, server and client, and directions that the words' vectors vary"
+        " in.",
+        quote_text(facts.model.get("training_set")),
+    )
+
+
 def render_data(facts: Facts) -> Markdown:
+    if facts.model.get("role") == "reranker":
+        return _render_calls(facts)
     lines: list[object] = [Markdown("## Data and licences"), ""]
     held = facts.manifest
     if not held:
@@ -92,8 +116,34 @@ def _count_pairs(facts: Facts, column: str, in_manifest: str) -> Markdown:
     return format_counts_inline(facts.count_pairs(column, in_manifest))
 
 
+def _render_reranked(summary: Json) -> Markdown:
+    """AUC over held-out calls, and Recall@1 over held-out requests."""
+    rows = [
+        (
+            name,
+            (summary[gain] or {}).get("n", 0),
+            *(format_interval(summary[measure].get(who)) for who in ("candidate", "incumbent")),
+            format_interval(summary[gain], signed=True),
+        )
+        for name, measure, gain in (
+            ("AUC, calls that worked over those that failed", "auc", "gain"),
+            ("Recall@1, requests of the training set", "recall_at_1", "requests"),
+        )
+    ]
+    head = ["measure", "n", "this model", quote_text(shorten_model(str(summary["incumbent"]))),
+            "paired gain"]  # fmt: skip
+    return fill_markdown(
+        "## Figures\n\nMeans with 95% intervals (bootstrap over tools), of words that it has not"
+        " learnt from: {} calls of {} tools.\n\n{}",
+        *(summary.get(name, 0) for name in ("n", "tools")),
+        make_markdown_table(head, rows),
+    )
+
+
 def render_figures(facts: Facts) -> Markdown:
     summary = facts.summary
+    if "auc" in summary:
+        return _render_reranked(summary)
     rows = list(list_figure_rows(summary))
     if not rows:
         return Markdown("## Figures\n\nNot evaluated yet.")
@@ -117,6 +167,12 @@ def render_figures(facts: Facts) -> Markdown:
 
 def render_limits(facts: Facts) -> Markdown:
     lines: list[Markdown] = []
+    if facts.model.get("role") == "reranker":
+        return Markdown(
+            "## Limits\n\n- It knows tools by the calls that were made of them: who makes more"
+            " calls teaches it more, within a token's daily limit.\n- Another retriever's vectors"
+            " mean nothing to it: it serves only beside the one it was fitted over."
+        )
     if facts.model.get("base") == "tiny":
         lines.append(TINY_NOTE)
     providers = facts.manifest.get("providers") or {}
@@ -140,6 +196,13 @@ def render_loading(facts: Facts) -> Markdown:
             "from assets.vectors.embed import open_retriever\n\n"
             'encoder = open_retriever(Path("var/models/{}"))  # base=SPEC where it is not MiniLM\n'
             'vectors = encoder.embed(["which hour is it in Paris?"])',
+            name,
+        )
+    elif role == "reranker":
+        code = fill_markdown(
+            "from pathlib import Path\n"
+            "from serving.reranking.file import read_reranker\n\n"
+            'weights = read_reranker(Path("var/models/{}/reranker.npz"))',
             name,
         )
     else:

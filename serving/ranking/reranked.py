@@ -1,0 +1,57 @@
+"""The first hundred of the fused ranking, in the order of how likely each is to succeed."""
+
+import time
+
+import numpy as np
+
+from assets.vectors.texts import FULL
+from serving.index.errors import IndexBroken
+from serving.index.model import RERANKER_FILE, Index
+from serving.ranking.query_scores import Signals
+from serving.ranking.strategies import Ranked
+from serving.reranking.features import Question
+from serving.reranking.file import BadReranker, open_reranker
+from serving.reranking.model import Reranker
+from serving.reranking.pool import Pool, ToolFacts
+
+RERANKED = 100
+
+
+def open_ranker(index: Index) -> Reranker | None:
+    """The index's own trained reranker over its tools; None where it has none. Raises
+    IndexBroken."""
+    if index.reranker is None or index.folder is None:
+        return None
+    facts = [
+        ToolFacts(tool.tool_id, tool.server_id, index.contract(place), tool.contract_digest)
+        for place, tool in enumerate(index.tools)
+    ]
+    pool = Pool(facts, index.views[FULL].vectors)
+    _ = pool.features  # before the first question waits for it
+    try:
+        return open_reranker(index.folder / RERANKER_FILE, pool, index.embedder)
+    except (BadReranker, FileNotFoundError) as error:
+        raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
+
+
+def make_question(signals: Signals, places: np.ndarray, client: str | None = None) -> Question:
+    """What the reranker is asked: the words, their vector, the candidates as they were ranked."""
+    return Question(signals.tool_text, signals.tool, places, time.time(), client)
+
+
+def rank_by_success(ranker: Reranker, signals: Signals, ranked: Ranked) -> Ranked:
+    """The ranking with its first hundred in the order of P(success), which is their score then; the
+    rest follow as they were. `parts` tell both: `success` and `fused`."""
+    heads = ranked.places[:RERANKED]
+    if not len(heads):
+        return ranked
+    p = ranker.score(make_question(signals, heads)).p.astype(np.float32)
+    order = np.argsort(-p, kind="stable")
+    rest = np.arange(len(heads), len(ranked.places))
+    behind = p.min() - (ranked.scores[len(heads) - 1] - ranked.scores[rest])
+    scores = np.concatenate([p[order], np.minimum(behind, p.min())])
+    every = np.concatenate([order, rest])
+    success = np.concatenate([p[order], np.full(len(rest), np.nan, np.float32)])
+    parts = {name: values[every] for name, values in ranked.parts.items()}
+    parts |= {"fused": ranked.scores[every], "success": success}
+    return Ranked(ranked.places[every], scores, parts, ranked.suitable)

@@ -1,0 +1,71 @@
+"""An index with a trained reranker: the order, the scores, and a file that is not whole."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.index.errors import IndexBroken
+from serving.index.folder import build_index, load_index
+from serving.index.model import Source
+from serving.router import Ask, Blocked, Router
+from tests.support.reranked import ROWS, draw_calls, train
+from tests.vectors.conftest import WordEmbedder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """(place, version with the reranker, version without)."""
+    home, embedder = tmp_path_factory.mktemp("home"), WordEmbedder()
+    card = train(home, draw_calls(200), embedder)
+    file = home / "models" / card["name"] / "reranker.npz"
+    versions = [
+        build_index(home, Source(ROWS), embedder.embed, embedder="words", reranker=one)
+        for one in (file, None)
+    ]
+    return home, versions[0], versions[1]
+
+
+def open_version(place: Path, version: str) -> Router:
+    return Router(load_index(place, version), WordEmbedder())
+
+
+def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(
+    place: tuple[Path, str, str],
+) -> None:
+    home, ranked, plain = place
+    assert ranked != plain
+    router = open_version(home, ranked)
+    for job in ("weather", "train", "mail"):
+        hits = router.find(Ask(f"tell the {job} of a city", k=10)).hits
+        assert hits[0].tool_id == f"npm:good::good_{job}"
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert 0 < hits[0].why["scores"]["success"] == hits[0].score <= 1
+    before = open_version(home, plain).find(Ask("tell the mail of a city", k=10)).hits
+    assert before[0].tool_id == "npm:bad::bad_mail"
+    assert {hit.tool_id for hit in before} == {hit.tool_id for hit in hits}
+
+
+def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(
+    place: tuple[Path, str, str],
+) -> None:
+    home, ranked, plain = place
+    routers = [open_version(home, version) for version in (ranked, plain)]
+    ask = Ask("tell the mail of a city", k=10, strategy="bm25")
+    assert len({tuple(hit.tool_id for hit in one.find(ask).hits) for one in routers}) == 1
+    held = routers[0].renew(Blocked(tools=frozenset({"npm:good::good_mail"})), None)
+    assert held.ranker is routers[0].ranker
+    hits = held.find(Ask("tell the mail of a city", k=10)).hits
+    assert "npm:good::good_mail" not in {hit.tool_id for hit in hits}
+
+
+def test_a_reranker_that_cannot_be_read_is_a_broken_index(tmp_path: Path) -> None:
+    embedder = WordEmbedder()
+    card = train(tmp_path, draw_calls(60), WordEmbedder("other words"))
+    file = tmp_path / "models" / card["name"] / "reranker.npz"
+    version = build_index(tmp_path, Source(ROWS), embedder.embed, embedder="words", reranker=file)
+    with pytest.raises(IndexBroken, match="other words"):
+        open_version(tmp_path, version)
+    held = tmp_path / "router" / version / "reranker.npz"
+    held.write_bytes(held.read_bytes()[:-40])
+    with pytest.raises(IndexBroken, match=r"reranker\.npz has"):
+        open_version(tmp_path, version)

@@ -1,0 +1,135 @@
+"""What the reranker learns from: calls that ran, with the words that each was made for."""
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.refresh import read_listed, read_weighed
+from assets.outcomes.table import EXECUTIONS
+from assets.synthesis.common.tables import PAIRS
+from assets.vectors.texts import FULL, build_tool_views
+from serving.index.content import contract_in
+from serving.ranking.strategies import find_top
+from serving.reranking.features import Question
+from serving.reranking.pool import Pool, ToolFacts
+from training.reranker.examples import Example
+from warehouse.json_types import Row
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import Tables
+from warehouse.store import Warehouse
+
+CANDIDATES = 100  # of a question that the reranker orders, as the router's
+_TEST = 5  # one task in five is held out
+_OLD = 0.5  # what a call of an earlier contract counts
+# A request is for one tool: some of the others that the retriever finds near it count, at a
+# quarter, as tools that would not have done it. Without them nothing says what a query is about.
+_PASSED, _NEAR, _PASSED_WEIGHT = 4, 20, 0.25
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+def read_calls(warehouse: Warehouse, policy: ReliabilityPolicy) -> pl.DataFrame:
+    """Rows of OBSERVED, weighed as reliability weighs them, of the calls whose words are known.
+    Raises SourceDecisionError."""
+    rows = read_listed(warehouse.tables)
+    return add_words(read_weighed(warehouse, rows, policy, time.time()).frame, warehouse.tables)
+
+
+def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
+    """Rows of OBSERVED that have words: those of an executed call are the request's that it was
+    written for."""
+    executed = tables.read(EXECUTIONS).select(call_id="execution_id", pair_id="pair_ids")
+    ids = pl.col("pair_id").str.json_decode(pl.List(pl.String))
+    first = executed.with_columns(ids.list.first()).unique("call_id")
+    words = tables.read(PAIRS).select("pair_id", words="instruction").unique("pair_id")
+    named = first.join(words, on="pair_id", how="inner").select("call_id", "words")
+    asked = frame.join(named, on="call_id", how="left", maintain_order="left")
+    blank = pl.col("query") == ""
+    asked = asked.with_columns(query=pl.when(blank).then("words").otherwise("query")).drop("words")
+    return asked.filter((pl.col("query").fill_null("") != "") & (pl.col("weight") > 0))
+
+
+def make_pool(rows: Iterable[Row], embed: Embed) -> Pool:
+    """The pool of the clear contracts (rows of snapshots), with the vectors that the router's index
+    holds of them."""
+    found = {str(ToolId.of_row(row)): row for row in rows}
+    facts = [
+        ToolFacts(name, row["server_id"], contract_in(row), row["contract_digest"])
+        for name, row in sorted(found.items())
+    ]
+    return Pool(facts, embed([build_tool_views(one.contract)[FULL] for one in facts]))
+
+
+def digest_history(frame: pl.DataFrame, pool: Pool) -> str:
+    """The digest of what is learnt from: the calls, and the contracts that they are held against;
+    of their words the digests alone."""
+    columns = ["at", "query_key", "tool_id", "contract_digest", "success", "weight"]
+    contracts = sorted(tool.contract_digest for tool in pool.tools)
+    return digest([[*map(list, frame.select(columns).sort(columns).rows())], contracts])
+
+
+def split_calls(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(to learn from, held out): all calls for the same words are on one side."""
+    out = pl.Series(
+        [zlib.crc32(words.encode()) % _TEST == 0 for words in frame["query"]], dtype=pl.Boolean
+    )
+    return frame.filter(~out), frame.filter(out)
+
+
+def make_examples(frame: pl.DataFrame, pool: Pool, embed: Embed) -> list[Example]:
+    """The examples of rows of OBSERVED with words, in the order of time; those of tools that the
+    pool does not hold are left out."""
+    rows = [row for row in frame.sort("at", "call_id").to_dicts() if row["tool_id"] in pool.places]
+    questions = ask_questions([row["query"] for row in rows], pool, embed)
+    return [_make_example(row, questions[row["query"]], pool) for row in rows]
+
+
+def ask_questions(words: Iterable[str], pool: Pool, embed: Embed) -> dict[str, Question]:
+    """By their words, questions as the retriever brings them before the reranker."""
+    texts = list(dict.fromkeys(words))
+    vectors = embed(texts) if texts else []
+    return {
+        text: Question(text, vector, find_top(pool.vectors @ vector, None, CANDIDATES))
+        for text, vector in zip(texts, vectors, strict=True)
+    }
+
+
+def _make_example(row: Mapping[str, object], question: Question, pool: Pool) -> Example:
+    place = pool.places[str(row["tool_id"])]
+    same = row["contract_digest"] == pool.tools[place].contract_digest
+    weight = min(float(row["weight"]), 1.0) * (1.0 if same else _OLD)  # type: ignore[arg-type]
+    client = f"{row['source']} {row['client']}" if row["client"] else None
+    asked = replace(question, at=float(row["at"]), client=client)  # type: ignore[arg-type]
+    task = str(row["query_key"] or row["query"])
+    return Example(asked, place, bool(row["success"]), weight, task)
+
+
+def add_passed_over(examples: Sequence[Example], pool: Pool) -> list[Example]:
+    """The examples, and for each request that was answered a few tools near it that were not called
+    for it, nor any of the same contract."""
+    by_words: dict[str, list[Example]] = {}
+    for one in examples:
+        by_words.setdefault(one.question.text, []).append(one)
+    found = list(examples)
+    for text, own in by_words.items():
+        done = next((one for one in own if one.success), None)
+        if done is None:
+            continue
+        called = {pool.tools[one.place].contract_digest for one in own}
+        near = [
+            place
+            for place in done.question.candidates[:_NEAR].tolist()
+            if pool.tools[place].contract_digest not in called
+        ]
+        dice = np.random.default_rng(zlib.crc32(text.encode()))
+        drawn = dice.permutation(len(near))[:_PASSED].tolist()
+        found += [
+            replace(done, place=near[at], success=False, weight=_PASSED_WEIGHT) for at in drawn
+        ]
+    return found

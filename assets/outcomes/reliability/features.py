@@ -15,7 +15,9 @@ from warehouse.json_types import Row
 
 FEATURES = (
     *("required", "optional", "described", "words", "output_schema", "read_only"),
-    *("remote", "attempts", "start_s"),
+    # Seconds and attempts of a launch differ from run to run: a run of an unchanged world moved the
+    # table by them.
+    "remote",
 )
 _RIDGE = 10.0  # a feature has to explain some tens of calls before it moves a prior
 _STEPS = 12
@@ -41,8 +43,6 @@ def describe_tool(contract: Mapping[str, Any], launch: Row | None) -> list[float
         float(isinstance(contract.get("outputSchema"), dict)),
         float(isinstance(hints, dict) and hints.get("readOnlyHint") is True),
         float(launch.get("ecosystem") == "remote"),
-        math.log1p(max(launch.get("attempts") or 1, 1)),
-        math.log1p(max(launch.get("initialize_s") or 0.0, 0.0)),
     ]
 
 

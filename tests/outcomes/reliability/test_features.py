@@ -9,6 +9,7 @@ from assets.outcomes.reliability.features import (
     fit_rates,
     parse_contract,
 )
+from assets.servers.deploy.table import DEPLOYMENTS
 
 
 @pytest.mark.parametrize(
@@ -21,9 +22,16 @@ from assets.outcomes.reliability.features import (
     ],
 )
 def test_any_contract_has_features(contract: dict) -> None:
-    found = describe_tool(contract, {"attempts": None, "initialize_s": -1.0})
+    found = describe_tool(contract, {"ecosystem": None})
     assert len(found) == len(FEATURES)
     assert np.isfinite(found).all()
+
+
+def test_what_differs_from_launch_to_launch_is_no_feature() -> None:
+    first, again = (
+        {**dict.fromkeys(DEPLOYMENTS.volatile, each), "ecosystem": "remote"} for each in (1, 2)
+    )
+    assert describe_tool({}, first) == describe_tool({}, again) != describe_tool({}, None)
 
 
 def test_a_contract_that_is_no_json_is_empty() -> None:

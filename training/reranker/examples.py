@@ -1,5 +1,6 @@
 """What methods learn from: one judged call of a tool for a question."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -45,14 +46,14 @@ class Method(Protocol):
         ...
 
 
-class Fitted:
+class Fitted(ABC):
     """What methods share that neither explore nor learn online."""
 
     name = ""
 
+    @abstractmethod
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
         """Float [places]; each method's own."""
-        raise NotImplementedError
 
     def explore(
         self, question: Question, places: np.ndarray, rng: np.random.Generator
@@ -60,5 +61,5 @@ class Fitted:
         """As `score`: what is uncertain is treated like anything else."""
         return self.score(question, places)
 
-    def update(self, example: Example) -> None:
+    def update(self, example: Example) -> None:  # noqa: B027 - to do nothing is its way
         """Nothing until the next fit."""

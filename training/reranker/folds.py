@@ -100,18 +100,3 @@ def _count_pairs(result: FoldResult, examples: Sequence[Example]) -> tuple[float
 
 def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def score_in_time(
-    method: Method, examples: Sequence[Example], pool: Pool, *, refit_every: int = 100
-) -> np.ndarray:
-    """The score of each example before its outcome was known, in the order given: by a fit of what
-    came before it, every so often, and by updates since."""
-    method.fit([], pool)
-    scores = []
-    for at, one in enumerate(examples):
-        if at and at % refit_every == 0:
-            method.fit(examples[:at], pool)
-        scores.append(float(method.score(one.question, np.array([one.place]))[0]))
-        method.update(one)
-    return np.array(scores)

@@ -52,7 +52,9 @@ def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
     asked = frame.join(named, on="call_id", how="left", maintain_order="left")
     blank = pl.col("query") == ""
     asked = asked.with_columns(query=pl.when(blank).then("words").otherwise("query")).drop("words")
-    return asked.filter((pl.col("query").fill_null("") != "") & (pl.col("weight") > 0))
+    worded = pl.col("query").fill_null("").str.strip_chars() != ""
+    counts = (pl.col("weight") > 0) & pl.col("weight", "at").is_finite()
+    return asked.filter(worded, counts)
 
 
 def make_pool(rows: Iterable[Row], embed: Embed) -> Pool:

@@ -3,18 +3,16 @@
 A decision is about one contract, by its digest: a tool that changes is judged anew.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from warehouse.storage.files import append_line, hold_lock
+from warehouse.storage.decisions import DecisionFile
 
 RELEASED, HELD = "released", "held"
 ANY_RULE = "*"  # holds the contract whatever was found; releasing it lifts that hold and no other
-_FILE = Path("quarantine") / "decisions.jsonl"
 
 
 class DecisionError(ValueError):
@@ -54,12 +52,7 @@ class Decided:
 
 def record_decision(home: Path, decision: Decision) -> None:
     """Appends one decision; nothing is ever rewritten. Raises DecisionError on a bad one."""
-    problem = _find_problem(decision)
-    if problem:
-        raise DecisionError(f"no decision: {problem}")
-    path = home / _FILE
-    with hold_lock(path.with_suffix(".lock")):
-        append_line(path, json.dumps(asdict(decision), ensure_ascii=True, sort_keys=True))
+    _FILE.record(home, decision)
 
 
 def read_decisions(home: Path) -> list[Decision]:
@@ -67,39 +60,21 @@ def read_decisions(home: Path) -> list[Decision]:
 
     Raises DecisionError on a line that is none: a record that was tampered with clears nothing.
     """
-    path = home / _FILE
-    if not path.exists():
-        return []
-    return [
-        _parse_decision(line, f"{path}:{number}")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip()
-    ]
-
-
-def _parse_decision(line: str, where: str) -> Decision:
-    try:
-        found = Decision(**json.loads(line))
-    except (TypeError, ValueError) as error:
-        fix = (
-            "look at it; `toolmill ledger repair` takes out what is no JSON and keeps the old file"
-        )
-        raise DecisionError(f"{where}: not a decision ({error}); {fix}") from error
-    problem = _find_problem(found)
-    if problem:
-        raise DecisionError(f"{where}: {problem}")
-    return found
+    return _FILE.read(home)
 
 
 def _find_problem(decision: Decision) -> str:
-    parts = asdict(decision)
-    empty = [
-        name for name, value in parts.items() if not isinstance(value, str) or not value.strip()
-    ]
-    if empty:
-        return f"{empty[0]} is empty, expected a text"
     if not decision.contract_digest.startswith(DIGEST_PREFIX):
         return f"contract_digest is {decision.contract_digest[:40]!r}, expected {DIGEST_PREFIX}…"
     if decision.verdict not in (RELEASED, HELD):
         return f"verdict is {decision.verdict[:40]!r}, expected {RELEASED!r} or {HELD!r}"
     return ""
+
+
+_FILE = DecisionFile(
+    Path("quarantine") / "decisions.jsonl",
+    Decision,
+    _find_problem,
+    DecisionError,
+    "look at it; `toolmill ledger repair` takes out what is no JSON and keeps the old file",
+)

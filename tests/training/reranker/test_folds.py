@@ -1,15 +1,33 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from serving.reranking.pool import Pool
 from tests.support.reranking import draw_examples, make_pool
-from training.reranker.folds import assign_folds, run_fold, score_in_time, tabulate_methods
+from training.reranker.examples import Example, Method
+from training.reranker.folds import assign_folds, run_fold, tabulate_methods
 from training.reranker.methods.ours import Ours
 from training.reranker.methods.simple import Prior
 
 POOL = make_pool()
 EXAMPLES = draw_examples(POOL, 200)
+
+
+def score_in_time(
+    method: Method, examples: Sequence[Example], pool: Pool, *, refit_every: int = 100
+) -> np.ndarray:
+    """The score of each example before its outcome was known, in the order given: by a fit of what
+    came before it, every so often, and by updates since."""
+    method.fit([], pool)
+    scores = []
+    for at, one in enumerate(examples):
+        if at and at % refit_every == 0:
+            method.fit(examples[:at], pool)
+        scores.append(float(method.score(one.question, np.array([one.place]))[0]))
+        method.update(one)
+    return np.array(scores)
 
 
 def test_no_task_is_in_two_folds_and_the_order_of_rows_changes_nothing() -> None:

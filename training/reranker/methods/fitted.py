@@ -1,5 +1,6 @@
 """Classifiers of scikit-learn over similarity, counts of the past and the contract's shape."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,14 @@ from training.reranker.wide import Tally, measure_all, measure_examples
 GATE, BONUS = 10, 0.3  # candidates by cosine that a bonus may lift, and how far
 
 
-class Classifier:
+class Classifier(ABC):
     """A classifier of outcomes; with one outcome known everywhere it tells the smoothed rate."""
 
     name = ""
 
+    @abstractmethod
     def make_models(self) -> list[Any]:
         """Classifiers whose mean probability counts."""
-        raise NotImplementedError
 
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         self._tally = Tally(examples, pool)

@@ -3,16 +3,14 @@
 reliability/decisions.jsonl   {source, verdict, by, why, at}
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from assets.outcomes.reliability.observation import EXECUTION, TOKEN
-from warehouse.storage.files import append_line, hold_lock
+from warehouse.storage.decisions import DecisionFile
 
 EXCLUDED, INCLUDED = "excluded", "included"
-_FILE = Path("reliability") / "decisions.jsonl"
 
 
 class SourceDecisionError(ValueError):
@@ -32,21 +30,13 @@ class SourceDecision:
 
 def record_source_decision(home: Path, decision: SourceDecision) -> None:
     """Appends one decision. Raises SourceDecisionError on a bad one."""
-    if problem := _find_problem(decision):
-        raise SourceDecisionError(f"no decision: {problem}")
-    path = home / _FILE
-    with hold_lock(path.with_suffix(".lock")):
-        append_line(path, json.dumps(asdict(decision), ensure_ascii=True, sort_keys=True))
+    _FILE.record(home, decision)
 
 
 def read_source_decisions(home: Path) -> list[SourceDecision]:
     """All decisions, oldest first. Raises SourceDecisionError for a line that is none: a record
     that was tampered with must let no source back in."""
-    path = home / _FILE
-    if not path.exists():
-        return []
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    return [_parse_decision(line, f"{path}:{number}") for number, line in lines if line.strip()]
+    return _FILE.read(home)
 
 
 def find_excluded(decisions: Iterable[SourceDecision]) -> frozenset[str]:
@@ -55,24 +45,7 @@ def find_excluded(decisions: Iterable[SourceDecision]) -> frozenset[str]:
     return frozenset(source for source, verdict in last.items() if verdict == EXCLUDED)
 
 
-def _parse_decision(line: str, where: str) -> SourceDecision:
-    try:
-        found = SourceDecision(**json.loads(line))
-    except (TypeError, ValueError) as error:
-        fix = "delete the line, or write it as `toolmill reliability exclude` does"
-        raise SourceDecisionError(f"{where}: not a decision ({error}); {fix}") from error
-    if problem := _find_problem(found):
-        raise SourceDecisionError(f"{where}: {problem}")
-    return found
-
-
 def _find_problem(decision: SourceDecision) -> str:
-    parts = asdict(decision)
-    empty = [
-        name for name, value in parts.items() if not isinstance(value, str) or not value.strip()
-    ]
-    if empty:
-        return f"{empty[0]} is empty, expected a text"
     if decision.source != EXECUTION and not decision.source.removeprefix(TOKEN):
         return "source is a token without a name"
     if not decision.source.startswith(TOKEN) and decision.source != EXECUTION:
@@ -80,3 +53,12 @@ def _find_problem(decision: SourceDecision) -> str:
     if decision.verdict not in (EXCLUDED, INCLUDED):
         return f"verdict is {decision.verdict[:40]!r}, expected {EXCLUDED!r} or {INCLUDED!r}"
     return ""
+
+
+_FILE = DecisionFile(
+    Path("reliability") / "decisions.jsonl",
+    SourceDecision,
+    _find_problem,
+    SourceDecisionError,
+    "delete the line, or write it as `toolmill reliability exclude` does",
+)

@@ -1,0 +1,58 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.outcomes.reliability.observation import Observation
+from assets.outcomes.reliability.sources.frame import make_frame
+from serving.reranking.pool import Pool
+from tests.support.reranking import DIM, make_pool
+from training.reranker.history import _OLD, add_words, make_examples
+from warehouse.store import Warehouse
+
+TOOLS = make_pool()
+POOL = Pool([replace(one, contract_digest="c1:new") for one in TOOLS.tools], TOOLS.vectors)
+SEEN = Observation(
+    at=20.0, tool_id="npm:s1::tool_1", contract_digest="c1:new", success=True, query="do job 1",
+    query_key="q1:1", source="token:ann",
+)  # fmt: skip
+
+
+def embed(words: Sequence[str]) -> np.ndarray:
+    return np.repeat(np.eye(1, DIM, dtype=np.float32), len(words), 0)
+
+
+def test_calls_are_examples_in_the_order_of_time() -> None:
+    earlier = replace(SEEN, at=10.0, success=False, client="alice")
+    first, second = make_examples(make_frame([SEEN, earlier]), POOL, embed)
+    assert (first.success, first.question.at) == (False, 10.0)
+    assert (first.question.client, second.question.client) == ("token:ann alice", None)
+    assert first.task == second.task == "q1:1"
+    assert second.place == POOL.places["npm:s1::tool_1"]
+    assert (np.diff((POOL.vectors @ np.eye(1, DIM)[0])[first.question.candidates]) <= 0).all()
+
+
+def test_what_another_contract_did_counts_for_less() -> None:
+    old = replace(SEEN, contract_digest="c1:old", weight=0.5)
+    [example] = make_examples(make_frame([old]), POOL, embed)
+    assert example.weight == 0.5 * _OLD
+
+
+def test_a_tool_that_is_gone_teaches_nothing() -> None:
+    gone = replace(SEEN, tool_id="npm:gone::x")
+    assert len(make_examples(make_frame([gone, SEEN]), POOL, embed)) == 1
+    assert make_examples(make_frame([]), POOL, embed) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"query": " "}, {"weight": 0.0}, {"weight": float("nan")}, {"at": float("inf")}],
+)
+def test_a_call_without_words_time_or_weight_is_left_out(
+    changed: dict[str, object], tmp_path: Path
+) -> None:
+    tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
+    rows = make_frame([replace(SEEN, **changed), SEEN])  # type: ignore[arg-type]
+    assert add_words(rows, tables)["at"].to_list() == [20.0]

@@ -1,7 +1,6 @@
 """The desk: what every tool of the meta-server works with."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +12,10 @@ import anyio
 import anyio.to_thread
 
 from assets.servers.calls.log import Outcomes
+from serving.learning.online_learner import OnlineLearner
 from serving.meta.access.limits import Limits
 from serving.meta.access.policy import MetaPolicy, Token
+from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_REMEMBERED = 10_000
 _THREADS = 4  # requests that search at a time; more of them only wait for the cores
 _TURNS = 2  # of them of one token
 
@@ -60,16 +60,6 @@ class Reply:
         return {**result, "isError": self.is_error}
 
 
-class Remembered(OrderedDict[Any, Any]):
-    """A dictionary that forgets the oldest of too many entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        while len(self) > _REMEMBERED:
-            self.popitem(last=False)
-
-
 @dataclass(frozen=True)
 class Seen:
     """What of one index a token may see: places of its tools, and tools by place of server."""
@@ -90,6 +80,8 @@ class Desk:
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
+        learning = policy.learning
+        self.learner = OnlineLearner(router, outcomes, learning) if learning else None
         self.dice: Random = SystemRandom()  # of exploring: nobody foresees what is drawn
         self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
         self.calls = Remembered()  # call id -> (token name, facts of its outcome)

@@ -22,7 +22,8 @@ class Ask:
     `k` is a hard upper bound on hits, unless `stretch` lets up to that many more in whose score is
     as good as the k-th; `trim` leaves out hits that fall far behind the first. `exclude` are tool
     ids; `allowed` are globs over tool ids (None: all, (): nothing). `context` says what the
-    conversation was about and weighs lightly. Texts are read to 4,000 characters.
+    conversation was about and weighs lightly. `client` is who asks (`write_client_key`), where a
+    reranker may know what works for whom. Texts are read to 4,000 characters.
     """
 
     query: str | None = None
@@ -35,6 +36,7 @@ class Ask:
     strategy: str = "ours"
     stretch: int = 0
     trim: bool = False
+    client: str | None = None
 
 
 @dataclass(frozen=True)

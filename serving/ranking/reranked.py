@@ -34,9 +34,10 @@ def open_ranker(index: Index) -> Reranker | None:
         raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
 
 
-def make_question(signals: Signals, places: np.ndarray, client: str | None = None) -> Question:
-    """What the reranker is asked: the words, their vector, the candidates as they were ranked."""
-    return Question(signals.tool_text, signals.tool, places, time.time(), client)
+def make_question(signals: Signals, places: np.ndarray) -> Question:
+    """What the reranker is asked: the words, their vector, the candidates as they were ranked, and
+    by whom."""
+    return Question(signals.tool_text, signals.tool, places, time.time(), signals.ask.client)
 
 
 def rank_by_success(ranker: Reranker, signals: Signals, ranked: Ranked) -> Ranked:

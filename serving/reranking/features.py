@@ -31,13 +31,19 @@ _TEXT = 4_000  # characters of a question that are read
 @dataclass(frozen=True)
 class Question:
     """What was asked: its words, its unit vector [dim], the places of the candidates in the pool in
-    the retriever's order, when (seconds), and by which client where the log says so."""
+    the retriever's order, when (seconds), and by which client
+    (`write_client_key`) where the log says so."""
 
     text: str
     vector: np.ndarray
     candidates: np.ndarray
     at: float = 0.0
     client: str | None = None
+
+
+def write_client_key(source: str, client: str | None) -> str | None:
+    """What tells one client of a source (`token:NAME`) from others; None where it is not told."""
+    return f"{source} {client}" if client else None
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class Reranker:
 
     def __init__(self, weights: Weights, pool: Pool) -> None:
         self._weights, self.pool = _copy_weights(weights), pool
+        self.released = weights  # what it began with
         self._lock = Lock()
         tools = weights.projection.project_tools(pool.vectors)
         self._tools = tools.astype(np.float32)
@@ -83,12 +84,20 @@ class Reranker:
         """What is believed now; a value that no later update changes."""
         return _copy_weights(self._weights)
 
+    def adopt(self, weights: Weights) -> None:
+        """Believes these weights from the next question on, in place of its own; they read the
+        same features. A question under way keeps those that it began with."""
+        with self._lock:
+            self._weights = _copy_weights(weights)
+
     def score(self, question: Question, places: np.ndarray | None = None) -> Scores:
         """Scores of the tools at `places`, by default of the question's candidates."""
         places = question.candidates if places is None else places
         weights = self._weights
-        shared, local = self.measure(question, places)
+        shared, local = self._measure(weights, question, places)
         keys = self.list_keys(question, places)
+        if keys.get(CLIENT) and weights.levels[CLIENT].blocks.keys().isdisjoint(keys[CLIENT]):
+            del keys[CLIENT]  # nothing is known of this client: it is like any other
         belief = expect_odds(
             weights.shared, weights.levels, shared, local, keys, question.at, weights.half_life_s
         )
@@ -99,10 +108,16 @@ class Reranker:
 
     def measure(self, question: Question, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features of the shared block [places, dims], what each other block reads [dims])."""
-        weights, shape = self._weights, self._weights.shape
-        hand = np.concatenate(
-            [measure_hand(self.pool, question, places), self._recall(question, places)], 1
-        )
+        return self._measure(self._weights, question, places)
+
+    def _measure(
+        self, weights: Weights, question: Question, places: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        shape = weights.shape
+        names = [self.pool.tools[place].tool_id for place in places.tolist()]
+        own = self.pool.vectors[places]
+        recalled = measure_memory(weights.memory, names, own, question.vector)
+        hand = np.concatenate([measure_hand(self.pool, question, places), recalled], 1)
         hand = (hand - weights.centre) / weights.scale
         query = weights.projection.project_query(question.vector)
         query = np.nan_to_num(query, nan=0.0, posinf=0.0, neginf=0.0)
@@ -117,11 +132,6 @@ class Reranker:
         ]
         local = np.concatenate([[1.0], query[: shape.block]])
         return np.concatenate(parts, 1, dtype=np.float64), local
-
-    def _recall(self, question: Question, places: np.ndarray) -> np.ndarray:
-        names = [self.pool.tools[place].tool_id for place in places.tolist()]
-        vectors = self.pool.vectors[places]
-        return measure_memory(self._weights.memory, names, vectors, question.vector)
 
     def remember(self, question: Question, place: int, success: bool, weight: float = 1.0) -> None:
         """Keeps in memory what a tool did, without learning weights from it."""

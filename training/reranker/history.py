@@ -16,7 +16,7 @@ from assets.synthesis.common.tables import PAIRS
 from assets.vectors.texts import FULL, build_tool_views
 from serving.index.content import contract_in
 from serving.ranking.strategies import find_top
-from serving.reranking.features import Question
+from serving.reranking.features import Question, write_client_key
 from serving.reranking.pool import Pool, ToolFacts
 from training.reranker.examples import Example
 from warehouse.json_types import Row
@@ -106,7 +106,7 @@ def _make_example(row: Mapping[str, object], question: Question, pool: Pool) -> 
     place = pool.places[str(row["tool_id"])]
     same = row["contract_digest"] == pool.tools[place].contract_digest
     weight = min(float(row["weight"]), 1.0) * (1.0 if same else _OLD)  # type: ignore[arg-type]
-    client = f"{row['source']} {row['client']}" if row["client"] else None
+    client = write_client_key(str(row["source"]), row["client"])  # type: ignore[arg-type]
     asked = replace(question, at=float(row["at"]), client=client)  # type: ignore[arg-type]
     task = str(row["query_key"] or row["query"])
     return Example(asked, place, bool(row["success"]), weight, task)

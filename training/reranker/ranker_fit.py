@@ -64,7 +64,8 @@ def fit_reranker(
     if discounted is not rows:
         shared, levels = fit_posterior(discounted, prior, settings.learn)
     hardness = float(levels.pop(TASK).variance[0])
-    facts = {"outcomes": len(kept), "of": len(outcomes)}
+    until = kept[-1].question.at  # what the log says later is learnt while serving
+    facts = {"outcomes": len(kept), "of": len(outcomes), "until": until}
     return replace(
         empty, shared=shared, levels=levels, hardness=hardness, facts=facts, memory=memory
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 EXECUTION = "execution"  # source of calls that Toolmill executes itself
 TOKEN = "token:"  # source of calls of a client: followed by its token's name
+BLAMED = ("tool", "server")  # whose faults count against a tool
 WRONG_TOOL = "wrong_tool"  # kind of a call that the tool answered, and that another one was for
 
 

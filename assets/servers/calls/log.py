@@ -33,6 +33,7 @@ STATUSES = (
     "searched",  # what was asked for, and which tools were shown
 )
 REPORTS = ("worked", "wrong_tool", "failed")
+MOST_WORDS = 4000  # characters that are kept of a query
 _TEXTS = {  # the longest text of each field that holds one
     "token": 100,
     "index": 100,
@@ -47,7 +48,7 @@ _TEXTS = {  # the longest text of each field that holds one
     "note": 500,
     "search_id": 64,
     "client": 100,  # as it names itself
-    "words": 4000,  # of the query
+    "words": MOST_WORDS,  # of the query
     "vector": 40_000,  # of the query: float16, base64
     "embedder": 200,  # that made the vector
 }
@@ -124,7 +125,7 @@ def query_digest(query: str) -> str:
 
 def clean_words(query: str) -> str:
     """A query as it may be kept: without secrets, and of a length that a line takes."""
-    return redact(query[: _TEXTS["words"]])
+    return redact(query[:MOST_WORDS])
 
 
 def pack_vector(vector: "np.ndarray") -> str:

@@ -66,6 +66,7 @@ def serve(
     kept = settings.serve.log
     local = replace(LOCAL, remember=kept.remember)
     more = _drop_unset(consent=consent, local=local, exploration=settings.serve.exploration)
+    more |= {"learning": settings.reliability} if kept.learn else {}
     policy = derive_policy(MetaPolicy, asked, **more)
     listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
     allow_models(settings)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from assets.outcomes.reliability.policy import ReliabilityPolicy
 from warehouse.errors import UnusableInput
 
 Consent = Literal["ask", "never", "always"]
@@ -91,10 +92,12 @@ class MetaSettings:
 @dataclass(frozen=True)
 class LogSettings:
     """What a user can set of the log of calls. remember: as in Token, of who needs no token and of
-    the one of `serve.http.token`; entries of a tokens file say it themselves. days: how long lines
-    are kept, 0 until they are deleted."""
+    the one of `serve.http.token`; entries of a tokens file say it themselves. learn: whether a
+    served reranker learns at once from what the log keeps in words. days: how long lines are kept,
+    0 until they are deleted."""
 
     remember: Remember = "digest"
+    learn: bool = True
     days: Annotated[int, Field(ge=0)] = 0
 
 
@@ -109,9 +112,11 @@ class ExplorationSettings:
 
 @dataclass(frozen=True)
 class MetaPolicy(MetaSettings):
-    """How the meta-server behaves. local: whom stdio, and loopback HTTP without tokens, serve."""
+    """How the meta-server behaves. local: whom stdio, and loopback HTTP without tokens, serve.
+    learning: what outcomes count that the served reranker learns from at once; None: from none."""
 
     local: Token = LOCAL
+    learning: ReliabilityPolicy | None = None
     exploration: ExplorationSettings = ExplorationSettings()
     grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
     consent_timeout_s: float = 300.0

@@ -69,7 +69,7 @@ class RequestHandlers:
         except (IndexMissing, IndexBroken):
             pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
-        tools = list_tools(listed, calls, describe_kept(token))
+        tools = list_tools(listed, calls, describe_kept(token, self._desk))
         return ListToolsResult.model_validate({"tools": tools})
 
     async def _describe_index(self, token: Token) -> Listed:

@@ -69,7 +69,7 @@ async def read(desk: Desk, token: Token, uri: str) -> dict[str, Any]:
     if page is not None:
         content = _describe_catalogue(router, seen, page)
     elif uri == INDEX:
-        content = _describe_index(router, seen)
+        content = {**_describe_index(router, seen), **_describe_learning(desk, router)}
     else:
         content = _describe_server(router, seen, unquote(uri.removeprefix(SERVERS)))
     return {"uri": uri, "mimeType": _JSON, "text": dump_json(content)}
@@ -107,6 +107,15 @@ def _describe_index(router: "Router", seen: Seen) -> dict[str, Any]:
         "servers": len(seen.servers),
         "tools": len(seen.places),
     }
+
+
+def _describe_learning(desk: Desk, router: "Router") -> dict[str, Any]:
+    """The reranker of an index that has one; how many outcomes it has learnt since it was fitted,
+    where it learns."""
+    if router.ranker is None:
+        return {}
+    learnt = None if desk.learner is None else desk.learner.learnt
+    return {"reranker": {"model": router.index.reranker, "learnt_since": learnt}}
 
 
 def _describe_catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import anyio
 from assets.servers.calls.log import Outcomes
 from serving.meta.access.policy import MetaPolicy, Token
 from serving.meta.context import Caller, Desk
+from serving.meta.protocol.following import follow_log
 from serving.meta.protocol.handlers import RequestHandlers
 from serving.meta.protocol.notifications import Changes, watch_versions
 from serving.meta.tools.schemas import INPUTS
@@ -55,6 +56,8 @@ def make_server(
     async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
         async with anyio.create_task_group() as group:
             group.start_soon(watch_versions, desk, changes)
+            if desk.learner is not None:
+                group.start_soon(follow_log, desk, desk.learner)
             yield {}
             group.cancel_scope.cancel()
 

@@ -11,7 +11,7 @@ from serving.meta.tools.answer_size import fit_answer
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.exploring import Draw, draw_first, is_exploring, make_wide_ask
 from serving.meta.tools.questions import Question, drop_shown, read_questions
-from serving.meta.tools.remembering import note_search
+from serving.meta.tools.remembering import keep_client, note_search
 from serving.meta.tools.schemas import FIND, INPUTS, LEAST_TOKENS, MAX_EXCLUDE, MAX_TOKENS
 from serving.meta.untrusted_text import show_line, write_parameters
 from warehouse.sanitize.quote import escape_exact, escape_name, read_name
@@ -33,7 +33,7 @@ async def find_tools(
     earlier rounds, `max_tokens` what this round may still cost, `stop` that no other round helps.
     """
     fields = Fields(given, INPUTS[FIND]["properties"])
-    questions = read_questions(fields, token)
+    questions = read_questions(fields, token, keep_client(token, client).get("client"))
     shown = [read_name(one) for one in fields.texts("shown", MAX_EXCLUDE)]
     with_parameters = fields.flag("parameters")
     most = fields.number("max_tokens", MAX_TOKENS, LEAST_TOKENS, MAX_TOKENS)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from assets.outcomes.reliability.observation import TOKEN
 from assets.servers.calls.log import query_digest
 from serving.meta.access.policy import Token
 from serving.meta.tools.arguments import BadField, Fields
@@ -48,8 +49,10 @@ class Question:
         return query_digest(self.words)
 
 
-def read_questions(fields: Fields, token: Token) -> list[Question]:
-    """What is asked, in one of four ways. Raises BadField where it is none or several."""
+def read_questions(fields: Fields, token: Token, client: str | None = None) -> list[Question]:
+    """What is asked, in one of four ways. client: as it names itself, where it is kept. Raises
+    BadField where it is none or several."""
+    from serving.reranking.features import write_client_key
     from serving.router import Ask
 
     shared = {
@@ -60,6 +63,7 @@ def read_questions(fields: Fields, token: Token) -> list[Question]:
         "exclude": frozenset(map(read_name, fields.texts("exclude", MAX_EXCLUDE))),
         "context": fields.text("context", MAX_QUERY),
         "allowed": token.allow,
+        "client": write_client_key(TOKEN + token.name, client),
     }
     text = fields.text("text", MAX_TEXT)
     several = fields.objects("requests", MAX_REQUESTS, REQUEST)

@@ -21,9 +21,11 @@ _KEPT = {
 }
 
 
-def describe_kept(token: Token) -> str:
-    """What the log keeps of what this token asks for, in a line."""
-    return f"Kept under the name {token.name!r}: outcome, tool, note; {_KEPT[token.remember]}"
+def describe_kept(token: Token, desk: Desk) -> str:
+    """What the log keeps of what this token asks for, and what learns from it, in a line."""
+    kept = f"Kept under the name {token.name!r}: outcome, tool, note; {_KEPT[token.remember]}"
+    learns = desk.learner is not None and token.remember == "text"
+    return f"{kept}; the order of tools learns from it" if learns else kept
 
 
 async def note_search(

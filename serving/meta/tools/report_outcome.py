@@ -41,7 +41,7 @@ async def report_outcome(
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **kept, **asked_by})
     version = router.index.version
-    notice = describe_kept(token)
+    notice = describe_kept(token, desk)
     return Reply(
         {"index": version, "recorded": True, "kept": notice},
         f"recorded in index {shorten_version(version)}: {outcome}; {notice}",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from serving.index.errors import IndexBroken
@@ -43,6 +44,24 @@ def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(
     before = open_version(home, plain).find(Ask("tell the mail of a city", k=10)).hits
     assert before[0].tool_id == "npm:bad::bad_mail"
     assert {hit.tool_id for hit in before} == {hit.tool_id for hit in hits}
+
+
+def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path) -> None:
+    embedder = WordEmbedder()
+    own = draw_calls(200, seed=1).with_columns(client=pl.lit("shell 2"), success=~pl.col("success"))
+    card = train(tmp_path, pl.concat([draw_calls(400), own]), embedder)
+    file = tmp_path / "models" / card["name"] / "reranker.npz"
+    source = Source(ROWS)
+    router = open_version(
+        tmp_path,
+        build_index(tmp_path, source, embedder.embed, embedder="words", reranker=file),
+    )
+
+    def find_first(client: str | None) -> str:
+        return router.find(Ask("tell the mail of a city", k=10, client=client)).hits[0].tool_id
+
+    assert find_first("token:ann shell 2") == "npm:bad::bad_mail"
+    assert find_first("token:bo shell 2") == find_first(None) == "npm:good::good_mail"
 
 
 def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(

@@ -101,5 +101,7 @@ def test_a_question_may_be_asked_by_its_parts(router: Router) -> None:
     parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
     assert parts.hits == whole.hits
     assert router.find(Ask("send an email"), k=1).hits == whole.hits[:1]
-    with pytest.raises(BadQuery, match="a question has no 'limit'; expected allowed, context"):
+    with pytest.raises(
+        BadQuery, match="a question has no 'limit'; expected allowed, client, context"
+    ):
         router.find(query="send an email", limit=3)

@@ -106,6 +106,14 @@ def test_a_client_of_its_own_learns_for_itself() -> None:
     assert alice < bob
 
 
+def test_a_client_never_seen_is_like_any_other() -> None:
+    ranker = Reranker(FITTED, POOL)
+    ranker.update(make_question(POOL, 1, client="alice"), 0, False)
+    told = [ranker.score(make_question(POOL, 960, client=name)) for name in (None, "bob")]
+    assert (told[0].p == told[1].p).all()
+    assert (told[0].sd == told[1].sd).all()
+
+
 def test_what_is_old_fades_towards_what_is_expected_of_any_tool() -> None:
     ranker = Reranker(replace(FITTED, half_life_s=1_000.0), POOL)
     places = np.array([0, 1])
@@ -143,6 +151,20 @@ def test_held_weights_do_not_change_under_a_reader() -> None:
     assert Reranker(held, POOL).score(make_question(POOL, 1)).p == pytest.approx(
         Reranker(FITTED, POOL).score(make_question(POOL, 1)).p
     )
+
+
+def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None:
+    taught, served = Reranker(FITTED, POOL), Reranker(FITTED, POOL)
+    question = make_question(POOL, 1)
+    before = served.score(question).p
+    taught.update(question, 0, False)
+    assert (served.score(question).p == before).all()
+    served.adopt(taught.weights)
+    assert (served.score(question).p == taught.score(question).p).all()
+    taught.update(question, 0, False)
+    assert (served.score(question).p != taught.score(question).p).any()
+    served.adopt(served.released)
+    assert (served.score(question).p == before).all()
 
 
 def test_questions_are_answered_while_an_update_waits() -> None:

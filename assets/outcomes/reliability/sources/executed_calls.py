@@ -4,12 +4,10 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.reliability.observation import EXECUTION
+from assets.outcomes.reliability.observation import BLAMED, EXECUTION
 from assets.outcomes.reliability.sources.frame import OBSERVED
 from assets.outcomes.table import EXECUTIONS, PASSING
 from warehouse.storage.tables import Tables
-
-BLAMED = ("tool", "server")  # whose faults count against a tool
 
 
 def read_executed(tables: Tables) -> pl.DataFrame:

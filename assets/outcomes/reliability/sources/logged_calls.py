@@ -5,8 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from assets.outcomes.reliability.observation import TOKEN, WRONG_TOOL
-from assets.outcomes.reliability.sources.executed_calls import BLAMED
+from assets.outcomes.reliability.observation import BLAMED, TOKEN, WRONG_TOOL
 from assets.outcomes.reliability.sources.frame import OBSERVED
 from assets.outcomes.reliability.sources.log_lines import read_lines
 

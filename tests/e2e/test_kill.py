@@ -58,9 +58,10 @@ WHOLE = Course(
         ("train:caller", 1),
     )
 )
-# Eight more marketplaces and two trainings were 230 of 270 seconds.
+# Eight more marketplaces and two trainings were 230 of 270 seconds. A point costs some 20: a launch
+# leaves work under way that nobody knows the end of, offline judging none.
 SHORT = Course(
-    (("deploy", 3), ("llm:judge", 40)),
+    (("deploy", 3),),
     ("-m", "registry"),
     {"TOOLMILL_TRAINING__DRIFT__MIN_ROWS": "1000000"},
     DATA,

@@ -52,13 +52,13 @@ def test_a_fold_is_scored_by_what_the_others_taught_only() -> None:
 
 @pytest.mark.parametrize("make", [Ours, Prior])
 def test_no_later_outcome_leaks_into_an_earlier_score(make: type) -> None:
-    cut = 120
+    cut = 60
     later = [
         one if at < cut else replace(one, success=not one.success, place=(one.place + 1) % 12)
-        for at, one in enumerate(EXAMPLES)
+        for at, one in enumerate(EXAMPLES[:90])
     ]
     known, other = (
-        score_in_time(make(), rows, POOL, refit_every=30)[:cut] for rows in (EXAMPLES, later)
+        score_in_time(make(), rows, POOL, refit_every=30)[:cut] for rows in (EXAMPLES[:90], later)
     )
     assert known == pytest.approx(other, abs=1e-12)
     assert score_in_time(make(), EXAMPLES[:cut], POOL, refit_every=30) == pytest.approx(known)

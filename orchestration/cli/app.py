@@ -43,6 +43,7 @@ from orchestration.cli.models import (
     index,
     log,
     mcp_zero,
+    proxy,
     release,
     serve,
 )
@@ -119,7 +120,7 @@ _GROUPS = {  # as `--help` shows them
     "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
     "Pairs": (judge, review, export, readme, match, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay, reliability),
-    "Search and serve": (index, serve, active, log),
+    "Search and serve": (index, serve, proxy, active, log),
     "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),
     "Effects": (spend, ledger),
 }

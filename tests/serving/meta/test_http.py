@@ -11,7 +11,7 @@ import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, new_token, run_http
-from serving.meta.protocol.http import CannotServe
+from serving.meta.protocol.listen import CannotServe
 from serving.meta.protocol.notifications import Changes
 from tests.serving.meta_server import (
     ERAS,

@@ -1,0 +1,54 @@
+"""The command `proxy`: an OpenAI-compatible API whose tool calls are repaired on the way."""
+
+import logging
+import os
+from typing import Annotated
+
+import typer
+
+from orchestration.cli.terminal import EscapedLines, fail
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def proxy(
+    upstream: Annotated[str, typer.Option(help="base address, like https://api.openai.com/v1")],
+    host: Annotated[str, typer.Option(help="beyond this machine only with a token")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535)] = 8931,
+    token: Annotated[
+        str, typer.Option(envvar="PROXY_TOKEN", help="secret that clients send, 20 characters")
+    ] = "",
+    key_env: Annotated[
+        str, typer.Option(help="variable with the upstream's key; default: the client's is sent on")
+    ] = "",
+    timeout: Annotated[float, typer.Option(min=0.1, help="seconds without a byte")] = 120.0,
+    total: Annotated[float, typer.Option(min=1, help="seconds of one request")] = 900.0,
+    max_body: Annotated[int, typer.Option(min=1, help="bytes of one request")] = 32_000_000,
+    max_tools: Annotated[int, typer.Option(min=1, help="tools of one request")] = 10_000,
+    concurrency: Annotated[int, typer.Option(min=1, help="requests at once")] = 128,
+) -> None:
+    """An OpenAI-compatible proxy: tool calls that do not fit their tool are repaired on the way."""
+    import anyio
+
+    from serving.proxy.app import run_proxy
+    from serving.proxy.settings import ProxySettings, make_listening
+
+    key = os.environ.get(key_env, "") if key_env else ""
+    if key_env and not key:
+        fail(f"--key-env {key_env[:60]!r}: no such variable is set, or it is empty", 2)
+    settings = ProxySettings(
+        upstream,
+        key,
+        timeout_s=timeout,
+        total_s=total,
+        max_tools=max_tools,
+        max_open=concurrency,
+    )
+    listening = make_listening(host, port, token, max_body)
+    log = logging.StreamHandler()
+    log.setFormatter(EscapedLines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
+    # It logs the address of each request, query included.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    anyio.run(run_proxy, settings, listening)

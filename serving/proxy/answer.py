@@ -1,0 +1,152 @@
+"""Answering: one request sent to the upstream, and what comes back judged and handed on."""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import httpx2
+from starlette.requests import Request
+
+from serving.proxy.calls import CallRepair, ToolsRefused, read_contracts
+from serving.proxy.chat import ChatStream, repair_chat
+from serving.proxy.events import read_events
+from serving.proxy.exchange import Exchange, Refused
+from serving.proxy.metrics import Metrics
+from serving.proxy.responses import ResponsesStream, repair_response
+from serving.proxy.settings import ProxySettings
+from serving.proxy.upstream import Upstream, UpstreamFailed, explain_failure, keep_headers
+
+logger = logging.getLogger(__name__)
+
+JUDGED = {
+    "/v1/chat/completions": (repair_chat, ChatStream),
+    "/v1/responses": (repair_response, ResponsesStream),
+}
+
+
+class Answering:
+    """Sends requests on and judges what comes back, for one event loop."""
+
+    def __init__(self, settings: ProxySettings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._upstream = Upstream(settings)
+
+    async def close(self) -> None:
+        """Closes the connections to the upstream."""
+        await self._upstream.close()
+
+    async def answer_request(
+        self, request: Request, body: bytes, exchange: Exchange, *, own: bool
+    ) -> None:
+        """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
+        began = time.perf_counter()
+        judged = JUDGED.get(request.url.path) if request.method == "POST" else None
+        repair = self._prepare_repair(body) if judged else None
+        whole, stream = judged or (None, None)
+        if isinstance(repair, Refused):
+            self._metrics.count("refused", f'reason="{repair.code}"')
+            await exchange.send_error(repair)
+            return
+        raw = request.scope.get("raw_path") or request.url.path.encode()
+        query = request.scope["query_string"]
+        rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
+        headers = self._upstream.choose_headers(request.headers.raw, own=own)
+        spent = time.perf_counter() - began
+        try:
+            opened = self._upstream.open_answer(request.method, rest, headers, body)
+            async with opened as response:
+                if repair is None or response.status_code != 200 or _is_packed(response):
+                    await self._pass_answer(response, exchange)
+                elif response.headers.get("content-type", "").startswith("text/event-stream"):
+                    spent += await self._stream_repaired(response, exchange, stream, repair)
+                else:
+                    spent += await self._send_repaired(response, exchange, whole, repair)
+        except (UpstreamFailed, httpx2.HTTPError) as error:
+            await self._tell_failure(error, exchange)
+        if repair is not None:
+            exchange.repaired = repair.count_repaired()
+            self._metrics.count("calls_repaired", by=exchange.repaired)
+            self._metrics.count("calls_left", by=len(repair.notes) - exchange.repaired)
+            self._metrics.observe_overhead(spent)
+
+    def _prepare_repair(self, body: bytes) -> CallRepair | Refused | None:
+        """None where nothing is to be judged: what the upstream says of it is its answer."""
+        try:
+            found = json.loads(body)
+            contracts = read_contracts(found, self._settings.max_tools)
+        except ToolsRefused as error:
+            return Refused(400, "too_many_tools", str(error))
+        except (ValueError, RecursionError, AttributeError):
+            return None
+        return CallRepair(contracts) if contracts else None
+
+    async def _pass_answer(self, response: httpx2.Response, exchange: Exchange) -> None:
+        await exchange.start(response.status_code, keep_headers(response))
+        async for part in response.aiter_raw():
+            await exchange.send_part(part)
+        await exchange.end()
+
+    async def _send_repaired(
+        self, response: httpx2.Response, exchange: Exchange, change: Any, repair: CallRepair
+    ) -> float:
+        """Seconds that it took once the body was there."""
+        parts, size, source = [], 0, response.aiter_raw()
+        async for part in source:
+            parts.append(part)
+            size += len(part)
+            if size > self._settings.max_held:
+                await exchange.start(200, keep_headers(response))
+                await exchange.send_part(b"".join(parts))
+                async for more in source:
+                    await exchange.send_part(more)
+                await exchange.end()
+                return 0.0
+        began, body = time.perf_counter(), b"".join(parts)
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, Mapping):
+            await change(found, repair)
+            if told := repair.describe_field():
+                body = json.dumps({**found, "toolmill": told}, ensure_ascii=False).encode()
+        count = str(repair.count_repaired()).encode()
+        headers = [*keep_headers(response), (b"x-toolmill-repaired", count)]
+        await exchange.send_whole(200, headers, body)
+        return time.perf_counter() - began
+
+    async def _stream_repaired(
+        self, response: httpx2.Response, exchange: Exchange, kind: Any, repair: CallRepair
+    ) -> float:
+        """Seconds that it took, waiting for the upstream and the client left out."""
+        await exchange.start(200, keep_headers(response))
+        stream, spent = kind(repair, self._settings.max_held), 0.0
+        try:
+            async for event in read_events(response.aiter_raw(), self._settings.max_held):
+                began = time.perf_counter()
+                ready = b"".join([raw async for raw in stream.feed(event)])
+                spent += time.perf_counter() - began
+                if ready:
+                    await exchange.send_part(ready)
+        finally:  # an answer that broke off: what came of it is handed on as it came
+            held = b"".join(stream.drain())
+            if held:
+                with anyio.move_on_after(1, shield=True):
+                    await exchange.send_part(held)
+        await exchange.end()
+        return spent
+
+    async def _tell_failure(self, error: Exception, exchange: Exchange) -> None:
+        failed = (
+            error if isinstance(error, UpstreamFailed) else explain_failure(error, self._settings)
+        )
+        self._metrics.count("upstream_failures", f'reason="{failed.code}"')
+        logger.warning("%s", failed)
+        await exchange.send_error(Refused(failed.status, failed.code, str(failed)))
+
+
+def _is_packed(response: httpx2.Response) -> bool:
+    return response.headers.get("content-encoding", "identity") != "identity"

@@ -1,0 +1,130 @@
+"""The application: an OpenAI-compatible API before another one, with calls repaired on the way."""
+
+from typing import Any
+
+import anyio
+import httpx2
+from starlette.requests import ClientDisconnect, Request
+
+from serving.meta.access.policy import HttpSettings
+from serving.meta.access.tokens import owner_of
+from serving.proxy.answer import JUDGED, Answering
+from serving.proxy.exchange import Exchange, Refused
+from serving.proxy.metrics import Metrics
+from serving.proxy.settings import ProxySettings
+from serving.proxy.upstream import TOKEN
+from warehouse.network.egress import is_loopback
+
+
+class Proxy:
+    """The ASGI application, for one event loop."""
+
+    def __init__(self, settings: ProxySettings, listening: HttpSettings) -> None:
+        from opentelemetry import trace
+
+        self._settings, self._listening = settings, listening
+        self.metrics = Metrics()
+        self._answering = Answering(settings, self.metrics)
+        self._tracer = trace.get_tracer("toolmill.proxy")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await self._run_lifespan(receive, send)
+        exchange = Exchange(send)
+        path = scope["path"]
+        if path == "/healthz":
+            return await exchange.send_text("ok\n")
+        try:
+            own = self._check_sender(Request(scope))
+            if path == "/metrics":
+                return await exchange.send_text(self.metrics.render_text())
+            if not path.startswith("/v1/") or ".." in path.split("/"):
+                raise Refused(404, "not_found", "expected a path below /v1, /healthz or /metrics")
+            if self.metrics.open >= self._settings.max_open:
+                found = f"{self._settings.max_open} requests are open, allowed are no more"
+                raise Refused(503, "too_many_open", f"{found}; try again", retry_s=1)
+        except Refused as error:
+            self.metrics.count("refused", f'reason="{error.code}"')
+            return await exchange.send_error(error)
+        self.metrics.open += 1
+        try:
+            with self._tracer.start_as_current_span("toolmill.proxy") as span:
+                span.set_attribute("url.path", path if path in JUDGED else "/v1")
+                await self._answer_within(Request(scope, receive), exchange, own)
+                span.set_attribute("http.response.status_code", exchange.status)
+                span.set_attribute("toolmill.repaired", exchange.repaired)
+        finally:
+            self.metrics.open -= 1
+            self.metrics.count("requests", f'status="{exchange.status}"')
+
+    async def _run_lifespan(self, receive: Any, send: Any) -> None:
+        while True:
+            kind = (await receive())["type"]
+            if kind == "lifespan.shutdown":
+                await self._answering.close()
+            await send({"type": f"{kind}.complete"})
+            if kind == "lifespan.shutdown":
+                return
+
+    def _check_sender(self, request: Request) -> bool:
+        """Whether the Authorization header holds our token. Raises Refused."""
+        if not self._listening.tokens:
+            # A page in a browser must not reach us by a name that it made point here.
+            names = [request.url.hostname or ""]
+            if "origin" in request.headers:
+                names.append(httpx2.URL(request.headers["origin"]).host)
+            if not all(is_loopback(name.strip("[]")) for name in names):
+                raise Refused(403, "foreign_page", "only pages and names of this machine may ask")
+            return False
+        if owner_of(request.headers.get(TOKEN.decode(), ""), self._listening.tokens):
+            return False
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and owner_of(sent.strip(), self._listening.tokens):
+            return True
+        wanted = "send the proxy's token as API key or in the header x-toolmill-token"
+        raise Refused(401, "invalid_token", wanted)
+
+    async def _answer_within(self, request: Request, exchange: Exchange, own: bool) -> None:
+        """Answers until the client is gone or the time is over."""
+        try:
+            body = await self._read_body(request)
+            with anyio.move_on_after(self._settings.total_s) as scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_watch_client, request, group.cancel_scope)
+                    await self._answering.answer_request(request, body, exchange, own=own)
+                    group.cancel_scope.cancel()
+            if scope.cancelled_caught and not exchange.started:
+                found = f"the request took more than {self._settings.total_s:g} s"
+                raise Refused(504, "request_timeout", f"{found}; raise --total")
+        except ClientDisconnect:
+            pass
+        except Refused as error:
+            self.metrics.count("refused", f'reason="{error.code}"')
+            await exchange.send_error(error)
+
+    async def _read_body(self, request: Request) -> bytes:
+        most, body = self._listening.max_body, b""
+        said = request.headers.get("content-length", "")
+        async for part in request.stream():
+            body += part
+            if len(body) > most or (said.isdigit() and int(said) > most):
+                found = f"the body is larger than {most} bytes"
+                raise Refused(413, "body_too_large", f"{found}; send less, or raise --max-body")
+        return body
+
+
+async def _watch_client(request: Request, scope: anyio.CancelScope) -> None:
+    """Ends the work when the client is gone: nobody pays for an answer that nobody reads."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def run_proxy(settings: ProxySettings, listening: HttpSettings, ready: Any = None) -> None:
+    """Serves until SIGINT or SIGTERM. `ready` gets the address once it is bound.
+
+    Raises CannotServe when the address is taken or not ours.
+    """
+    from serving.meta.protocol.listen import serve_app
+
+    await serve_app(Proxy(settings, listening), listening, "toolmill proxy", ready)

@@ -1,0 +1,95 @@
+"""The Responses API: the function calls of an answer, whole or as a stream."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from serving.proxy.calls import CallRepair
+from serving.proxy.events import Event, list_dicts
+
+_ARGUMENTS = "response.function_call_arguments."
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+async def repair_response(body: dict[str, Any], repair: CallRepair) -> bool:
+    """Repairs the calls of a whole answer in place; whether anything was changed."""
+    cut = body.get("status") in ("incomplete", "failed")
+    return any([await _fix_item(item, repair, cut) for item in list_dicts(body, "output")])
+
+
+async def _fix_item(item: Any, repair: CallRepair, cut: bool = False) -> bool:
+    if not isinstance(item, dict) or item.get("type") != "function_call":
+        return False
+    text = item.get("arguments")
+    if not isinstance(text, str):
+        return False
+    cut = cut or item.get("status") == "incomplete"
+    item["arguments"] = await repair.fix_call(
+        item.get("call_id") or item.get("id"), item.get("name"), text, cut=cut
+    )
+    return item["arguments"] != text
+
+
+class ResponsesStream:
+    """The events of a streamed answer. Those with arguments of a call are held back until its
+    `response.output_item.done`, which says whether it is whole; all others pass at once.
+
+    most: bytes that are held back; beyond them the rest passes unjudged.
+    """
+
+    def __init__(self, repair: CallRepair, most: int) -> None:
+        self._repair, self._most = repair, most
+        self._held: list[Event] = []
+        self._size = 0
+
+    async def feed(self, event: Event) -> AsyncIterator[bytes]:
+        """What may be sent now that this event came."""
+        data = event.data or {}
+        kind = str(data.get("type"))
+        if self._size > self._most:
+            yield event.raw
+        elif kind.startswith(_ARGUMENTS):
+            self._held.append(event)
+            self._size += len(event.raw)
+            if self._size > self._most:
+                for raw in self.drain():
+                    yield raw
+        elif kind == "response.output_item.done":
+            async for raw in self._release(event, data.get("item")):
+                yield raw
+        elif kind in _ENDS:
+            for raw in self.drain():
+                yield raw
+            yield await self._end(event, data.get("response"))
+        else:
+            yield event.raw
+
+    def drain(self) -> Iterator[bytes]:
+        """What was held back, as it came."""
+        yield from (one.raw for one in self._held)
+        self._held = []
+
+    async def _release(self, event: Event, item: Any) -> AsyncIterator[bytes]:
+        index = (event.data or {}).get("output_index")
+        mine = [one for one in self._held if (one.data or {}).get("output_index") == index]
+        self._held = [one for one in self._held if one not in mine]
+        changed = await _fix_item(item, self._repair)
+        rest = item["arguments"] if changed else ""
+        for held in mine:
+            if changed and held.data is not None:
+                if held.data.get("type") == f"{_ARGUMENTS}done":
+                    held.data["arguments"] = item["arguments"]
+                else:  # the whole text in the first one: the number of events stays as it was
+                    held.data["delta"], rest = rest, ""
+            yield held.encode() if changed else held.raw
+        yield event.encode() if changed else event.raw
+
+    async def _end(self, event: Event, response: Any) -> bytes:
+        """The last event: the whole answer again."""
+        if not isinstance(response, dict):
+            return event.raw
+        await repair_response(response, self._repair)
+        told = self._repair.describe_field()
+        if told is None:
+            return event.raw
+        response["toolmill"] = told
+        return event.encode()

@@ -1,0 +1,68 @@
+"""Settings of the proxy: where it listens, where it sends to, and how much it takes."""
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from serving.meta.access.policy import HttpSettings, TokenError
+from warehouse.errors import UnusableInput
+
+
+class ProxyError(UnusableInput):
+    """An option of the proxy that cannot be used, with the fix."""
+
+
+def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSettings:
+    """Where the proxy listens. token: the secret that clients send, "" for none.
+
+    Raises ProxyError for a host beyond loopback without a token.
+    """
+    from serving.meta.access.policy import is_loopback
+    from serving.meta.access.tokens import token_of
+
+    if not token and not is_loopback(host):
+        raise ProxyError(
+            f"--host {host!r} is reached by others and no token is asked for; give --token, or"
+            " listen on 127.0.0.1"
+        )
+    try:
+        tokens = (token_of(token, "proxy"),) if token else ()
+        return HttpSettings(host=host, port=port, path="/v1", tokens=tokens, max_body=max_body)
+    except TokenError as error:
+        raise ProxyError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """What the proxy does with a request.
+
+    upstream: base address of an OpenAI-compatible API; without a path, `/v1` is added. key: sent to
+    it in the place of the client's, "" sends the client's. timeout_s: without a byte of the
+    upstream's; total_s: of one request. max_held: bytes of an answer that are held back to be
+    judged; what is longer passes unjudged.
+    """
+
+    upstream: str
+    key: str = field(default="", repr=False)
+    timeout_s: float = 120.0
+    total_s: float = 900.0
+    max_tools: int = 10_000
+    max_open: int = 128
+    max_held: int = 16_000_000
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.upstream)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ProxyError(
+                f"--upstream {self.upstream[:80]!r}: expected an address like"
+                " https://api.openai.com/v1"
+            )
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ProxyError(
+                "--upstream holds a user, a query or a fragment; give the address alone and the key"
+                " in the variable of --key-env"
+            )
+
+    def find_base(self) -> str:
+        """The address that stands for the proxy's `/v1`."""
+        base = self.upstream.rstrip("/")
+        return base if urlsplit(base).path else f"{base}/v1"

@@ -1,0 +1,112 @@
+"""The upstream: what is sent to it, and what of its answers is handed on."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import httpx2
+
+from serving.proxy.settings import ProxySettings
+from warehouse.network.egress import Connector
+from warehouse.network.http import AsyncTransport
+
+Headers = list[tuple[bytes, bytes]]
+
+TOKEN = b"x-toolmill-token"
+# Of one connection only (RFC 9110, 7.6.1), or ours to say.
+_DROPPED = {
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+    *(b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length", b"expect"),
+    *(b"accept-encoding", b"proxy-connection", b"date", TOKEN),
+}
+
+
+class UpstreamFailed(Exception):
+    """No usable answer, in one line. status: what the client is answered."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Upstream:
+    """Sends requests to one address: the operator named it, so it may be a private one; no
+    redirect is followed."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._settings, self._base = settings, settings.find_base()
+        host = urlsplit(self._base).hostname or ""
+        # Two more than there are requests: the limit is told by us, not met in the pool.
+        limits = httpx2.Limits(max_connections=settings.max_open + 2)
+        transport = AsyncTransport(Connector(trusted=[host], allow_loopback=True), limits)
+        timeout = httpx2.Timeout(settings.timeout_s, connect=min(10.0, settings.timeout_s))
+        self._client = httpx2.AsyncClient(transport=transport, timeout=timeout)
+
+    @asynccontextmanager
+    async def open_answer(
+        self, method: str, rest: str, headers: Headers, body: bytes
+    ) -> AsyncIterator[httpx2.Response]:
+        """The answer, its body unread. rest: path after `/v1`, with the query. Raises
+        UpstreamFailed."""
+        # What is judged has to be readable; compression of text on its way is the client's loss.
+        sent = [(b"accept-encoding", b"identity"), *headers]
+        request = self._client.build_request(
+            method, self._base + rest, headers=sent, content=body or None
+        )
+        try:
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+        except httpx2.HTTPError as error:
+            raise explain_failure(error, self._settings) from None
+        try:
+            if response.is_redirect:
+                raise UpstreamFailed(
+                    502,
+                    "upstream_redirect",
+                    "the upstream redirects, which is not followed; give the address that it"
+                    " redirects to as --upstream",
+                )
+            yield response
+        finally:
+            await response.aclose()
+
+    def choose_headers(self, headers: Iterable[tuple[bytes, bytes]], *, own: bool) -> Headers:
+        """The client's headers to send on. own: its Authorization is the proxy's token, and not
+        for the upstream."""
+        kept = _drop_named(headers, {b"authorization"} if own or self._settings.key else set())
+        if self._settings.key:
+            kept.append((b"authorization", f"Bearer {self._settings.key}".encode()))
+        return kept
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._client.aclose()
+
+
+def keep_headers(response: httpx2.Response) -> Headers:
+    """The upstream's headers to hand on."""
+    return _drop_named(response.headers.raw, set())
+
+
+def explain_failure(error: Exception, settings: ProxySettings) -> UpstreamFailed:
+    """What went wrong with the upstream, without its address or anything that was sent to it."""
+    if isinstance(error, httpx2.TimeoutException):
+        found = f"the upstream did not answer within {settings.timeout_s:g} s"
+        return UpstreamFailed(504, "upstream_timeout", f"{found}; try again, or raise --timeout")
+    if isinstance(error, httpx2.ConnectError):
+        found = "the upstream cannot be reached"
+        return UpstreamFailed(
+            502, "upstream_refused", f"{found}; check --upstream, and that it runs"
+        )
+    found = f"the upstream broke off its answer ({type(error).__name__})"
+    return UpstreamFailed(502, "upstream_broken", f"{found}; try again")
+
+
+def _drop_named(headers: Iterable[tuple[bytes, bytes]], more: set[bytes]) -> Headers:
+    listed = [(name.lower(), value) for name, value in headers]
+    named = {
+        word.strip().lower()
+        for name, value in listed
+        if name == b"connection"
+        for word in value.split(b",")
+    }
+    return [one for one in listed if one[0] not in _DROPPED | more | named]

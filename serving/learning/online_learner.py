@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
 from assets.servers.calls.log import Outcomes
+from serving.index.coarse_search import compute_products
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.learning.lessons import Lesson, Lessons
 from serving.learning.log_follower import LogFollower, LogRewritten
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from serving.ranking.router import Router
 
 _log = logging.getLogger(__name__)
-SLICE_S = 0.05  # of one step; who calls it rests as long between two
+SLICE_S = 0.05  # of one step; who calls it rests as long as it took
 _CHECKPOINT = 250  # lessons after which a state is kept, so that a late report costs few of them
 
 
@@ -155,7 +156,7 @@ class _Pass:
             return
         if (vector := self._vectors.get(lesson.words)) is None:
             vector = self._vectors[lesson.words] = self._router.embed_words(lesson.words)
-        candidates = find_top(pool.vectors @ vector, None, RERANKED)
+        candidates = find_top(compute_products(pool.vectors, vector), None, RERANKED)
         client = write_client_key(lesson.source, lesson.client)
         question = Question(lesson.words, vector, candidates, lesson.at, client)
         self._working.update(question, place, lesson.success, lesson.weight)

@@ -22,16 +22,21 @@ def open_ranker(index: Index) -> Reranker | None:
     IndexBroken."""
     if index.reranker is None or index.folder is None:
         return None
+    try:
+        return open_reranker(index.folder / RERANKER_FILE, open_pool(index), index.embedder)
+    except (BadReranker, FileNotFoundError) as error:
+        raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
+
+
+def open_pool(index: Index) -> Pool:
+    """The index's tools as a reranker reads them. Raises IndexBroken."""
     facts = [
         ToolFacts(tool.tool_id, tool.server_id, index.contract(place), tool.contract_digest)
         for place, tool in enumerate(index.tools)
     ]
     pool = Pool(facts, index.views[FULL].vectors)
-    _ = pool.features  # before the first question waits for it
-    try:
-        return open_reranker(index.folder / RERANKER_FILE, pool, index.embedder)
-    except (BadReranker, FileNotFoundError) as error:
-        raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
+    _ = pool.features, pool.words  # before the first question waits for them
+    return pool
 
 
 def make_question(signals: Signals, places: np.ndarray) -> Question:

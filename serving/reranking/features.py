@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from assets.vectors.lexical import stem_words
+from serving.index.coarse_search import compute_products
 from serving.reranking.memory import MEMORY_FEATURES
 from serving.reranking.pool import TOOL_FEATURES, Pool
 
@@ -56,8 +57,8 @@ class Projection:
     tool_mean: np.ndarray
 
     def project_query(self, vector: np.ndarray) -> np.ndarray:
-        """float32 [dims] or [n, dims]."""
-        return (vector - self.query_mean) @ self.basis
+        """float32 [dims]."""
+        return compute_products(self.basis.T, vector - self.query_mean)
 
     def project_tools(self, vectors: np.ndarray) -> np.ndarray:
         """float32 [n, dims]."""
@@ -102,24 +103,22 @@ def measure_hand(pool: Pool, question: Question, places: np.ndarray) -> np.ndarr
 
 def _measure_pairs(pool: Pool, question: Question, places: np.ndarray) -> np.ndarray:
     candidates = question.candidates if len(question.candidates) else places
-    around = pool.vectors[candidates] @ question.vector
-    own = pool.vectors[places] @ question.vector
+    around = compute_products(pool.vectors[candidates], question.vector)
+    own = compute_products(pool.vectors[places], question.vector)
     spread = max(float(around.std()), 1e-3)
     order = {int(place): rank for rank, place in enumerate(candidates.tolist())}
     given = np.array([order.get(int(place), len(order)) for place in places], float)
     by_cosine = (around[None, :] > own[:, None] + _SAME).sum(1)
     asked = frozenset(stem_words(question.text[:_TEXT]))
-    words = [pool.read_words(place) for place in places.tolist()]
-    shared = [len(asked & whole) for whole, _ in words]
-    named = [len(asked & name) / max(len(name), 1) for _, name in words]
+    shared, named, names = pool.words.count_shared(asked, places)
     columns = [
         own,
         (own - around.mean()) / spread,
         own - around.max(initial=-1.0),
         np.log1p(by_cosine),
         np.log1p(given),
-        np.array(shared) / max(len(asked), 1),
-        np.array(named),
+        shared / max(len(asked), 1),
+        named / np.maximum(names, 1),
     ]
     return np.stack(columns, 1)
 

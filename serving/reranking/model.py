@@ -11,6 +11,7 @@ from threading import Lock
 
 import numpy as np
 
+from serving.index.coarse_search import compute_products
 from serving.reranking.features import READ, Projection, Question, Shape, measure_hand
 from serving.reranking.memory import Recalled, add_outcome, measure_memory
 from serving.reranking.pool import Pool
@@ -171,7 +172,7 @@ class Reranker:
         now = {name: self._block_at(held, name, key, at) for name, key in keys.items()}
         mean = float(read @ held.shared.mean)
         mean += sum(float(block.mean @ local) for block in now.values())
-        variance = float(read @ held.shared.covariance @ read)
+        variance = float(compute_products(held.shared.covariance, read) @ read)
         variance += sum(float(local @ block.covariance @ local) for block in now.values())
         before = mean, max(variance, 1e-9)
         after = match_moments(mean, variance, success, weight)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,7 +41,6 @@ class Pool:
             raise ValueError("vectors of tools hold what is no finite number; embed them again")
         self.tools = tuple(tools)
         self.vectors = np.ascontiguousarray(vectors, np.float32)
-        self._words: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
 
     def __len__(self) -> int:
         return len(self.tools)
@@ -51,13 +50,10 @@ class Pool:
         """Where each tool id is."""
         return {tool.tool_id: place for place, tool in enumerate(self.tools)}
 
-    def read_words(self, place: int) -> tuple[frozenset[str], frozenset[str]]:
-        """The stems of one tool's name and description together, and of its name; kept."""
-        if (known := self._words.get(place)) is None:
-            name = stem_words(_read_name(self.tools[place]))
-            about = stem_words(_read_description(self.tools[place]))
-            known = self._words[place] = frozenset([*name, *about]), frozenset(name)
-        return known
+    @cached_property
+    def words(self) -> "ToolWords":
+        """The words of every tool."""
+        return ToolWords.of(self.tools)
 
     @cached_property
     def features(self) -> np.ndarray:
@@ -65,6 +61,44 @@ class Pool:
         siblings = Counter(tool.server_id for tool in self.tools)
         rows = [[*_measure_tool(tool), math.log1p(siblings[tool.server_id])] for tool in self.tools]
         return np.array(rows, np.float32).reshape(len(self.tools), len(TOOL_FEATURES))
+
+
+@dataclass(frozen=True)
+class ToolWords:
+    """The distinct stems of each tool's name and description, as numbers: those of tool i are
+    `held[starts[i] : starts[i + 1]]`, those of its name first, `named[i]` of them."""
+
+    known: Mapping[str, int]
+    held: np.ndarray  # int32 [stems of all tools]
+    starts: np.ndarray  # int64 [tools + 1]
+    named: np.ndarray  # int64 [tools]
+
+    @classmethod
+    def of(cls, tools: Sequence[ToolFacts]) -> "ToolWords":
+        known: dict[str, int] = {}
+        held, starts, named = list[int](), [0], list[int]()
+        for tool in tools:
+            name = dict.fromkeys(stem_words(_read_name(tool)))
+            whole = name | dict.fromkeys(stem_words(_read_description(tool)))
+            held += [known.setdefault(stem, len(known)) for stem in whole]
+            starts.append(len(held))
+            named.append(len(name))
+        return cls(known, np.array(held, np.int32), np.array(starts), np.array(named, np.int64))
+
+    def count_shared(self, asked: Iterable[str], places: np.ndarray) -> np.ndarray:
+        """How many of the stems asked each tool at `places` holds, how many its name does, and of
+        how many its name consists; int [3, places]."""
+        wanted = np.zeros(len(self.known) + 1, bool)
+        wanted[[self.known.get(stem, -1) for stem in asked]] = True
+        wanted[-1] = False
+        starts, named = self.starts[places].tolist(), self.named[places].tolist()
+        ends = self.starts[places + 1].tolist()
+        found = [wanted[self.held[start:end]] for start, end in zip(starts, ends, strict=True)]
+        counts = [
+            (np.count_nonzero(one), np.count_nonzero(one[:size]), size)
+            for one, size in zip(found, named, strict=True)
+        ]
+        return np.array(counts, np.int64).reshape(len(places), 3).T
 
 
 def _measure_tool(tool: ToolFacts) -> list[float]:

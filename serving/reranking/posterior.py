@@ -12,9 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from serving.index.coarse_search import compute_products
+
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
 _LEAST = 1e-9  # of a variance
+_ALONE = 250_000  # multiplications up to which OpenBLAS takes one thread
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def expect_odds(
     """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
     level; all rows are of one question, of which the blocks read `local` [dims]."""
     mean = features @ shared.mean
-    variance = np.einsum("ij,ij->i", features @ shared.covariance, features)
+    variance = _measure_variance(features, shared.covariance)
     for name, own in keys.items():
         level = levels[name]
         fresh = float(level.variance @ np.square(local))
@@ -121,6 +124,16 @@ def expect_odds(
     return Belief(mean, np.maximum(variance, _LEAST))
 
 
+def _measure_variance(features: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """The variance of each row's sum, [rows]. A few rows at a time, for which BLAS takes no
+    threads: those wait actively after each product, on the cores that the encoder needs next."""
+    rows = max(1, _ALONE // covariance.size)
+    parts = [features[at : at + rows] for at in range(0, len(features), rows)]
+    return np.concatenate(
+        [np.zeros(0), *(np.einsum("ij,ij->i", part @ covariance, part) for part in parts)]
+    )
+
+
 def match_moments(mean: float, variance: float, success: bool, weight: float) -> tuple:
     """(mean, variance) of log odds N(mean, variance) after an outcome that counts `weight`."""
     points = mean + math.sqrt(variance) * _NODES
@@ -135,6 +148,6 @@ def move_gaussian(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The Gaussian of weights after the log odds that they add to by `read` [dims] moved from one
     (mean, variance) to another: what one Kalman step is."""
-    gain = covariance @ read / before[1]
+    gain = compute_products(covariance, read) / before[1]
     moved = mean + gain * (after[0] - before[0])
     return moved, covariance - np.outer(gain, gain) * (before[1] - after[1])

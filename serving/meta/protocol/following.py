@@ -3,7 +3,7 @@
 import anyio
 import anyio.to_thread
 
-from serving.learning.online_learner import SLICE_S, OnlineLearner
+from serving.learning.online_learner import OnlineLearner
 from serving.meta.context import Desk
 
 
@@ -12,5 +12,7 @@ async def follow_log(desk: Desk, learner: OnlineLearner) -> None:
     and it rests as long as it works."""
     thread = anyio.CapacityLimiter(1)
     while True:
+        began = anyio.current_time()
         idle = await anyio.to_thread.run_sync(learner.step, limiter=thread)
-        await anyio.sleep(desk.policy.poll_s if idle else SLICE_S)
+        took = anyio.current_time() - began
+        await anyio.sleep(max(desk.policy.poll_s if idle else 0.0, took))

@@ -1,11 +1,12 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assets.vectors.lexical import stem_words
 from serving.reranking.features import HAND, fit_projection, measure_hand
-from serving.reranking.pool import TOOL_FEATURES, Pool, ToolFacts
+from serving.reranking.pool import TOOL_FEATURES, Pool, ToolFacts, ToolWords
 from tests.support.reranking import make_pool, make_question
 
 POOL = make_pool()
@@ -50,3 +51,23 @@ def test_directions_beyond_the_vectors_are_nothing() -> None:
     made = fit_projection(np.eye(3, 8, dtype=np.float32), np.zeros((0, 8), np.float32), 20)
     assert made.basis.shape == (8, 20)
     assert not made.basis[:, 8:].any()
+
+
+@given(
+    texts=st.lists(st.tuples(st.text("ab c", max_size=6), st.text("ab c", max_size=9)), max_size=5),
+    asked=st.sets(st.sampled_from(["a", "b", "c", "ab", "ba", "zz"])),
+)
+@settings(max_examples=30, deadline=None)
+def test_words_are_counted_as_sets_of_stems(texts: list[tuple[str, str]], asked: set[str]) -> None:
+    tools = [
+        ToolFacts(f"s::{at}", "s", {"name": name, "description": about})
+        for at, (name, about) in enumerate(texts)
+    ]
+    names = [set(stem_words(name)) for name, _ in texts]
+    wholes = [name | set(stem_words(about)) for name, (_, about) in zip(names, texts, strict=True)]
+    found = ToolWords.of(tools).count_shared(asked, np.arange(len(tools)))
+    assert found.tolist() == [
+        [len(asked & whole) for whole in wholes],
+        [len(asked & name) for name in names],
+        [len(name) for name in names],
+    ]

@@ -25,6 +25,17 @@ def test_without_outcomes_it_orders_as_the_retriever() -> None:
     )
 
 
+def test_a_tool_scores_the_same_alone_as_among_others() -> None:
+    pool = make_pool(60)
+    ranker = Reranker(fit_reranker(draw_examples(pool, 100), pool), pool)
+    question = make_question(pool, 5)
+    whole = ranker.score(question)
+    for row, place in enumerate(question.candidates[::7].tolist()):
+        alone = ranker.score(question, np.array([place])).belief
+        assert alone.mean[0] == pytest.approx(whole.belief.mean[7 * row])
+        assert alone.variance[0] == pytest.approx(whole.belief.variance[7 * row])
+
+
 def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen() -> None:
     ranker = Reranker(FITTED, POOL)
     places = np.arange(len(POOL))

@@ -165,22 +165,55 @@ def _compare_streams(ours: Sequence[Stream], others: Sequence[Stream]) -> str:
 def compare_drift(
     worlds: Sequence[World], seeds: Sequence[int], names: Sequence[str]
 ) -> dict[str, Any]:
-    """After 20% of the tools changed in mid-stream: outcomes until nine tenths of what the change
-    cost is made up for (windows of 100), and the mean success of the 1,000 requests after it."""
+    """After 20% of the tools changed in mid-stream: requests until nine tenths of what the change
+    cost are made up for, and what is lost to the oracle before and after; seeds are drawn."""
     makers: dict[str, Callable[[], Method]] = {name: METHODS[name] for name in names}
     makers["ours"] = lambda: Ours(DRIFTING)
     refits = tuple(range(100, 2 * TASKS, 100))
     found: dict[str, Any] = {}
     for name, make in makers.items():
-        recovered, after, began = [], [], time.perf_counter()
+        lost, began = [], time.perf_counter()
         for world, seed in zip(worlds, seeds, strict=True):
             later = drift_world(world, 0.2, seed)
             stream = run_stream([(TASKS, world), (TASKS, later)], make, seed, refits=refits)
-            recovered.append(count_recovery(stream.expected, TASKS))
-            after.append(float(np.mean(stream.expected[TASKS:])))
-        found[name] = {"outcomes_to_recover": recovered, "success_after": round(np.mean(after), 4)}
+            lost.append(list_lost((world, later), stream))
+        found[name] = summarise_drift(np.array(lost), TASKS)
         _tell(f"drift {name}: {time.perf_counter() - began:.0f} s")
     return {"methods": found}
+
+
+def list_lost(worlds: tuple[World, World], stream: Stream) -> list[float]:
+    """Expected success that each request lost to who knows the true chances; the second world is
+    played from the TASKS-th on."""
+    best = [tell_oracle(world) for world in worlds]
+    rows = [int(one.task.removeprefix("task-")) for one in stream.examples]
+    return [
+        float(best[at >= TASKS][row]) - expected
+        for at, (row, expected) in enumerate(zip(rows, stream.expected, strict=True))
+    ]
+
+
+def summarise_drift(lost: np.ndarray, change: int, draws: int = 1_000) -> dict[str, Any]:
+    """Of losses [seeds, requests]: when the mean over seeds has recovered, with the 95% interval of
+    drawing seeds (null: not within the stream), and the losses before and after the change."""
+    rng = np.random.default_rng(0)
+    never = lost.shape[1] - change + 1
+    ends = [
+        count_recovery(lost[rng.integers(0, len(lost), len(lost))].mean(0), change) or never
+        for _ in range(draws)
+    ]
+    spread = np.percentile(ends, [2.5, 97.5], method="nearest").astype(int).tolist()
+    groups = [str(seed) for seed in range(len(lost))]
+    before, after = (
+        part.mean(1).tolist() for part in (lost[:, change - 200 : change], lost[:, change:])
+    )
+    return {
+        "seeds": len(lost),
+        "requests_to_recover": count_recovery(lost.mean(0), change),
+        "interval": [end if end < never else None for end in spread],
+        "lost_before": f"{bootstrap_mean(before, groups)}",
+        "lost_after": f"{bootstrap_mean(after, groups)}",
+    }
 
 
 def compare_cold_start(
@@ -190,7 +223,7 @@ def compare_cold_start(
     best, what is lost to who knows it (mean success), and how often it is among the five."""
     found: dict[str, Any] = {}
     for name in names:
-        lost, shown = [], []
+        lost, shown, groups = [], [], []
         for world, seed in zip(worlds, seeds, strict=True):
             for twin in choose_twins(world, 2):
                 without = hide_tool(world, twin)
@@ -198,7 +231,7 @@ def compare_cold_start(
                 served = list_served(world, stream, twin, 500)[:50]
                 lost += [gap for gap, _ in served]
                 shown += [at_hand for _, at_hand in served]
-        groups = [str(at // 10) for at in range(len(lost))]
+                groups += [str(seed)] * len(served)
         found[name] = {
             "n": len(lost),
             "lost": f"{bootstrap_mean(lost, groups)}",
@@ -236,15 +269,17 @@ def list_served(world: World, stream: Stream, twin: int, since: int) -> list[tup
     return found
 
 
-def count_recovery(expected: Sequence[float], change: int) -> int | None:
-    """Requests after `change` until a window of 100 is back at nine tenths of the way from the
-    worst window to what it was before; None where it never is."""
-    values = np.array(expected)
-    before = values[change - 2 * _WINDOW : change].mean()
+def count_recovery(lost: Sequence[float] | np.ndarray, change: int) -> int | None:
+    """Requests after `change` until a window of 100 has made up for nine tenths of what the worst
+    window lost beyond the 200 before the change; None where none has, or nothing was lost."""
+    values = np.asarray(lost, float)
+    before = values[max(change - 2 * _WINDOW, 0) : change].mean()
     windows = np.convolve(values[change:], np.ones(_WINDOW) / _WINDOW, "valid")
-    worst = int(np.argmin(windows[: 3 * _WINDOW]))
-    goal = windows[worst] + 0.9 * (before - windows[worst])
-    back = np.flatnonzero(windows[worst:] >= goal)
+    worst = int(np.argmax(windows[: 3 * _WINDOW]))
+    if windows[worst] <= before:
+        return None
+    goal = before + 0.1 * (windows[worst] - before)
+    back = np.flatnonzero(windows[worst:] <= goal)
     return int(worst + back[0] + _WINDOW) if len(back) else None
 
 

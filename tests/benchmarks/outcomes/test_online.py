@@ -6,6 +6,7 @@ from benchmarks.outcomes.rerankers import (
     compare_cold_start,
     count_recovery,
     hide_tool,
+    summarise_drift,
 )
 from benchmarks.outcomes.simulated_pools import make_random_stage
 from benchmarks.outcomes.simulator import EASY, make_world
@@ -33,9 +34,21 @@ def test_what_learns_ends_above_what_does_not() -> None:
 
 
 def test_recovery_counts_until_the_way_back_is_gone() -> None:
-    back = [0.6] * 400 + [0.3] * 150 + [0.6] * 400
+    back = [0.1] * 400 + [0.4] * 150 + [0.1] * 400
     assert 200 < (count_recovery(back, 400) or 0) <= 300
-    assert count_recovery([0.6] * 400 + [0.3] * 400, 400) is None
+    assert count_recovery([0.1] * 400 + [0.4] * 400, 400) is None
+    assert count_recovery([0.4] * 400 + [0.1] * 400, 400) is None
+
+
+def test_recovery_of_seeds_that_differ_has_an_interval_that_holds_both() -> None:
+    soon = [0.1] * 400 + [0.4] * 150 + [0.1] * 850
+    late = [0.1] * 400 + [0.4] * 500 + [0.1] * 500
+    never = [0.1] * 400 + [0.4] * 1000
+    found = summarise_drift(np.array([soon, late] * 4), 400, draws=200)
+    low, high = found["interval"]
+    assert low <= found["requests_to_recover"] <= high
+    assert found["seeds"] == 8
+    assert summarise_drift(np.array([never] * 3), 400, draws=20)["interval"] == [None, None]
 
 
 def test_a_twin_that_comes_late_is_no_candidate_before() -> None:

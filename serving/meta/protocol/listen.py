@@ -92,7 +92,10 @@ async def _wait_for_signal(config: Any, listening: socket.socket) -> None:
 def _bind_socket(settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=128)
+        bound = socket.create_server((settings.host, settings.port), family=family, backlog=128)
+        # asyncio sets it only on sockets that name their protocol: small answers took 40 ms more.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return bound
     except OSError as error:
         raise CannotServe(
             f"cannot serve {settings.host}:{settings.port}: {error.strerror or error}; choose"

@@ -1,6 +1,7 @@
 """Report: how reliable tools are, for the asset's page."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from assets.outcomes.reliability.refresh import Refreshed
 from warehouse.json_types import Record
 from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import Markdown, embed_image, make_markdown_table
+from warehouse.statistics import wilson_interval
 
 _SHOWN = 20
 _INK, _GRID, _DOT = "#1f2937", "#e5e7eb", "#2563eb"
@@ -28,6 +30,7 @@ def report_reliability(found: Refreshed) -> dict[str, Any]:
         "sources": _tabulate_counts("source", found.sources),
         "least_reliable": _tabulate_tools(called[:_SHOWN]),
         "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
+        "by_category": tabulate_categories(called),
         "plot": embed_plot(called),
     }
 
@@ -73,6 +76,21 @@ def _name_tool(row: Record) -> str:
 def _tabulate_counts(name: str, counts: Mapping[str, int]) -> Markdown:
     lines = [[key, str(n)] for key, n in counts.items() if n]
     return make_markdown_table([name, "observations"], lines)
+
+
+def tabulate_categories(called: Sequence[Record]) -> Markdown:
+    """Calls that worked by category of server, undecayed, with the 95% interval."""
+    calls, failed, tools = Counter[str](), Counter[str](), Counter[str]()
+    for row in called:
+        calls[row["category"]] += row["calls"]
+        failed[row["category"]] += row["failed"]
+        tools[row["category"]] += 1
+    lines = []
+    for name, n in sorted(calls.items()):
+        worked = n - failed[name]
+        low, high = wilson_interval(worked, n)
+        lines.append([name, str(tools[name]), str(n), f"{worked / n:.2f} [{low:.2f}, {high:.2f}]"])
+    return make_markdown_table(["category", "tools", "calls", "worked [95%]"], lines)
 
 
 def _tabulate_tools(rows: Sequence[Record]) -> Markdown:

@@ -72,9 +72,8 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"tools": len(index.tools), "fitted": len(outcomes)}
     found["load_average"] = os.getloadavg()[0]
     found |= time_in_turns({"plain": plain.find, "reranked": ranked.find}, asks)
-    found["ratio"] = {
-        part: round(found["reranked"][part] / found["plain"][part], 3) for part in ("p50", "p95")
-    }
+    pair = found["reranked"], found["plain"]
+    found["ratio"] = {part: round(pair[0][part] / pair[1][part], 3) for part in ("p50", "p95")}
     questions = [one.question for one in outcomes[: asked.queries]]
     ranker = Reranker(weights, pool)
     found |= time_in_turns({"score of 100": ranker.score}, questions)
@@ -102,16 +101,24 @@ def draw_outcomes(
 
 def time_in_turns(
     parts: dict[str, Callable[[Any], Any]], given: Sequence[Any]
-) -> dict[str, dict[str, float]]:
-    """Milliseconds of each part, asked the same in turns, so that other work meets all of them."""
+) -> dict[str, dict[str, Any]]:
+    """Milliseconds of each part, asked the same in turns, so that other work meets all of them;
+    `cpu`: of the processor's time."""
     took: dict[str, list[float]] = {name: [] for name in parts}
+    worked: dict[str, list[float]] = {name: [] for name in parts}
     for at, one in enumerate([*given[:_WARM], *given]):
-        order = list(parts)[:: 1 if at % 2 else -1]
-        for name in order:
-            began = time.perf_counter()
+        for name in list(parts)[:: 1 if at % 2 else -1]:
+            began, busy = time.perf_counter(), time.process_time()
             parts[name](one)
+            worked[name].append((time.process_time() - busy) * 1000)
             took[name].append((time.perf_counter() - began) * 1000)
-    return {name: tell_quantiles(values[_WARM:]) for name, values in took.items()}
+    return {
+        name: {
+            **tell_quantiles(took[name][_WARM:]),
+            "cpu": tell_quantiles(worked[name][_WARM:]),
+        }
+        for name in parts
+    }
 
 
 def tell_quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ weights; the next one is made beside it and takes its place at once.
 import logging
 import math
 import time
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ class _Pass:
         self._lessons = Lessons(policy, since, excluded)
         self._working = Reranker(self.ranker.released, self.ranker.pool)
         self._checkpoints: dict[int, Weights] = {}
-        self._vectors = Remembered()  # words -> vector
+        self._questions = Remembered()  # words -> question
         self._done = self._dropped = 0  # lessons that the working state has learnt, has not kept
         self._changed = True  # the served state may be of an earlier pass
         self.published = 0
@@ -154,12 +155,17 @@ class _Pass:
         place = pool.places.get(lesson.tool_id)
         if place is None or pool.tools[place].contract_digest != lesson.contract_digest:
             return
-        if (vector := self._vectors.get(lesson.words)) is None:
-            vector = self._vectors[lesson.words] = self._router.embed_words(lesson.words)
-        candidates = find_top(compute_products(pool.vectors, vector), None, RERANKED)
         client = write_client_key(lesson.source, lesson.client)
-        question = Question(lesson.words, vector, candidates, lesson.at, client)
+        question = replace(self._read_question(lesson.words), at=lesson.at, client=client)
         self._working.update(question, place, lesson.success, lesson.weight)
+
+    def _read_question(self, words: str) -> Question:
+        """The question in these words, kept: a late report has many lessons learnt again."""
+        if (known := self._questions.get(words)) is None:
+            vector, pool = self._router.embed_words(words), self._working.pool
+            found = find_top(compute_products(pool.vectors, vector), None, RERANKED)
+            known = self._questions[words] = Question(words, vector, found)
+        return known
 
     def _publish(self) -> None:
         if self._changed:

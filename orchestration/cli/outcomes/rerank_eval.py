@@ -41,6 +41,8 @@ def rerank_eval(
     if read.first_flaw:
         print_line(f"{feedback}: left out: {read.first_flaw}", err=True)
     held = embed_judged(read.rows, described, _open_embedder(embedder))
+    for note in _list_notes(held, folds):
+        print_line(f"{feedback}: {note}", err=True)
     names = [name for name in METHODS if name in (method or METHODS)]
     results = _run_folds(held, names, folds, fold, seed)
     table = tabulate_methods(results, held.examples)
@@ -50,7 +52,27 @@ def rerank_eval(
         return
     for name in sorted(table, key=lambda name: -float(str(table[name]["auc"] or 0))):
         row = table[name]
-        print_line(f"{name:<18} AUC {row['auc']}  pairs {row['pair_accuracy']} of {row['pairs']}")
+        auc, pairs = (_write_share(row[part]) for part in ("auc", "pair_accuracy"))
+        print_line(f"{name:<18} AUC {auc}  pairs {pairs} of {row['pairs']}")
+
+
+def _write_share(value: Any) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def _list_notes(held: "JudgedPool", folds: int) -> list[str]:
+    """What of a file leaves figures unmeasured, or worth less than they look."""
+    verdicts, tasks = {one.success for one in held.examples}, {one.task for one in held.examples}
+    notes = []
+    if len(verdicts) == 1:
+        ended = "worked" if verdicts == {True} else "failed"
+        notes.append(f"all {len(held.examples)} rows {ended}: nothing tells tools apart")
+    if len(tasks) < folds:
+        notes.append(f"tasks for {len(tasks)} of {folds} folds only")
+    if held.unknown:
+        some = f"{len(held.unknown)} of {len(held.pool)} tools"
+        notes.append(f"{some} are in no file of tools, and known by their name only")
+    return notes
 
 
 def _open_embedder(spec: str | None) -> Any:

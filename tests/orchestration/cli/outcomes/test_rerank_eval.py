@@ -89,6 +89,21 @@ def test_an_option_that_cannot_be_is_named(
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(("worked", "ended"), [(True, "worked"), (False, "failed")])
+def test_what_cannot_be_measured_is_said(
+    files: tuple[Path, Path], worked: bool, ended: str
+) -> None:
+    rows = json.loads(files[0].read_text())
+    alike = [{**row, "query": "do it", "rating": {"success": worked}} for row in rows]
+    files[0].write_text(json.dumps(alike))
+    result = run(files, "--method", "ours", "--method", "toolflix_one_head")
+    assert result.exit_code == 0
+    assert f"all 120 rows {ended}: nothing tells tools apart" in result.stderr
+    assert "tasks for 1 of 5 folds only" in result.stderr
+    assert "1 of 6 tools are in no file of tools" in result.stderr
+    assert result.stdout.count("AUC not measured  pairs not measured of 0") == 2
+
+
 def test_a_file_of_another_shape_ends_it_with_one_line(files: tuple[Path, Path]) -> None:
     files[0].write_text('[{"prompt": "x", "label": 1}]')
     result = run(files)

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.repair.names import split_identifier as split_identifier
+
 _PATH = Path(__file__).with_name("lexicon.json")
 _IRREGULAR = {"does": "do", "goes": "go", "has": "have", "is": "be", "analyses": "analyse"}
 
@@ -68,12 +70,6 @@ def find_base_form(word: str) -> str | None:
 
 
 @cache
-def split_identifier(name: str) -> tuple[str, ...]:
-    """The lower-case words of an identifier: `getHTTPStatus_v2` -> get http status v2."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    return tuple(word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word)
-
-
 @cache
 def find_topic(text: str) -> str:
     """The field of work a text speaks of (code, files, web …), or `general`."""

@@ -16,6 +16,7 @@ from assets.contracts.repair.json_paths import (
     is_required,
 )
 from assets.contracts.repair.names import find_nearest, find_same_name, is_reminiscent
+from assets.contracts.repair.nesting import propose_nesting, propose_pairing
 from assets.contracts.repair.values import parse_json, propose_values
 from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import Flaw
@@ -78,17 +79,30 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Chan
         yield Change(_remove_at(arguments, flaw.at), step)
     if value is ABSENT:
         return
-    for other, opens in propose_values(value, find_schema(schema, flaw.at), schema):
+    name = next((one for one in reversed(flaw.at) if isinstance(one, str)), "")
+    for other, opens in propose_values(value, find_schema(schema, flaw.at), schema, name):
         step = (
             f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
         )
         yield Change(_replace_at(arguments, flaw.at, other), step, opens)
 
 
-def propose_drops(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
-    """Without an argument that the contract forbids outright. Not where a name is near to it, or
-    one that is required is missing: then it may be what was meant, and its value would be lost."""
-    if flaw.kind != "unknown_argument" or not flaw.at or not is_closed(schema, flaw.at[:-1]):
+def propose_levels(schema: Schema, arguments: Any) -> Iterator[Change]:
+    """Arguments on another level, and the one that was meant by the only other name."""
+    for propose in (propose_nesting, propose_pairing):
+        for made, step in propose(schema, arguments):
+            yield Change(made, step, True)
+
+
+def propose_drops(
+    schema: Schema, arguments: Any, flaw: Flaw, undeclared: bool = False
+) -> Iterator[Change]:
+    """Without an argument that the contract forbids outright; `undeclared`: or does not name. Not
+    where a name is near to it, or one that is required is missing: then it may be what was meant,
+    and its value would be lost."""
+    if flaw.kind != "unknown_argument" or not flaw.at:
+        return
+    if not undeclared and not is_closed(schema, flaw.at[:-1]):
         return
     name, declared = str(flaw.at[-1]), find_declared(schema, flaw.at[:-1])
     around = find_value(arguments, flaw.at[:-1])
@@ -97,7 +111,8 @@ def propose_drops(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change
         is_reminiscent(name, one) for one in declared
     ):
         return
-    step = f"dropped {format_place(flaw.at)}, which the contract forbids"
+    why = "forbids" if is_closed(schema, flaw.at[:-1]) else "does not name"
+    step = f"dropped {format_place(flaw.at)}, which the contract {why}"
     yield Change(_remove_at(arguments, flaw.at), step)
 
 

@@ -1,5 +1,6 @@
 """Names that mean the same, or nearly: by case, separators and a slip of the pen."""
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -20,6 +21,12 @@ def fold_name(name: str) -> str:
 @lru_cache(maxsize=8192)
 def _fold_name_cached(name: str) -> str:
     return "".join(char for char in name.casefold() if char.isalnum())
+
+
+def split_identifier(name: str) -> tuple[str, ...]:
+    """The lower-case words of an identifier: `getHTTPStatus_v2` -> get http status v2."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return tuple(word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word)
 
 
 def find_same_name(name: str, among: Iterable[str]) -> str | None:

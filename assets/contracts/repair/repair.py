@@ -4,7 +4,10 @@
 2. a name by case, separators or a slip of the pen; never over a name that is there
 3. a value by its form: text for a number, a boolean, a list or an object, and the reverse; one
    value for a list; a choice by case, separators or spelling; null for something optional, left out
-4. what nobody declared and nothing is near to, dropped where the contract forbids it outright
+   numbers with separators or a unit that the parameter counts in another; dates in its format
+4. an argument on another level than the contract has it, or under a related name where one is
+   missing and one is undeclared
+5. what nobody declared and nothing is near to, dropped where the contract forbids it outright
 
 Nothing that is missing is made up.
 """
@@ -18,6 +21,7 @@ from assets.contracts.repair.candidates import (
     Change,
     propose_changes,
     propose_drops,
+    propose_levels,
     unwrap_arguments,
 )
 from assets.contracts.repair.problems import Problem, describe_problems
@@ -44,9 +48,10 @@ class _Exhausted(Exception):
     """The tries are spent."""
 
 
-def repair_call(contract: Contract, arguments: Any) -> Repaired:
+def repair_call(contract: Contract, arguments: Any, *, drop_undeclared: bool = False) -> Repaired:
     """The call with everything repaired that can be. Never raises; what cannot be judged within
-    the bounds is left as it is."""
+    the bounds is left as it is. drop_undeclared: also what the contract does not name and does not
+    forbid either."""
     flaws = validate_call(contract, arguments)
     if not flaws:
         return Repaired(arguments)
@@ -55,7 +60,9 @@ def repair_call(contract: Contract, arguments: Any) -> Repaired:
         return Repaired(arguments, [], describe_problems(contract, arguments, flaws))
     try:
         with limit_steps(_STEPS) as work:
-            found, left, steps = _Ladder(contract, schema).climb(deepcopy(arguments), flaws, _DEEP)
+            found, left, steps = _Ladder(contract, schema, drop_undeclared).climb(
+                deepcopy(arguments), flaws, _DEEP
+            )
         spent = work.left < 0
     except (_Exhausted, TooMuchWork, RecursionError):
         spent = True
@@ -68,6 +75,7 @@ def repair_call(contract: Contract, arguments: Any) -> Repaired:
 class _Ladder:
     contract: Contract
     schema: Schema
+    drop_undeclared: bool = False
     tries: int = 0
 
     def climb(
@@ -101,9 +109,12 @@ class _Ladder:
     def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
         yield from unwrap_arguments(self.schema, arguments, str(self.contract.get("name", "")))
         if isinstance(arguments, Mapping):
-            for suggested in (propose_changes, propose_drops):
-                for flaw in flaws:
-                    yield from suggested(self.schema, arguments, flaw)
+            for flaw in flaws:
+                yield from propose_changes(self.schema, arguments, flaw)
+            if any(flaw.kind == "unknown_argument" for flaw in flaws):
+                yield from propose_levels(self.schema, arguments)
+            for flaw in flaws:
+                yield from propose_drops(self.schema, arguments, flaw, self.drop_undeclared)
 
     def _find_flaws(self, arguments: Any) -> list[Flaw] | None:
         """None where the arguments cannot be judged."""

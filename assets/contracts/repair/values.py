@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from assets.contracts.repair.dates import propose_dates, propose_epoch
 from assets.contracts.repair.json_paths import ABSENT, find_choices, find_types
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
+from assets.contracts.repair.quantities import read_quantity
 from assets.contracts.schema.reading import name_json_type
 from warehouse.json_types import Schema
 
@@ -18,14 +20,17 @@ _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST = 100_000  # characters of a text that is read as JSON
 
 
-def propose_values(value: Any, schema: Any, root: Schema) -> Iterator[tuple[Any, bool]]:
-    """(another form of the value, whether it may have flaws of its own)."""
+def propose_values(
+    value: Any, schema: Any, root: Schema, name: str = ""
+) -> Iterator[tuple[Any, bool]]:
+    """(another form of the value, whether it may have flaws of its own). name: of the parameter."""
     types = find_types(schema, root)
     choices = find_choices(schema, root)
     if choices:
         yield from ((one, False) for one in _propose_choices(value, choices))
     if isinstance(value, str):
         yield from _parse_text_value(value, types)
+        yield from ((one, False) for one in _propose_written(value, types, schema, root, name))
     elif isinstance(value, bool):
         if "string" in types:
             yield ("true" if value else "false"), False
@@ -67,6 +72,23 @@ def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
         wanted = (list if "array" in types else (), dict if "object" in types else ())
         if isinstance(found, tuple(one for one in wanted if one)):  # type: ignore[arg-type]
             yield found, True
+
+
+def _propose_written(
+    text: str, types: set[str], schema: Any, root: Schema, name: str
+) -> Iterator[Any]:
+    """What a text for people says: a quantity, a date, a text without blanks around it."""
+    if types & {"integer", "number"}:
+        number = read_quantity(text, name, schema, root)
+        if number is not None and number.is_integer():
+            yield int(number)
+        elif number is not None and "number" in types:
+            yield number
+        yield from propose_epoch(text, name, schema, root)
+    if "string" in types:
+        yield from propose_dates(text, schema, root)
+        if len(text) <= _LONGEST and (bare := text.strip()) != text:
+            yield bare
 
 
 def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:

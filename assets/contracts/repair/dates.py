@@ -1,0 +1,84 @@
+"""Dates and times as people write them, in the form that a schema asks for."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from assets.contracts.repair.names import split_identifier
+from assets.contracts.schema.reading import iterate_branches
+from warehouse.json_types import Schema
+
+_LONGEST = 60  # characters of a date
+_DIGIT = re.compile(r"\d")
+_CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
+_MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
+
+
+def propose_dates(value: str, schema: Any, root: Schema) -> Iterator[str]:
+    """A written date in the format of the schema: `date`, `date-time` or `time`, or a `pattern`
+    that a date fits. Nothing where a part is left open or the order of day and month is."""
+    if len(value) > _LONGEST or not _DIGIT.search(value):
+        return
+    formats = {branch.get("format") for branch in iterate_branches(schema, root)}
+    patterns = any("pattern" in branch for branch in iterate_branches(schema, root))
+    if "time" in formats:
+        if (clock := _parse_clock(value)) is not None:
+            yield clock
+        return
+    moment = parse_moment(value) if formats & {"date", "date-time"} or patterns else None
+    if moment is None:
+        return
+    if "date-time" not in formats:
+        yield moment.date().isoformat()
+    elif _CLOCK.search(value) or re.search(r"\dT\d", value):
+        zone = "Z" if moment.tzinfo is None or moment.utcoffset() == UTC.utcoffset(None) else ""
+        yield moment.replace(tzinfo=None).isoformat() + zone if zone else moment.isoformat()
+
+
+def propose_epoch(value: str, name: str, schema: Any, root: Schema) -> Iterator[int]:
+    """Unix time of a written date and time, where the parameter says that it is one."""
+    said = " ".join(
+        str(branch.get("description") or "")[:2000] for branch in iterate_branches(schema, root)
+    )
+    said = f"{said} {' '.join(split_identifier(name))}"
+    if not _EPOCH.search(said) or len(value) > _LONGEST:
+        return
+    moment = parse_moment(value)
+    if moment is not None:
+        seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        yield seconds * 1000 if _MILLIS.search(said) else seconds
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The day, and time, that a text means whatever the reader's country; None where a part is
+    missing or either order of day and month makes a date."""
+    from dateutil import parser
+
+    if not _YEAR.search(text):
+        return None
+    readings = []
+    # A year in front is followed by the month in every country.
+    orders = (False,) if _YEAR.match(text.strip()) else (False, True)
+    for default in (datetime(2001, 1, 1), datetime(2004, 12, 28)):
+        for first in orders:
+            try:
+                readings.append(parser.parse(text, default=default, dayfirst=first))
+            except (ValueError, OverflowError, TypeError, ArithmeticError):
+                return None
+    days = {one.date() for one in readings}
+    return readings[0] if len(days) == 1 and len({one.timetz() for one in readings}) == 1 else None
+
+
+def _parse_clock(text: str) -> str | None:
+    """`3pm`, `15:30`: a time of day, with its seconds."""
+    from dateutil import parser
+
+    if not _CLOCK.search(text) or _YEAR.search(text):
+        return None
+    try:
+        return parser.parse(text, default=datetime(2001, 1, 1)).time().isoformat()
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return None

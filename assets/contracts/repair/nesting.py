@@ -1,0 +1,78 @@
+"""Arguments on the wrong level: given flat where the contract nests them, and the reverse."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assets.contracts.repair.json_paths import find_types
+from assets.contracts.repair.names import is_reminiscent, split_identifier
+from assets.contracts.schema.reading import collect_properties, name_json_type
+from warehouse.json_types import Schema
+
+
+def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """(arguments with every undeclared name where the contract has it, what was moved)."""
+    declared = collect_properties(schema, schema)
+    unknown = [name for name in arguments if name not in declared]
+    if not unknown:
+        return
+    inner = {
+        name: collect_properties(of, schema)
+        for name, of in declared.items()
+        if "object" in find_types(of, schema)
+    }
+    moves: dict[str, tuple[str, str]] = {}
+    for name in unknown:
+        head, dot, tail = str(name).partition(".")
+        if dot and tail in inner.get(head, ()):
+            moves[name] = (head, tail)
+            continue
+        homes = [home for home, names in inner.items() if name in names]
+        if len(homes) == 1:
+            moves[name] = (homes[0], str(name))
+    made = _move_names(arguments, moves)
+    if moves and made is not None:
+        homes = ", ".join(dict.fromkeys(home for home, _ in moves.values()))
+        yield made, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
+    for name in unknown:
+        held = arguments[name]
+        if isinstance(held, Mapping) and held and all(
+            one in declared and one not in arguments for one in held
+        ):  # fmt: skip
+            rest = {key: one for key, one in arguments.items() if key != name}
+            yield {**rest, **held}, f"$: took the arguments out of {str(name)[:80]!r}"
+
+
+def _move_names(arguments: Mapping[str, Any], moves: Mapping[str, tuple[str, str]]) -> Any:
+    """None where something is at the place already."""
+    made = {name: value for name, value in arguments.items() if name not in moves}
+    for name, (home, inner) in moves.items():
+        around = made.get(home, {})
+        if not isinstance(around, Mapping) or inner in around:
+            return None
+        made[home] = {**around, inner: arguments[name]}
+    return made
+
+
+def propose_pairing(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """The only undeclared argument under the name of the only required one that is missing, where
+    its type fits and the names have to do with each other."""
+    declared = collect_properties(schema, schema)
+    unknown = [name for name in arguments if name not in declared]
+    required = schema.get("required") or ()
+    missing = [name for name in required if name in declared and name not in arguments]
+    if len(unknown) != 1 or len(missing) != 1:
+        return
+    [name], [meant] = unknown, missing
+    types = find_types(declared[meant], schema)
+    fits = name_json_type(arguments[name]) in types | ({"integer"} if "number" in types else set())
+    if fits and _is_related(str(name), str(meant), declared[meant]):
+        made = {meant if key == name else key: one for key, one in arguments.items()}
+        yield made, f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
+
+
+def _is_related(name: str, meant: str, schema: Any) -> bool:
+    """Whether names share a word, one begins the other, or the description says the other."""
+    ours, theirs = ({w.removesuffix("s") for w in split_identifier(one)} for one in (name, meant))
+    said = schema.get("description") if isinstance(schema, Mapping) else None
+    words = {w.strip(".,;:()'\"`").removesuffix("s") for w in str(said or "").lower().split()[:200]}
+    return bool(ours & theirs) or is_reminiscent(name, meant) or bool(ours and ours <= words)

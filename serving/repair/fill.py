@@ -1,0 +1,102 @@
+"""The rung `fill`: a required value that the draft lacks and the user states beyond doubt.
+
+A value counts where the user names it for this parameter, or where it is the only one of its kind
+and no other argument has it. Anything less is a question to the user, never a guess.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.contracts.repair.json_paths import find_choices, find_types
+from assets.contracts.schema.reading import iterate_branches
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.vectors.lexicon import split_identifier, stem_plural
+from serving.repair.evidence import space_words
+from warehouse.json_types import Schema
+
+_TEXT = 20_000  # characters of what the user says that are searched
+_KINDS = {
+    "email": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}(?<![.-])"),
+    "uri": re.compile(r"\bhttps?://[^\s<>\"'`]{1,2000}(?<![.,;:!?)\]}])"),
+    "uuid": re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
+    "ipv4": re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"),
+    "date": re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])"),
+}
+_WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
+          "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
+_QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
+_IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"
+_NUMBER = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
+
+
+def find_stated_value(
+    name: str, schema: Any, root: Schema, user: str, used: Sequence[Any]
+) -> tuple[Any, str] | None:
+    """(the value of a parameter, why) that contract or user leave no doubt about, else None.
+    used: the values of the other arguments."""
+    choices = find_choices(schema, root)
+    if len(choices) == 1:
+        return choices[0], "the contract allows no other value"
+    user = user[-_TEXT:]
+    if choices:
+        said = [one for one in choices if isinstance(one, str) and _holds_word(one, user)]
+        return (said[0], "the user names this choice alone") if len(said) == 1 else None
+    types = find_types(schema, root)
+    if types & {"integer", "number"}:
+        return _pick_only(_find_numbers(name, user, "number" in types), "the user gives the number")
+    if types and "string" not in types:
+        return None
+    kind = _find_kind(name, schema, root)
+    if kind:
+        found = [one for one in _KINDS[kind].findall(user) if one not in used]
+        return _pick_only(found, f"the only {kind} that the user gives")
+    return _pick_only(_find_assigned(name, user), "the user gives it by its name")
+
+
+def _pick_only(found: Sequence[Any], why: str) -> tuple[Any, str] | None:
+    different = list(dict.fromkeys(found))
+    return (different[0], why) if len(different) == 1 else None
+
+
+def _holds_word(choice: str, user: str) -> bool:
+    words = space_words(fold_text(choice))
+    return len(words) > 4 and words in space_words(fold_text(user))
+
+
+def _find_kind(name: str, schema: Any, root: Schema) -> str | None:
+    for branch in iterate_branches(schema, root):
+        if isinstance(branch, Mapping) and branch.get("format") in (*_KINDS, "url"):
+            return "uri" if branch["format"] == "url" else branch["format"]
+    words = split_identifier(name)
+    return _WORDS.get(words[-1]) if words and _WORDS.get(words[-1]) != "date" else None
+
+
+def _build_name_pattern(name: str) -> str:
+    """A parameter's name as it is said: words with blanks, singular or plural."""
+    words = [re.escape(stem_plural(word)) + "s?" for word in split_identifier(name)]
+    return r"[\s_-]*".join(words)
+
+
+def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
+    said = _build_name_pattern(name)
+    if not said:
+        return []
+    found = re.findall(rf"(?<!\w){said}(?!\w){_IS}{_NUMBER}", user, re.IGNORECASE)
+    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER}\s+{said}(?!\w)", user, re.IGNORECASE)
+    numbers = [float(one) for one in found]
+    whole = [int(one) if one.is_integer() else one for one in numbers]
+    return [one for one in whole if fractions or isinstance(one, int)]
+
+
+def _find_assigned(name: str, user: str) -> list[str]:
+    """What stands in quotes after the name, or right after `name:` and `name=`."""
+    said = _build_name_pattern(name)
+    if not said:
+        return []
+    quoted = rf"(?<!\w){said}(?!\w){_IS}(?:{_QUOTED.pattern})"
+    found = ["".join(one) for one in re.findall(quoted, user, re.IGNORECASE)]
+    if found:
+        return found
+    plain = rf"(?<!\w){said}\s*[:=]\s*([^\s,;\"'`]{{1,200}})"
+    return [one.rstrip(".!?)") for one in re.findall(plain, user, re.IGNORECASE)]

@@ -1,0 +1,127 @@
+"""Contract history as the ladder reads it: which tool and which parameter has another name now.
+
+{"format": 1, "moves": [{"server_id", "tool", "was", "renamed": {old: new}, "from_digest",
+"to_digest"}]}: `tool` is the name now, `was` the name before (the same where only parameters moved;
+several moves lead from name to name). What it says is a proposal: the contract at hand decides.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from warehouse.errors import UnusableInput
+from warehouse.user_files import parse_json, read_text, require_object
+
+FORMAT = 1
+HISTORY_FILE = "history.json"
+_MOST = 64 * 1024 * 1024  # bytes: a move takes some 300
+_LONGEST_CHAIN = 16
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change of one tool of one server. renamed: parameters, old name -> new name."""
+
+    server_id: str
+    tool: str
+    was: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    from_digest: str = ""
+    to_digest: str = ""
+
+
+@dataclass(frozen=True)
+class ContractHistory:
+    """Moves, oldest first."""
+
+    moves: tuple[Move, ...] = ()
+
+    @cached_property
+    def _by_old_name(self) -> dict[str, list[Move]]:
+        found: dict[str, list[Move]] = {}
+        for move in self.moves:
+            if move.was != move.tool:
+                found.setdefault(move.was, []).append(move)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Move]]:
+        found: dict[str, list[Move]] = {}
+        for move in self.moves:
+            found.setdefault(move.tool, []).append(move)
+        return found
+
+    def find_successors(self, name: str) -> list[tuple[str, str]]:
+        """(server, name now) of what was called so once, over all renames since."""
+        found: dict[tuple[str, str], None] = {}
+        for move in self._by_old_name.get(name, ()):
+            server, now = move.server_id, move.tool
+            for _ in range(_LONGEST_CHAIN):
+                later = [m for m in self._by_old_name.get(now, ()) if m.server_id == server]
+                if not later or later[-1].tool == name:
+                    break
+                now = later[-1].tool
+            found[server, now] = None
+        return list(found)
+
+    def find_renamed(self, tool: str, server: str | None = None) -> dict[str, str]:
+        """Parameters of a tool by the names they had, also under a former name of the tool. Where
+        two servers moved one name to different ones, and the server is not known, neither
+        counts."""
+        found: dict[str, set[str]] = {}
+        for move in self._list_moves(tool, server):
+            for old, new in move.renamed.items():
+                for targets in found.values():
+                    if old in targets:  # renamed again
+                        targets.discard(old)
+                        targets.add(new)
+                found.setdefault(old, set()).add(new)
+        return {old: next(iter(new)) for old, new in found.items() if len(new) == 1}
+
+    def _list_moves(self, tool: str, server: str | None) -> list[Move]:
+        names, todo = {tool}, [tool]
+        while todo and len(names) < _LONGEST_CHAIN:
+            for move in self._by_name.get(todo.pop(), ()):
+                if server in (None, move.server_id) and move.was not in names:
+                    names.add(move.was)
+                    todo.append(move.was)
+        return [m for m in self.moves if m.tool in names and server in (None, m.server_id)]
+
+
+def write_history(moves: Iterable[Move]) -> bytes:
+    """The file's bytes, the same for the same moves in any order."""
+    rows = sorted((asdict(one) for one in moves), key=lambda row: json.dumps(row, sort_keys=True))
+    return json.dumps({"format": FORMAT, "moves": rows}, ensure_ascii=False, indent=0).encode()
+
+
+def read_history(path: Path) -> ContractHistory:
+    """The history of a file. Raises UnusableInput, naming the first move that is none."""
+    return parse_history(parse_json(read_text(path, _MOST), path), path)
+
+
+def parse_history(value: Any, where: object) -> ContractHistory:
+    """The history that a JSON value holds. Raises UnusableInput."""
+    held = require_object(value, where)
+    if held.get("format") != FORMAT or not isinstance(held.get("moves"), list):
+        raise UnusableInput(
+            f"{where}: expected {{'format': {FORMAT}, 'moves': [...]}}, found format"
+            f" {held.get('format')!r:.40}; take {HISTORY_FILE} of a release"
+        )
+    return ContractHistory(
+        tuple(_read_move(row, f"{where}, move {at}") for at, row in enumerate(held["moves"]))
+    )
+
+
+def _read_move(row: Any, where: str) -> Move:
+    texts = ("server_id", "tool", "was")
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in texts):
+        raise UnusableInput(f"{where}: expected an object with texts {', '.join(texts)}")
+    renamed = row.get("renamed") or {}
+    pairs = renamed.items() if isinstance(renamed, dict) else [(None, None)]
+    if not all(isinstance(old, str) and isinstance(new, str) for old, new in pairs):
+        raise UnusableInput(f"{where}: renamed is {renamed!r:.60}, expected {{old: new}}")
+    digests = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest")}
+    return Move(row["server_id"], row["tool"], row["was"], renamed, **digests)

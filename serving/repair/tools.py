@@ -1,0 +1,110 @@
+"""The tools that a call may be meant for: contracts in any shape, and which one a name means."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
+
+_SCHEMAS = ("inputSchema", "input_schema", "parameters")
+_NEAREST = 3  # names that an answer about an unknown one lists
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tool that may be called. contract: {name, description, inputSchema}. server: whose it is,
+    None where its list does not say."""
+
+    name: str
+    contract: Mapping[str, Any]
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class Toolset:
+    """The candidates of one request, in their order."""
+
+    candidates: tuple[Candidate, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Candidate]]:
+        found: dict[str, list[Candidate]] = {}
+        for one in self.candidates:
+            found.setdefault(one.name, []).append(one)
+        return found
+
+    @cached_property
+    def by_ending(self) -> dict[str, list[str]]:
+        """Folded last part of a name -> the names that end with it."""
+        found: dict[str, list[str]] = {}
+        for name in self.by_name:
+            found.setdefault(fold_name(split_name(name)[-1]), []).append(name)
+        return found
+
+    def find_named(self, name: str) -> tuple[list[Candidate], str]:
+        """(the candidates that a name means, how it was found: "" for the very name)."""
+        if name in self.by_name:
+            return self.by_name[name], ""
+        if not name and len(self.by_name) == 1:
+            [only] = self.by_name
+            return self.by_name[only], "it is the only tool"
+        if not name:
+            return [], ""
+        if (same := find_same_name(name, self.by_name)) is not None:
+            return self.by_name[same], "the same but for case and separators"
+        part = split_name(name)[-1]
+        for ending in dict.fromkeys((part, name)):
+            if ending in self.by_name:
+                return self.by_name[ending], "without what stands before it"
+            meant = self.by_ending.get(fold_name(ending), [])
+            if len(meant) == 1:
+                return self.by_name[meant[0]], "the only one that ends so"
+        if (near := find_nearest(name, self.by_name)) is not None:
+            return self.by_name[near], "the nearest by spelling"
+        return [], ""
+
+    def list_similar(self, name: str) -> list[str]:
+        """The names that share most words with one that is unknown."""
+        words = set(re.findall(r"[a-z0-9]+", name.lower().replace("_", " ")))
+        scored = [
+            (-len(words & set(re.findall(r"[a-z0-9]+", one.lower().replace("_", " ")))), one)
+            for one in self.by_name
+        ]
+        return [one for score, one in sorted(scored)[:_NEAREST] if score < 0]
+
+
+def read_toolset(tools: "Toolset | Iterable[Any]") -> Toolset:
+    """The tools of a request: OpenAI (Chat or Responses), Anthropic, MCP, rows of ours. What is
+    no tool is left out; a tool without a schema takes no arguments."""
+    if isinstance(tools, Toolset):
+        return tools
+    return Toolset(tuple(one for tool in tools if (one := read_tool(tool)) is not None))
+
+
+def read_tool(tool: Any) -> Candidate | None:
+    """One tool; None for what is none."""
+    if isinstance(tool, Candidate):
+        return tool
+    if not isinstance(tool, Mapping):
+        return None
+    server = next((tool[k] for k in ("server_id", "server") if isinstance(tool.get(k), str)), None)
+    for key in ("function", "contract"):
+        if isinstance(tool.get(key), Mapping):
+            tool = tool[key]
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        return None
+    schema = next((tool[key] for key in _SCHEMAS if isinstance(tool.get(key), Mapping)), None)
+    contract = {
+        "name": name,
+        "description": str(tool.get("description") or ""),
+        "inputSchema": schema if schema is not None else {"type": "object", "properties": {}},
+    }
+    return Candidate(name, contract, server)
+
+
+def split_name(name: str) -> Sequence[str]:
+    """The parts of a name that a client put together: `mcp__files__read`, `functions.read`."""
+    return [part for part in re.split(r"__+|::|[./:]", name) if part] or [name]

@@ -1,0 +1,360 @@
+"""The ladder: what each rung repairs, what it leaves, and what never happens."""
+
+import copy
+import json
+import random
+
+import pytest
+
+from assets.contracts.validate import validate_call
+from serving.repair.history import ContractHistory, Move
+from serving.repair.ladder import repair_draft, repair_drafts
+from serving.repair.report import ABSTAINED, REPAIRED, RUNGS, VALID
+from serving.repair.revision import ProposedCall
+from serving.repair.tools import read_tool, read_toolset
+from tests.servers.test_light_imports import heavy_after
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+        "when": {"type": "string", "format": "date"},
+        "at": {"type": "string", "format": "date-time"},
+        "timeout": {"type": "integer", "description": "Timeout in milliseconds"},
+        "distance_km": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "place": {"type": "object", "properties": {"street": {"type": "string"}}},
+    },
+    "required": ["city"],
+}
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+MAIL = {
+    "name": "send_mail",
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "recipient": {"type": "string", "format": "email"},
+            "subject": {"type": "string"},
+            "priority": {"type": "string", "enum": ["low", "normal", "urgent"]},
+            "copies": {"type": "integer"},
+        },
+        "required": ["recipient", "subject", "priority", "copies"],
+    },
+}
+TOOLS = [WEATHER, MAIL]
+
+
+def climb(arguments, name="get_weather", **given):
+    return repair_draft({"name": name, "arguments": arguments}, TOOLS, **given)
+
+
+MADE = {  # arguments -> what they become
+    "double-encoded": ('"{\\"city\\": \\"Rome\\"}"', {"city": "Rome"}),
+    "code fence": ('```json\n{"city": "Rome"}\n```', {"city": "Rome"}),
+    "Python literals": ("{'city': 'Rome', 'days': None}", {"city": "Rome"}),
+    "mixed literals": ("{'city': 'Rome', 'days': null}", {"city": "Rome"}),
+    "trailing comma": ('{"city": "Rome, IT", "days": 2,}', {"city": "Rome, IT", "days": 2}),
+    "comments": (
+        '{"city": "http://x", // where\n "days": 2 /* two */}',
+        {"city": "http://x", "days": 2},
+    ),
+    "NaN": ('{"city": "Rome", "days": NaN}', {"city": "Rome"}),
+    "Infinity": ('{"city": "Rome", "days": -Infinity}', {"city": "Rome"}),
+    "raw line break": ('{"city": "Ro\nme"}', {"city": "Ro\nme"}),
+    "no quotes": ('{city: "Rome", days: 2}', {"city": "Rome", "days": 2}),
+    "missing brace": ('{"city": "Rome"', {"city": "Rome"}),
+    "cut after a comma": ('{"city": "Rome", ', {"city": "Rome"}),
+    "cut in a choice": ('{"city": "Rome", "unit": "fahr', {"city": "Rome", "unit": "fahrenheit"}),
+    "said twice": ('{"city": "Rome"}{"city": "Rome"}', {"city": "Rome"}),
+    "types": ({"city": "Rome", "days": "3"}, {"city": "Rome", "days": 3}),
+    "choice": ({"city": "Rome", "unit": "Celsius"}, {"city": "Rome", "unit": "celsius"}),
+    "date in words": (
+        {"city": "Rome", "when": "March 5, 2026"},
+        {"city": "Rome", "when": "2026-03-05"},
+    ),
+    "date and time": (
+        {"city": "Rome", "at": "March 5, 2026 2:30pm"},
+        {"city": "Rome", "at": "2026-03-05T14:30:00Z"},
+    ),
+    "day of a moment": (
+        {"city": "Rome", "when": "2026-03-05T00:00:00Z"},
+        {"city": "Rome", "when": "2026-03-05"},
+    ),
+    "seconds": ({"city": "Rome", "timeout": "30s"}, {"city": "Rome", "timeout": 30000}),
+    "miles": (
+        {"city": "Rome", "distance_km": "2 miles"},
+        {"city": "Rome", "distance_km": 3.218688},
+    ),
+    "thousands": ({"city": "Rome", "timeout": "1,500"}, {"city": "Rome", "timeout": 1500}),
+    "a list as text": ({"city": "Rome", "tags": '["a"]'}, {"city": "Rome", "tags": ["a"]}),
+    "flat": ({"city": "Rome", "street": "Via"}, {"city": "Rome", "place": {"street": "Via"}}),
+    "dotted": ({"city": "Oslo", "place.street": "A"}, {"city": "Oslo", "place": {"street": "A"}}),
+    "nested": ({"location": {"city": "Rome", "days": 2}}, {"city": "Rome", "days": 2}),
+    "related name": ({"city_name": "Rome"}, {"city": "Rome"}),
+    "undeclared": ({"city": "Rome", "verbose": True}, {"city": "Rome"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flaw", MADE)
+def test_a_flaw_is_repaired(flaw):
+    given, expected = MADE[flaw]
+    found = climb(given)
+    assert (found.outcome, found.arguments) == (REPAIRED, expected)
+    assert json.loads(found.text) == expected
+    assert found.steps
+    assert [rung.rung for rung in found.rungs] == list(RUNGS)
+
+
+LEFT = {  # arguments -> kind of reason, a word of the question
+    "cut in a text": ('{"city": "San Fran', "cut_off", "$.city"),
+    "cut in a number": ('{"city": "Rome", "days": 1', "cut_off", "$.days"),
+    "cut in a name": ('{"city": "Rome", "da', "cut_off", "name"),
+    "two calls": ('{"city": "Rome"}{"city": "Oslo"}', "several_calls", "2 calls"),
+    "missing": ({"days": 2}, "missing_value", "'city'"),
+    "nothing": ("", "missing_value", "'city'"),
+    "day or month first": ({"city": "Rome", "when": "03/04/2026"}, "unfit_value", "$.when"),
+    "no year": ({"city": "Rome", "when": "March 5"}, "unfit_value", "$.when"),
+    "unit unknown": ({"city": "Rome", "days": "2 hours"}, "unfit_value", "$.days"),
+    "megabytes": ({"city": "Rome", "timeout": "10MB"}, "unfit_value", "$.timeout"),
+    "out of range": ({"city": "Rome", "days": 40}, "unfit_value", "at most 14"),
+    "not JSON": ("rm -rf", "unreadable", "no JSON object"),
+    "too large": ("{" * 3_000_000, "too_large", "3,000,000"),
+    "deep": ('{"city":' * 80 + "1" + "}" * 80, "too_deep", "60 levels"),
+    "never closed": ("[" * 100_000, "unreadable", "no JSON"),
+}
+
+
+@pytest.mark.parametrize("flaw", LEFT)
+def test_what_takes_guessing_is_asked(flaw):
+    given, kind, word = LEFT[flaw]
+    found = climb(given)
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, kind)
+    assert word in found.reason.question
+    assert found.arguments == given
+    assert found.steps == []
+
+
+NAMES = {
+    "get_weather": VALID,
+    "getWeather": REPAIRED,
+    "functions.get_weather": REPAIRED,
+    "mcp__sky__get_weather": REPAIRED,
+    "get_wether": REPAIRED,
+    "weather_forecast": ABSTAINED,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tool_is_found_by_its_name(name):
+    found = climb({"city": "Rome"}, name)
+    assert found.outcome == NAMES[name]
+    if found.outcome == ABSTAINED:
+        assert found.reason.kind == "unknown_tool"
+        assert "get_weather" in found.reason.question
+    else:
+        assert found.name == "get_weather"
+
+
+NAMED = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
+SHAPES = {
+    "Chat": {"id": "c1", "type": "function", "function": NAMED},
+    "Responses": {"type": "function_call", "call_id": "c1", **NAMED},
+    "Anthropic": {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Rome"}},
+    "MCP": {"id": "c1", "method": "tools/call", "params": NAMED},
+    "message": {"role": "assistant", "tool_calls": [{"function": NAMED}]},
+    "text": 'Sure: <tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>',
+    "Python": "get_weather(city='Rome')",
+    "prose": 'I call {"name": "get_weather", "arguments": {"city": "Rome"}} now',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_draft_of_any_shape_is_read(shape):
+    found = repair_draft(SHAPES[shape], TOOLS)
+    assert (found.outcome, found.name, found.arguments) == (VALID, "get_weather", {"city": "Rome"})
+    assert json.loads(found.text) == {"city": "Rome"}
+
+
+@pytest.mark.parametrize("draft", ["hello", None, 5, [], {}, "(((", {"tool_calls": []}])
+def test_what_holds_no_call_is_told(draft):
+    found = repair_draft(draft, TOOLS)
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "no_call")
+    json.dumps(found.as_dict())
+
+
+def test_two_calls_in_one_are_repaired_each_by_itself():
+    found = repair_drafts(
+        {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}, TOOLS
+    )
+    assert [one.arguments for one in found] == [{"city": "Rome"}, {"city": "5"}]
+
+
+def test_a_valid_call_comes_back_byte_for_byte():
+    text = '{ "city":"Rome",\t"days" : 2.0, "place": {}}'
+    assert climb(text).text == text
+    assert climb(text, history=HISTORY, revise=refuse_call).rungs[-1].rung == "validate"
+
+
+def test_missing_values_come_from_the_conversation_or_are_asked_for():
+    said = "Mail ana@example.com with the subject 'Fees', urgent, 2 copies."
+    found = climb({}, "send_mail", conversation=said)
+    expected = {
+        "recipient": "ana@example.com",
+        "subject": "Fees",
+        "priority": "urgent",
+        "copies": 2,
+    }
+    assert (found.outcome, found.arguments) == (REPAIRED, expected)
+    two = climb({}, "send_mail", conversation=said.replace("Mail", "Mail bo@example.com and"))
+    assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
+
+
+HISTORY = ContractHistory(
+    (
+        Move("npm:sky", "weather_now", "forecast", {"town": "place"}),
+        Move("npm:sky", "get_weather", "weather_now", {"place": "city"}),
+    )
+)
+
+
+def test_history_leads_over_every_rename_to_the_tool_and_parameter_of_now():
+    found = climb({"town": "Rome"}, "forecast", history=HISTORY)
+    assert (found.outcome, found.name, found.arguments) == (
+        REPAIRED,
+        "get_weather",
+        {"city": "Rome"},
+    )
+    assert [rung.rung for rung in found.rungs if rung.what] == ["history"]
+    assert climb({"town": "Rome"}, "forecast").outcome == ABSTAINED
+
+
+def test_what_history_says_is_not_taken_where_the_contract_denies_it():
+    wrong = ContractHistory((Move("npm:sky", "get_weather", "forecast", {"town": "days"}),))
+    found = climb({"town": "Rome"}, "forecast", history=wrong)
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+
+
+def test_of_one_name_on_two_servers_the_one_that_fits_or_is_named_is_taken():
+    other = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    tools = [
+        {"name": "get", "inputSchema": SCHEMA, "server": "sky"},
+        {"name": "get", "inputSchema": other, "server": "crm"},
+        {"name": "find", "inputSchema": SCHEMA, "server": "sky"},
+        {"name": "find", "inputSchema": SCHEMA, "server": "sea"},
+    ]
+    draft = {"name": "get", "arguments": {"id": 5}}
+    assert repair_draft(draft, tools).server == "crm"
+    draft = {"name": "find", "arguments": {"city": "Rome"}}
+    assert repair_draft(draft, tools).reason.kind == "ambiguous_tool"
+    assert repair_draft(draft, tools, conversation="ask the sea server").server == "sea"
+
+
+def refuse_call(_):
+    raise AssertionError("a valid call needs no model")
+
+
+def test_a_model_may_revise_but_not_make_up_a_required_value():
+    def revise(request):
+        assert [one["kind"] for one in request.problems] == ["missing_required"]
+        return ProposedCall(request.name, {"city": "Rome", "days": "2"})
+
+    said = climb({"days": 2}, revise=revise, conversation="the weather of rome")
+    assert (said.outcome, said.arguments) == (REPAIRED, {"city": "Rome", "days": 2})
+    unsaid = climb({"days": 2}, revise=revise)
+    assert (unsaid.outcome, unsaid.reason.kind) == (ABSTAINED, "missing_value")
+    assert "made up 'city'" in unsaid.rungs[-2].why
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, ProposedCall("rm", {}), ProposedCall("get_weather", {"city": []}), ValueError("x")],
+)
+def test_what_a_model_gets_wrong_leaves_the_draft(answer):
+    def revise(_):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    found = climb({"days": 2}, revise=revise)
+    assert (found.outcome, found.arguments, found.rungs[-2].outcome) == (
+        ABSTAINED,
+        {"days": 2},
+        "failed",
+    )
+
+
+def test_a_model_may_ask():
+    found = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
+    assert found.reason.question == "Which city?"
+
+
+DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(24)}
+DOUBLING["d24"] = {"type": "object"}
+HOSTILE = {
+    "cycle": {"$ref": "#/properties/a", "properties": {"a": {"$ref": "#/properties/a"}}},
+    "slow pattern": {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
+    "doubling": {"$defs": DOUBLING, "properties": {"a": {"$ref": "#/$defs/d0"}}},
+    "no schema": {"type": "array"},
+    "many": {"properties": {f"p{n}": {"type": "integer"} for n in range(1000)}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", HOSTILE)
+def test_hostile_schemas_end_with_a_report(schema):
+    tool = {"name": "t", "inputSchema": {"type": "object", **HOSTILE[schema]}}
+    for arguments in (
+        {"a": "a" * 40 + "!"},
+        {"a": "x" * 1_000_000},
+        {f"p{n}": "1" for n in range(100)},
+    ):
+        found = repair_draft({"name": "t", "arguments": arguments}, [tool])
+        assert found.outcome in (VALID, REPAIRED, ABSTAINED)
+        assert found.ms < 8000
+
+
+def test_ten_thousand_tools_are_read_once():
+    tools = read_toolset({"name": f"tool_{n}", "inputSchema": SCHEMA} for n in range(10_000))
+    found = repair_draft({"name": "tool_9999", "arguments": {"city": 5}}, tools)
+    assert found.arguments == {"city": "5"}
+    assert repair_draft({"name": "none", "arguments": {}}, tools).reason.kind == "unknown_tool"
+
+
+def test_random_damage_never_yields_an_invalid_call_nor_changes_a_valid_one():
+    draw, contract = random.Random(5), read_tool(WEATHER).contract
+    good = {
+        "city": "Rome",
+        "days": 2,
+        "tags": ["a", "b"],
+        "place": {"street": "Via"},
+        "unit": "celsius",
+    }
+    text = json.dumps(good)
+    for _ in range(300):
+        given = list(text)
+        for _ in range(draw.randrange(4)):
+            at = draw.randrange(len(given))
+            given[at : at + draw.randrange(3)] = draw.choice(
+                ["", '"', "{", "}", ",", "'", "x", "9"]
+            )
+        arguments = "".join(given)
+        found, again = climb(arguments), climb(arguments)
+        assert (found.outcome, found.text) == (again.outcome, again.text)
+        if found.outcome == ABSTAINED:
+            assert found.reason.question
+        else:
+            assert validate_call(contract, found.arguments) == []
+        if found.outcome == VALID:
+            assert found.text == arguments
+
+
+def test_the_draft_is_never_changed_in_place():
+    draft = {"name": "get_weather", "arguments": {"city": "Rome", "place": {}, "street": "x"}}
+    before = copy.deepcopy(draft)
+    assert repair_draft(draft, TOOLS).outcome == REPAIRED
+    assert draft == before
+
+
+def test_the_ladder_imports_nothing_heavy():
+    assert heavy_after("serving.repair.ladder") == []

@@ -90,7 +90,7 @@ ELSEWHERE = {
     *("package.json", "server.json", "server.yaml", "server.py", "manifest.json", "catalog.json"),
     *("mcp.json", "mcpServers.json", "config.json", "adapter_config.json", "tokenizer.json"),
     *("requirements.txt", "card.json", "job.json", "index.json", "release.json", "encoder.json"),
-    *("summary.json", "report.md"),
+    *("summary.json", "report.md", "history.json"),
 }
 
 

@@ -27,6 +27,7 @@ from orchestration.cli.data import (
     probe,
     quarantine,
     readme,
+    repair,
     review,
     scan,
     worlds,
@@ -118,7 +119,7 @@ app = typer.Typer(
 
 _GROUPS = {  # as `--help` shows them
     "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
-    "Pairs": (judge, review, export, readme, match, blast_radius),
+    "Pairs": (judge, review, export, readme, match, repair, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay, reliability),
     "Search and serve": (index, serve, proxy, active, log),
     "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),

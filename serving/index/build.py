@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.contracts.history.moves import HISTORY_FILE
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (
     ASKED,
@@ -49,6 +50,8 @@ def write_version(
         views = _write_views(beside, content, embed, progress or (lambda *_: None))
         _write_rows(beside, content)
         fields = _write_fields(beside, content)
+        if content.moves:
+            (beside / HISTORY_FILE).write_bytes(content.moves)
         if reranker is not None:
             shutil.copyfile(reranker, beside / RERANKER_FILE)
         files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}

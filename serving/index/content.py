@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from assets.contracts.history.moves import write_history
 from assets.contracts.tool_id import ToolId
 from assets.vectors.texts import split_id
 from serving.index.model import DESCRIPTION, FORMAT, UNVERIFIED, Server, Source, Tool
@@ -22,6 +23,7 @@ class Content:
     servers: list[Server]
     asked: list[tuple[int, str]]  # place of the tool, request
     recipes: dict[str, Mapping[str, Any]]
+    moves: bytes = b""  # the file of contract history; empty where nothing moved
 
 
 def order_content(source: Source) -> Content:
@@ -52,7 +54,9 @@ def order_content(source: Source) -> Content:
     ]
     recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
     servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
-    return Content(tools, [c for _, c in found.values()], servers, asked, recipes)
+    contracts, moves = [c for _, c in found.values()], source.moves
+    moved = write_history(moves) if moves else b""
+    return Content(tools, contracts, servers, asked, recipes, moved)
 
 
 def compute_version(content: Content, embedder: str, release: str, reranker: str | None) -> str:
@@ -67,6 +71,7 @@ def compute_version(content: Content, embedder: str, release: str, reranker: str
         "embedder": embedder,
         "release": release,
         "reranker": reranker,
+        **({"moves": content.moves.decode()} if content.moves else {}),
     }
     return digest(facts)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from assets.contracts.history.moves import HISTORY_FILE, ContractHistory, Move, read_history
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_FIELD, SERVER_VIEWS
 from serving.index.coarse_search import SMALL, Moments, Sketch
@@ -86,6 +87,7 @@ class Source:
     servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     instructions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    moves: Sequence[Move] = ()  # how tools and parameters were renamed
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,13 @@ class Index:
             for name, words in self.fields.items()
             if name != SERVER_FIELD
         }
+
+    @cached_property
+    def history(self) -> ContractHistory:
+        """How its tools and parameters were renamed; nothing in an index made without it. Raises
+        UnusableInput."""
+        path = self.folder / HISTORY_FILE if self.folder else None
+        return read_history(path) if path and path.exists() else ContractHistory()
 
     def warm(self) -> None:
         """Works out what every question needs, before the first one waits for it."""

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assets.contracts.history.moves import ContractHistory
 from assets.contracts.repair.json_paths import find_schema, format_place
 from assets.contracts.repair.problems import describe_problems
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.schema.reading import collect_properties, read_default
 from assets.contracts.validate import validate_call
 from serving.repair.fill import find_stated_value
-from serving.repair.history import ContractHistory
 from serving.repair.revision import ProposedCall, RevisionRequest
 from serving.repair.state import State, Step
 from serving.repair.tools import Candidate

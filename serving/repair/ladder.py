@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from assets.contracts.history.moves import ContractHistory
 from assets.contracts.repair.problems import describe_problems
 from serving.repair.contract_rungs import (
     find_tool,
@@ -22,7 +23,6 @@ from serving.repair.contract_rungs import (
 from serving.repair.drafts import Draft, read_drafts
 from serving.repair.evidence import Evidence
 from serving.repair.evidence_rungs import ask_model, fill_missing, look_up_history
-from serving.repair.history import ContractHistory
 from serving.repair.parse import parse_arguments
 from serving.repair.report import (
     ABSTAINED,

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from assets.contracts.history.moves import ContractHistory
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.validate import Flaw, validate_call
 from serving.repair.drafts import Draft
 from serving.repair.evidence import Evidence
-from serving.repair.history import ContractHistory
 from serving.repair.report import CHANGED, FAILED, PASSED, SKIPPED, Reason, RungReport
 from serving.repair.revision import Revise
 from serving.repair.tools import Candidate, Toolset

@@ -68,6 +68,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     ),
     deps=[
         *("release", "contract_vectors", "clear_contracts", "catalogue", "server_summaries"),
+        "contract_changes",
         *("deployments", "pairs", "judgements", "listed_contracts"),
     ],
     group_name="serving",

@@ -6,20 +6,29 @@ recipe, a request or a summary, and with their mark: no other part of training r
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+import polars as pl
+
 from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.contracts.history.history import CHANGES
+from assets.contracts.history.moves import Move
 from assets.contracts.listed.read import read_unverified
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import open_firewall
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_accepted
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.synthesis.verify.checks.injected_orders import find_order
+from assets.synthesis.writing.migration.moved_arguments import find_renamed_parameters
+from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED, Source
+from warehouse.item_failure import try_item
 from warehouse.json_types import Row
+from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
 
 
@@ -40,7 +49,8 @@ def build_published_source(
         about |= describe_listed_servers({row["server_id"] for row in listed}, catalogue)
     accepted = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
-    source = Source(rows, about, group_requests_by_contract(accepted), recipes)
+    moves = collect_moves(tables, {row["server_id"] for row in clear})
+    source = Source(rows, about, group_requests_by_contract(accepted), recipes, moves)
     return source, [row["contract_digest"] for row in held]
 
 
@@ -108,3 +118,32 @@ def map_server_recipes(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
         for row in deployments
         if row["status"] == "ok" and row["recipe"]
     }
+
+
+def collect_moves(tables: Tables, servers: Collection[str]) -> list[Move]:
+    """The moves of these servers' tools, oldest first. A rename counts where the changes say so, a
+    parameter's where its contracts leave no doubt; a contract that nothing published holds any
+    more counts for neither."""
+    changes = tables.read(CHANGES).filter(
+        pl.col("server_id").is_in(list(servers))
+        & (pl.col("from_digest") != "")
+        & (pl.col("to_digest") != "")
+    )
+    rows = changes.sort("run_date", "server_id", "tool").to_dicts()
+    known = read_old_contracts(tables, {r[c] for r in rows for c in ("from_digest", "to_digest")})
+    return list(list_moves(rows, known))
+
+
+def list_moves(changes: Iterable[Row], known: Mapping[str, Row]) -> Iterator[Move]:
+    """changes: rows of CHANGES, in order. known: contract digest -> snapshot row."""
+    bodies = {
+        name: try_item(partial(read_contract, row), lambda _: None) for name, row in known.items()
+    }
+    for row in changes:
+        before, after = bodies.get(row["from_digest"]), bodies.get(row["to_digest"])
+        schemas = [body["inputSchema"] for body in (before, after) if body]
+        renamed = find_renamed_parameters(*schemas) if len(schemas) == 2 else {}
+        was = row["renamed_from"] or row["tool"]
+        if renamed or was != row["tool"]:
+            digests = row["from_digest"], row["to_digest"]
+            yield Move(row["server_id"], row["tool"], was, renamed, *digests, row["run_date"])

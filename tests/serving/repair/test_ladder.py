@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from assets.contracts.history.moves import ContractHistory, Move
 from assets.contracts.validate import validate_call
-from serving.repair.history import ContractHistory, Move
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.report import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.revision import ProposedCall

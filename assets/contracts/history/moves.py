@@ -1,14 +1,15 @@
 """Contract history as the ladder reads it: which tool and which parameter has another name now.
 
 {"format": 1, "moves": [{"server_id", "tool", "was", "renamed": {old: new}, "from_digest",
-"to_digest"}]}: `tool` is the name now, `was` the name before (the same where only parameters moved;
-several moves lead from name to name). What it says is a proposal: the contract at hand decides.
+"to_digest", "date"}]}, oldest first: `tool` is the name now, `was` the name before (the same where
+only parameters moved; several moves lead from name to name). What it says is a proposal: the
+contract at hand decides.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ _LONGEST_CHAIN = 16
 
 @dataclass(frozen=True)
 class Move:
-    """One change of one tool of one server. renamed: parameters, old name -> new name."""
+    """One change of one tool of one server. renamed: parameters, old name -> new name. date: UTC
+    date of the run that saw it."""
 
     server_id: str
     tool: str
@@ -31,6 +33,7 @@ class Move:
     renamed: Mapping[str, str] = field(default_factory=dict)
     from_digest: str = ""
     to_digest: str = ""
+    date: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,9 @@ class ContractHistory:
 
 
 def write_history(moves: Iterable[Move]) -> bytes:
-    """The file's bytes, the same for the same moves in any order."""
-    rows = sorted((asdict(one) for one in moves), key=lambda row: json.dumps(row, sort_keys=True))
+    """The file's bytes, by date; the same for the same moves in any order."""
+    order = partial(json.dumps, sort_keys=True)
+    rows = sorted((asdict(one) for one in moves), key=lambda row: (row["date"], order(row)))
     return json.dumps({"format": FORMAT, "moves": rows}, ensure_ascii=False, indent=0).encode()
 
 
@@ -123,5 +127,5 @@ def _read_move(row: Any, where: str) -> Move:
     pairs = renamed.items() if isinstance(renamed, dict) else [(None, None)]
     if not all(isinstance(old, str) and isinstance(new, str) for old, new in pairs):
         raise UnusableInput(f"{where}: renamed is {renamed!r:.60}, expected {{old: new}}")
-    digests = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest")}
-    return Move(row["server_id"], row["tool"], row["was"], renamed, **digests)
+    rest = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest", "date")}
+    return Move(row["server_id"], row["tool"], row["was"], renamed, **rest)

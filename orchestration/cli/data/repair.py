@@ -1,0 +1,44 @@
+"""The command `toolmill repair`: does a call fit, and if not, what makes it fit?"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.cli.terminal import print_json, print_line
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def repair(
+    call: Annotated[Path, typer.Argument(help="a call in any vendor's JSON, or a model's text")],
+    tools: Annotated[Path, typer.Option(help="the request's tools: OpenAI, Anthropic, MCP")],
+    conversation: Annotated[
+        Path | None, typer.Option(help="the request's messages: what values they hold")
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="history.json, or a folder with a served index")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="a line of JSON for each call")] = False,
+) -> None:
+    """Repair a draft call, or ask one precise question. Exit 0 when every call of the file fits as
+    it was or is repaired, 1 when one is left as it was, 2 where a file is wrong."""
+    from serving.repair.files import repair_files
+    from serving.repair.report import ABSTAINED
+
+    reports = repair_files(call, tools, conversation, history)
+    for report in reports:
+        if as_json:
+            print_json(report.as_dict())
+            continue
+        print_line(f"{report.name[:80] or 'no call'}: {report.outcome} ({report.ms:.1f} ms)")
+        for rung in report.rungs if report.changed else ():
+            for change in rung.what:
+                print_line(f"  {rung.rung:<8}  {change}")
+        if report.reason is not None:
+            print_line(f"  {report.reason.kind}: {report.reason.question}")
+        if report.changed:
+            print_line(report.text)
+    sys.exit(1 if any(report.outcome == ABSTAINED for report in reports) else 0)

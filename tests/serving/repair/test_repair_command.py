@@ -1,0 +1,91 @@
+"""`toolmill repair`: files in, a report of each call out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assets.contracts.history.moves import Move, write_history
+from tests.serving.repair.test_ladder import MAIL, WEATHER
+from tests.serving.test_adhoc import run
+
+BARE = {"name": "get_weather", "arguments": {"city": "Rome"}}
+
+
+def put(path: Path, value: object) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def command(tmp_path, call, tools=(WEATHER, MAIL), *options):
+    files = put(tmp_path / "call.json", call), put(tmp_path / "tools.json", tools)
+    return run("repair", files[0], "--tools", files[1], *options)
+
+
+def test_a_valid_call_exits_0_and_one_that_is_asked_about_1(tmp_path):
+    code, out, _ = command(tmp_path, BARE, [WEATHER], "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "valid")
+    code, out, _ = command(tmp_path, {**BARE, "arguments": {}}, {"tools": [WEATHER]}, "--json")
+    assert (code, json.loads(out)["reason"]["kind"]) == (1, "missing_value")
+
+
+def test_each_change_is_told_with_its_rung(tmp_path):
+    said = put(tmp_path / "said.json", [{"role": "user", "content": "city: Rome"}])
+    draft = {**BARE, "arguments": "{'days': '2',}"}
+    code, out, _ = command(tmp_path, draft, [WEATHER], "--conversation", said)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].startswith("get_weather: repaired")
+    assert [line.split()[0] for line in lines[1:-1]] == ["parse", "coerce", "fill"]
+    assert json.loads(lines[-1]) == {"city": "Rome", "days": 2}
+
+
+def test_a_text_with_two_calls_gets_two_reports(tmp_path):
+    text = "<tool_call>" + json.dumps(BARE) + "</tool_call><tool_call>{}</tool_call>get_x"
+    code, out, _ = command(tmp_path, text.replace("{}", json.dumps(BARE)), [WEATHER], "--json")
+    assert code == 0
+    assert [json.loads(line)["name"] for line in out.splitlines()] == ["get_weather"] * 2
+
+
+def test_history_is_read_from_its_file(tmp_path):
+    moves = [Move("npm:sky", "get_weather", "forecast", {"town": "city"})]
+    history = tmp_path / "history.json"
+    history.write_bytes(write_history(moves))
+    draft = {"type": "tool_use", "id": "t", "name": "forecast", "input": {"town": "Rome"}}
+    code, out, _ = command(tmp_path, draft, [WEATHER], "--history", history, "--json")
+    assert (code, json.loads(out)["arguments"]) == (0, {"city": "Rome"})
+
+
+BAD = {
+    "empty call": ("call.json", "", "empty"),
+    "tools are no JSON": ("tools.json", "{", "tools.json: not JSON"),
+    "no tools": ("tools.json", [], "no tool in it"),
+    "a tool without a name": ("tools.json", [{"inputSchema": {}}], "entry 0"),
+    "a tool that is none": ("tools.json", [WEATHER, 5], "entry 1: int"),
+    "no messages": ("said.json", {"a": 1}, "no messages in it"),
+    "a message that is none": ("said.json", ["hi"], "message 0"),
+    "no history": ("history.json", {"format": 9}, "found format 9"),
+    "a move that is none": ("history.json", {"format": 1, "moves": [{}]}, "move 0"),
+}
+
+
+@pytest.mark.parametrize("flaw", BAD)
+def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, flaw):
+    name, value, told = BAD[flaw]
+    files = {"call.json": BARE, "tools.json": [WEATHER], "said.json": [],
+             "history.json": {"format": 1, "moves": []}, name: value}  # fmt: skip
+    call, tools, said, history = (put(tmp_path / one, held) for one, held in files.items())
+    given = ("--conversation", said, "--history", history)
+    code, out, err = run("repair", call, "--tools", tools, *given)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_folder_without_an_index_and_a_file_that_is_not_there_are_told(tmp_path):
+    code, _, err = command(tmp_path, BARE, [WEATHER], "--history", tmp_path)
+    assert code == 1
+    assert "no router index" in err
+    code, _, err = run("repair", tmp_path / "none.json", "--tools", tmp_path / "tools.json")
+    assert code == 2
+    assert "none.json" in err

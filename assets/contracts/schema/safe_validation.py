@@ -10,18 +10,23 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
 import regex
 from jsonschema import FormatChecker, exceptions, protocols, validators
 from referencing import Registry
 from referencing.exceptions import NoSuchResource
 
+from assets.contracts.schema.depth_limit import limit_depth
 from assets.contracts.schema.step_budget import spend_seconds, spend_steps
 from warehouse.json_types import Schema
 
 PATTERN_TIMEOUT_S = 0.1
 _STEP_OF_TEXT = 12_000  # characters that are written into a message in one step
 _REMEMBERED = 100_000  # characters of the longest schema that is remembered
-_DRAFT_7 = validators.Draft7Validator.META_SCHEMA
+_CALL_DEPTH = 100  # checks nested in each other for one call: 50 levels of objects behind a `$ref`
+_SCHEMA_DEPTH = (
+    150  # the same against a meta-schema: 30 levels of a schema in 2020-12, 50 in draft 7
+)
 _NEWER = (
     *('"prefixItems"', '"dependentSchemas"', '"dependentRequired"', '"unevaluated', '"$dynamic'),
     *('"minContains"', '"maxContains"', '"$anchor"', '"$vocabulary"'),
@@ -52,9 +57,9 @@ def _find_accepting_dialect(text: str) -> tuple[Any, str | None]:
     problem = None
     for dialect in (first, validators.Draft7Validator, validators.Draft4Validator):
         try:
-            dialect.check_schema(schema)
-            return _guard_dialect(dialect), None
-        except exceptions.SchemaError as error:
+            error = next(_judge_schemas(dialect).iter_errors(schema), None)
+            if error is None:
+                return _guard_dialect(dialect), None
             where = ".".join(str(part) for part in error.absolute_path)
             problem = problem or f"invalid schema at {where or '$'}: {error.message}"[:200]
         except RecursionError:
@@ -69,7 +74,12 @@ def _is_plain(schema: Schema) -> bool:
     if "$schema" in schema or any(word in text for word in _NEWER):
         return False
     schema = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
-    return validators.Draft7Validator(_DRAFT_7).is_valid(schema) and not _has_tuples(schema)
+    try:
+        return _judge_schemas(validators.Draft7Validator).is_valid(schema) and not _has_tuples(
+            schema
+        )
+    except RecursionError:
+        return False
 
 
 def _has_tuples(node: Any) -> bool:
@@ -125,10 +135,28 @@ def _guarded_pattern_properties(
 
 
 @lru_cache(maxsize=16)
+def _judge_schemas(base: Any) -> Any:
+    """The validator of a dialect's schemas against its meta-schema; patterns are not compiled, as
+    those of another dialect forbid nothing."""
+    checks = {name: limit_depth(check, _SCHEMA_DEPTH) for name, check in base.VALIDATORS.items()}
+    return _fix_dialect(base, checks)(base.META_SCHEMA)
+
+
+@lru_cache(maxsize=16)
 def _guard_dialect(base: Any) -> Any:
     guarded = {"pattern": _guarded_pattern, "patternProperties": _guarded_pattern_properties}
     checks = {**base.VALIDATORS, **guarded}
-    return validators.extend(base, {name: _count_steps(check) for name, check in checks.items()})
+    return _fix_dialect(
+        base, {name: limit_depth(_count_steps(one), _CALL_DEPTH) for name, one in checks.items()}
+    )
+
+
+def _fix_dialect(base: Any, checks: Mapping[str, Callable[..., Any]]) -> Any:
+    """A dialect with these checks, kept to the leaves: `jsonschema` goes over to its own unguarded
+    one at a nested `$schema`, behind which a pattern took 1.2 s for 25 characters."""
+    fixed = validators.extend(base, checks)
+    fixed.evolve = attrs.evolve  # type: ignore[method-assign]
+    return fixed
 
 
 def _count_steps(check: Callable[..., Any]) -> Callable[..., Any]:

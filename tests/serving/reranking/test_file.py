@@ -1,28 +1,33 @@
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from serving.reranking.file import BadReranker, open_reranker, read_reranker, write_reranker
-from serving.reranking.model import Reranker
+from serving.reranking.model import Reranker, Weights
 from tests.support.reranking import draw_examples, make_pool, make_question
 from training.reranker.ranker_fit import fit_reranker
 
 POOL = make_pool()
-WEIGHTS = fit_reranker(draw_examples(POOL, 60), POOL, embedder="test/8")
+
+
+@cache
+def fit() -> Weights:
+    return fit_reranker(draw_examples(POOL, 60), POOL, embedder="test/8")
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    write_reranker(WEIGHTS, tmp_path / "reranker.npz")
+    write_reranker(fit(), tmp_path / "reranker.npz")
     return tmp_path / "reranker.npz"
 
 
 def test_what_is_read_scores_as_what_was_written(path: Path) -> None:
     question = make_question(POOL, 7)
     found = open_reranker(path, POOL, "test/8").score(question)
-    expected = Reranker(WEIGHTS, POOL).score(question)
+    expected = Reranker(fit(), POOL).score(question)
     assert found.p == pytest.approx(expected.p, abs=1e-5)
     assert found.sd == pytest.approx(expected.sd, abs=1e-5)
 

@@ -1,23 +1,27 @@
 import threading
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.reranking.model import TOOL, Reranker
+from serving.reranking.model import TOOL, Reranker, Weights
 from tests.support.reranking import draw_examples, make_pool, make_question
 from training.reranker.ranker_fit import fit_reranker
 
 POOL = make_pool()
-EMPTY = fit_reranker([], POOL)
-FITTED = fit_reranker(draw_examples(POOL, 300), POOL)
+
+
+@cache
+def fit(outcomes: int) -> Weights:
+    return fit_reranker(draw_examples(POOL, outcomes) if outcomes else [], POOL)
 
 
 def test_without_outcomes_it_orders_as_the_retriever() -> None:
     question = make_question(POOL, 5)
-    scores = Reranker(EMPTY, POOL).score(question)
+    scores = Reranker(fit(0), POOL).score(question)
     assert np.argmax(scores.p) == 0
     assert (
         np.corrcoef(scores.belief.mean, POOL.vectors[question.candidates] @ question.vector)[0, 1]
@@ -37,7 +41,7 @@ def test_a_tool_scores_the_same_alone_as_among_others() -> None:
 
 
 def test_outcomes_tell_good_tools_from_bad_ones_at_questions_never_seen() -> None:
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     places = np.arange(len(POOL))
     p = np.mean([ranker.score(make_question(POOL, 900 + at), places).p for at in range(20)], 0)
     assert p[0::2].min() > 0.6
@@ -52,7 +56,7 @@ def test_what_is_less_known_is_less_sure() -> None:
 
 
 def test_an_update_moves_the_tool_and_what_resembles_it_towards_the_outcome() -> None:
-    ranker, question = Reranker(EMPTY, POOL), make_question(POOL, 3)
+    ranker, question = Reranker(fit(0), POOL), make_question(POOL, 3)
     place = int(question.candidates[0])
     before = ranker.score(question).p
     ranker.update(question, place, success=False)
@@ -68,7 +72,7 @@ def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
         ranker.update(one.question, one.place, one.success, one.weight)
     questions = [make_question(POOL, 950 + at) for at in range(10)]
     own = np.concatenate([ranker.score(one).p for one in questions])
-    whole = np.concatenate([Reranker(FITTED, POOL).score(one).p for one in questions])
+    whole = np.concatenate([Reranker(fit(300), POOL).score(one).p for one in questions])
     assert np.abs(own - whole).mean() < 0.1
 
 
@@ -80,7 +84,7 @@ def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
 def test_probabilities_stay_probabilities_whatever_comes(
     seed: int, place: int, success: bool, weight: float, at: float
 ) -> None:
-    ranker = Reranker(replace(FITTED, half_life_s=1e4), POOL)
+    ranker = Reranker(replace(fit(300), half_life_s=1e4), POOL)
     for _ in range(3):
         ranker.update(make_question(POOL, seed, at=at), place, success, weight)
     scores = ranker.score(make_question(POOL, seed + 1, at=at + 5))
@@ -90,7 +94,7 @@ def test_probabilities_stay_probabilities_whatever_comes(
 def test_a_question_that_is_no_number_scores_finite() -> None:
     question = make_question(POOL, 1)
     broken = replace(question, vector=np.full_like(question.vector, np.nan))
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     ranker.update(broken, 0, True)
     assert np.isfinite(ranker.score(broken).p).all()
     assert np.isfinite(ranker.score(question).p).all()
@@ -98,17 +102,17 @@ def test_a_question_that_is_no_number_scores_finite() -> None:
 
 def test_no_candidates_score_nothing() -> None:
     question = replace(make_question(POOL, 1), candidates=np.zeros(0, int))
-    assert Reranker(FITTED, POOL).score(question).p.shape == (0,)
+    assert Reranker(fit(300), POOL).score(question).p.shape == (0,)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
 def test_a_weight_beyond_one_outcome_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match="weight is"):
-        Reranker(EMPTY, POOL).update(make_question(POOL, 1), 0, True, weight)
+        Reranker(fit(0), POOL).update(make_question(POOL, 1), 0, True, weight)
 
 
 def test_a_client_of_its_own_learns_for_itself() -> None:
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     for at in range(6):
         ranker.update(make_question(POOL, at, client="alice"), 0, False)
     place = np.array([0])
@@ -118,7 +122,7 @@ def test_a_client_of_its_own_learns_for_itself() -> None:
 
 
 def test_a_client_never_seen_is_like_any_other() -> None:
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     ranker.update(make_question(POOL, 1, client="alice"), 0, False)
     told = [ranker.score(make_question(POOL, 960, client=name)) for name in (None, "bob")]
     assert (told[0].p == told[1].p).all()
@@ -126,7 +130,7 @@ def test_a_client_never_seen_is_like_any_other() -> None:
 
 
 def test_what_is_old_fades_towards_what_is_expected_of_any_tool() -> None:
-    ranker = Reranker(replace(FITTED, half_life_s=1_000.0), POOL)
+    ranker = Reranker(replace(fit(300), half_life_s=1_000.0), POOL)
     places = np.array([0, 1])
     soon = ranker.score(make_question(POOL, 970, at=300.0), places)
     late = ranker.score(make_question(POOL, 970, at=30_000.0), places)
@@ -135,7 +139,7 @@ def test_what_is_old_fades_towards_what_is_expected_of_any_tool() -> None:
 
 
 def test_a_changed_tool_is_forgotten_as_far_as_is_said() -> None:
-    ranker, question = Reranker(FITTED, POOL), make_question(POOL, 971)
+    ranker, question = Reranker(fit(300), POOL), make_question(POOL, 971)
     name = POOL.tools[1].tool_id
     before = ranker.score(question, np.array([1]))
     ranker.forget(name, 0.0)
@@ -146,7 +150,7 @@ def test_a_changed_tool_is_forgotten_as_far_as_is_said() -> None:
 
 
 def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> None:
-    ranker, question = Reranker(FITTED, POOL), make_question(POOL, 972)
+    ranker, question = Reranker(fit(300), POOL), make_question(POOL, 972)
     place = np.array([0])
     counts = 0
     while ranker.score(question, place).p[0] > 0.5 and counts < 40:
@@ -156,16 +160,16 @@ def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> No
 
 
 def test_held_weights_do_not_change_under_a_reader() -> None:
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     held = ranker.weights
     ranker.update(make_question(POOL, 1), 0, False)
     assert Reranker(held, POOL).score(make_question(POOL, 1)).p == pytest.approx(
-        Reranker(FITTED, POOL).score(make_question(POOL, 1)).p
+        Reranker(fit(300), POOL).score(make_question(POOL, 1)).p
     )
 
 
 def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None:
-    taught, served = Reranker(FITTED, POOL), Reranker(FITTED, POOL)
+    taught, served = Reranker(fit(300), POOL), Reranker(fit(300), POOL)
     question = make_question(POOL, 1)
     before = served.score(question).p
     taught.update(question, 0, False)
@@ -179,7 +183,7 @@ def test_adopted_weights_are_believed_whole_and_the_released_ones_kept() -> None
 
 
 def test_questions_are_answered_while_an_update_waits() -> None:
-    ranker = Reranker(FITTED, POOL)
+    ranker = Reranker(fit(300), POOL)
     answered = threading.Event()
 
     def ask() -> None:

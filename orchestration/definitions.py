@@ -22,6 +22,7 @@ import training.evaluation.ablations.defs
 import training.evaluation.defs
 import training.releases.defs
 import training.reporting.defs
+import training.reporting.outcomes.defs
 import training.reranker.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
@@ -47,6 +48,7 @@ PACKAGES = (
     training.evaluation.ablations.defs,
     training.releases.defs,
     training.reporting.defs,
+    training.reporting.outcomes.defs,
     training.reranker.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
@@ -62,7 +64,7 @@ MEASURED = (
 )
 # What learns from calls costs seconds, and nothing while there are few: with whatever is served.
 RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")
-SERVED = ("drift", "spend", *RERANKED, "release", "router_index", "report")
+SERVED = ("drift", "spend", *RERANKED, "outcomes_report", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 
 

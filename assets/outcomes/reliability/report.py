@@ -53,7 +53,7 @@ def draw_reliability(rows: Sequence[Record]) -> bytes:
     for place, row in enumerate(reversed(rows)):
         axis.plot([row["low"], row["high"]], [place] * 2, color=_DOT, alpha=0.3, linewidth=5)
         axis.scatter([row["mean"]], [place], color=_DOT, s=30, zorder=3, clip_on=False)
-    labels = [f"{_name_tool(row)}   n {row['n']:g}" for row in reversed(rows)]
+    labels = [f"{shorten_tool(str(ToolId.of_row(row)))}   n {row['n']:g}" for row in reversed(rows)]
     # Names are third parties': a dollar sign in them is no formula.
     axis.set_yticks(range(len(rows)), labels, fontsize=8.5, color=_INK, parse_math=False)
     axis.set_xlim(0, 1)
@@ -67,9 +67,9 @@ def draw_reliability(rows: Sequence[Record]) -> bytes:
     return data.getvalue()
 
 
-def _name_tool(row: Record) -> str:
-    """The tool's id as printable ASCII, which the plot's font has."""
-    plain = escape_text(str(ToolId.of_row(row))).encode("ascii", "replace").decode()
+def shorten_tool(tool_id: str) -> str:
+    """A tool's id as printable ASCII, which a plot's font has."""
+    plain = escape_text(tool_id).encode("ascii", "replace").decode()
     return plain if len(plain) <= _LABEL else f"...{plain[3 - _LABEL :]}"
 
 

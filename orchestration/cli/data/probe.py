@@ -29,21 +29,33 @@ def probe(
 ) -> None:
     """Run one server in the sandbox, or ask one elsewhere, and list its tools; nothing is written
     to a table. Exit 0 when the outcome has a kind, whatever it is."""
+    given = list(target or [])
+    if directory and not as_json and given[-1:] == ["--json"]:
+        given, as_json = given[:-1], True  # where most people write it; `--json --json` is theirs
+    try:
+        found = run_probe(given, directory, env, network, once=once)
+    except ValueError as error:
+        fail(str(error), 2)
+    print_json(found) if as_json else _print_probe(found)
+
+
+def run_probe(
+    given: list[str], directory: Path | None, env: list[str] | None, network: str, *, once: bool
+) -> dict[str, Any]:
+    """What `assets.servers.adhoc.probe_target` says of a target and its arguments, or of the
+    command `given` in a folder, by the settings. Raises ValueError where nothing is named."""
     from dataclasses import replace
 
-    from assets.servers.adhoc import TargetError, describe_refusal, probe_target
+    from assets.servers.adhoc import describe_refusal, probe_target
     from assets.servers.deploy.policy import with_network
     from assets.servers.sandbox.process import SandboxUnavailable
     from orchestration.factories import make_launcher, open_warehouse
 
-    given = list(target or [])
-    if directory and not as_json and given[-1:] == ["--json"]:
-        given, as_json = given[:-1], True  # where most people write it; `--json --json` is theirs
     chosen = load_settings()
     warehouse = open_warehouse(chosen)
     try:
         policy = with_network(make_launcher(chosen).policy, network)
-        found = probe_target(
+        return probe_target(
             None if directory else given[0] if given else "",
             replace(policy, twice=policy.twice and not once),
             ledger=warehouse.ledger,
@@ -53,13 +65,10 @@ def probe(
             directory=directory,
             command=given if directory else (),
         )
-    except (TargetError, ValueError) as error:
-        fail(str(error), 2)
     except SandboxUnavailable as error:
-        found = describe_refusal(error)
+        return describe_refusal(error)
     finally:
         warehouse.ledger.close_run("ad hoc")
-    print_json(found) if as_json else _print_probe(found)
 
 
 def _print_probe(found: dict[str, Any]) -> None:

@@ -1,0 +1,125 @@
+"""The command `toolmill contract ci`: the check of a pull request to a server."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import fail, print_json, print_markdown
+from orchestration.settings.load import load_settings
+from warehouse.errors import UnusableInput
+
+_FAIL_ON = ("breaking", "suspicious", "never")
+
+
+def check_change(
+    before: Annotated[Path, typer.Argument(help="folder of the base, or a saved tools/list")],
+    after: Annotated[Path, typer.Argument(help="folder of the change, or a saved tools/list")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="what starts the server in a folder: -- COMMAND ARGS…"),
+    ] = None,
+    server: Annotated[
+        str, typer.Option(help="its id in the index and in the home, e.g. npm:@scope/name")
+    ] = "",
+    index: Annotated[
+        Path | None, typer.Option(help="home, index or exported release: are there look-alikes?")
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help='JSON Lines of {"query", "tool"}: is there better wording?')
+    ] = None,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="count what the home in use made of changed tools")
+    ] = False,
+    env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
+    network: Annotated[str, typer.Option(help="none or full")] = "none",
+    fail_on: Annotated[str, typer.Option(help="breaking, suspicious or never")] = "breaking",
+    markdown: Annotated[Path | None, typer.Option(help="write the page here too")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Compare the contracts of a server before and after a change: breaking changes with a call
+    that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
+    where something is wrong with what was given or a server does not start."""
+    from serving.contract_ci import check
+    from serving.contract_ci.page import write_page
+    from serving.export import BadExport
+    from serving.index.errors import IndexBroken, IndexMissing
+
+    if fail_on not in _FAIL_ON:
+        fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
+    if questions and index is None:
+        fail("--questions needs --index: the tools among which the server's are found", 2)
+    try:
+        lists = tuple(
+            _list_tools(one, list(command or []), env, network) for one in (before, after)
+        )
+        report = check.check_contracts(*lists)
+        name = server or f"private:{after.resolve().name}"
+        if index is not None:
+            from serving.adhoc import open_routed
+
+            asked = _read_questions(questions) if questions else []
+            check.add_neighbours(report, name, (lists[0], lists[1]), open_routed(index), asked)
+        if affected:
+            check.add_affected(report, _count_affected(name))
+    except (ValueError, BadExport, IndexBroken, IndexMissing) as error:
+        fail(str(error), 2)
+    page = write_page(report)
+    if markdown:
+        markdown.write_text(page, encoding="utf-8")
+    print_json(report) if as_json else print_markdown(page)
+    sys.exit(1 if check.is_alarming(report, fail_on) else 0)
+
+
+def _list_tools(
+    place: Path, command: list[str], env: list[str] | None, network: str
+) -> list[dict[str, Any]]:
+    """The tools of a saved list, or of the server that the command starts in a folder."""
+    from assets.contracts.history.adhoc import read_tools
+
+    if not place.is_dir():
+        return read_tools(place)
+    if not command:
+        raise UnusableInput(f"{place} is a folder: say what starts the server: -- COMMAND ARGS…")
+    from orchestration.cli.data.probe import run_probe
+
+    found = run_probe(command, place, env, network, once=True)
+    if found["status"] != "ok":
+        raise UnusableInput(
+            f"{place}: the server gave no tools: {found['status']}: {found['hint']}"
+        )
+    return found["tools"]
+
+
+def _read_questions(path: Path) -> list[Any]:
+    from serving.contract_ci.wording import Question
+    from warehouse.user_files import read_json_lines
+
+    found = []
+    for at, row in read_json_lines(path):
+        values = [row.get(key) for key in ("query", "tool")]
+        if not all(isinstance(value, str) and value.strip() for value in values):
+            raise UnusableInput(f'{path}, line {at}: expected {{"query": "…", "tool": "…"}}')
+        found.append(Question(str(values[0]), str(values[1])))
+    return found
+
+
+def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
+    from assets.contracts.history.history import iterate_contracts
+    from orchestration.cli.models.blast_radius import collect_made
+    from orchestration.factories import open_made_warehouse
+    from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
+
+    warehouse = open_made_warehouse(load_settings())
+
+    def count(tool: str) -> Mapping[str, int] | None:
+        try:
+            target = find_tool(f"{server}::{tool}", iterate_contracts(warehouse.tables))
+        except UnknownTool:
+            return None
+        radius = find_blast_radius(target, collect_made(warehouse))
+        return {kind: one["count"] for kind, one in radius.items() if isinstance(one, dict)}
+
+    return count

@@ -1,0 +1,91 @@
+"""Contract CI: what a pull request does to a server's contracts and to who depends on them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from assets.contracts.canonical import index_contracts
+from assets.contracts.history.tool_diff import Change, compare_tools
+from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
+from serving.contract_ci.evidence import find_broken_call
+from serving.contract_ci.lookalikes import find_lookalikes, list_new
+from serving.contract_ci.wording import Question, propose_wordings
+from serving.router import Router
+from warehouse.json_types import Contract, JsonObject
+
+ALARMING = ("breaking", "suspicious")
+Affected = Callable[[str], Mapping[str, int] | None]
+
+
+def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> dict[str, Any]:
+    """Of two tools/list results: {changes: [{tool, class, fields, renamed_from, why, call}], same,
+    findings, left_out}. call: one that was right and is wrong now, of a breaking change where one
+    was found. findings: of the scan, those of tools that did not have them before."""
+    (was, _), (now, left_out) = index_contracts(before), index_contracts(after)
+    changes = compare_tools(before, after)
+    known = {(one.tool, one.rule, one.excerpt) for one in scan_list(list(before))}
+    found = [*scan_list(list(after)), *find_rug_pulls(list(before), list(after))]
+    findings = [one for one in found if (one.tool, one.rule, one.excerpt) not in known]
+    touched = {one.tool for one in changes} | {one.renamed_from for one in changes}
+    return {
+        "changes": [_describe_change(one, was, now) for one in changes],
+        "same": len(was.keys() - touched),
+        "findings": [one.as_row() for one in dict.fromkeys(findings)],
+        "left_out": [f"entry {place}: {why}"[:300] for place, why in left_out.items()],
+    }
+
+
+def _describe_change(
+    change: Change, was: Mapping[str, Contract], now: Mapping[str, Contract]
+) -> dict[str, Any]:
+    old, new = was.get(change.renamed_from or change.tool), now.get(change.tool)
+    call = None
+    if change.cls == "breaking" and old is not None:
+        call = (
+            {"arguments": None, "why": f"calls of {old['name']} find no tool"}
+            if new is None or change.renamed_from
+            else (broken := find_broken_call(old, new)) and vars(broken)
+        )
+    return {
+        "tool": change.tool,
+        "class": change.cls,
+        "fields": list(change.fields),
+        "renamed_from": change.renamed_from,
+        "why": change.why,
+        "call": call,
+    }
+
+
+def add_neighbours(
+    report: dict[str, Any],
+    server_id: str,
+    lists: tuple[Sequence[JsonObject], Sequence[JsonObject]],
+    router: Router,
+    questions: Sequence[Question],
+) -> None:
+    """Adds `lookalikes` (those that were none before) and, where there are questions, `wording`."""
+    from assets.vectors.embed import MiniLM
+
+    base = MiniLM()
+    was, now = (index_contracts(tools)[0] for tools in lists)
+    found = [find_lookalikes(server_id, one, router, base) for one in (was, now)]
+    report["lookalikes"] = [one.as_row() for one in list_new(*found)]
+    if questions:
+        unknown = sorted({one.tool for one in questions} - now.keys())
+        if unknown:
+            raise ValueError(f"questions about tools that the server does not list: {unknown[:5]}")
+        report["wording"] = propose_wordings(server_id, now, questions, router).as_row()
+
+
+def add_affected(report: dict[str, Any], count: Affected) -> None:
+    """Adds to each change of a known tool `affected`: kind -> how many things were made of it."""
+    for change in report["changes"]:
+        change["affected"] = count(change["renamed_from"] or change["tool"])
+
+
+def is_alarming(report: Mapping[str, Any], fail_on: str) -> bool:
+    """Whether the check fails: on `breaking` (and what is worse), `suspicious` or `never`."""
+    if fail_on == "never":
+        return False
+    classes = ALARMING if fail_on == "breaking" else ALARMING[1:]
+    changed = any(one["class"] in classes for one in report["changes"])
+    return changed or any(one["severity"] == HIGH for one in report["findings"])

@@ -16,7 +16,7 @@ from warehouse.remembered import Remembered
 
 KEPT = 5_000  # newest lessons since the released reranker was fitted; older ones wait for a fit
 _DROPPED = 500  # that make room for new ones at a time
-_ALL_TOOLS = 10  # times what a token's calls of one tool count in a day, its calls of all do
+_ALL_TOOLS = 10  # times what a token's calls, or claims, of one tool count, those of all tools do
 _DAY = 86_400
 _AHEAD = 300.0  # seconds that another machine's clock may go fast
 _LATEST = 1e12  # epoch seconds, about the year 33,000
@@ -55,7 +55,7 @@ class Lessons:
         self._searches = Remembered()  # (source, search id) -> words
         self._ends = Remembered()  # (source, call id) -> number of its lesson, None without one
         self._claims = Remembered()  # what a claim is about -> number of its lesson
-        self._spent = Remembered()  # (source, day[, tool]) -> weight
+        self._spent = Remembered()  # (source, day, or None for claims[, tool]) -> weight
 
     def take_revised(self) -> int | None:
         """The place in `kept` of the first lesson that changed, None where none did; asked once."""
@@ -96,7 +96,7 @@ class Lessons:
         elif call is not None:
             worked = status == "ok"
             failed = status in ("tool_error", "failed") and line.get("blame") in BLAMED
-            number = self._add_lesson(source, line, worked, 1.0) if worked or failed else None
+            number = self._add_lesson(source, line, worked) if worked or failed else None
             # Of a call that failed a report changes nothing, for that was seen here.
             self._ends[source, call] = number if worked else None
 
@@ -114,7 +114,7 @@ class Lessons:
         if about in self._claims:
             self._revise(self._claims[about], worked)
             return
-        self._claims[about] = self._add_lesson(source, line, worked, self._policy.claims)
+        self._claims[about] = self._add_lesson(source, line, worked, claimed=True)
 
     def _revise(self, number: int | None, success: bool) -> None:
         place = -1 if number is None else number - self.dropped
@@ -124,7 +124,7 @@ class Lessons:
         self._revised = min(place, len(self.kept) if self._revised is None else self._revised)
 
     def _add_lesson(
-        self, source: str, line: Mapping[str, Any], success: bool, weight: float
+        self, source: str, line: Mapping[str, Any], success: bool, *, claimed: bool = False
     ) -> int | None:
         """The number of the new lesson; None where the line teaches nothing."""
         words = self._searches.get((source, str(line.get("search_id"))))
@@ -132,7 +132,11 @@ class Lessons:
             self.left_out["without words"] += 1
             return None
         tool, digest, client = (line.get(name) for name in ("tool_id", "contract_digest", "client"))
-        weight = self._limit(source, str(tool), line["at"] // _DAY, weight)
+        weight = self._policy.claims if claimed else 1.0
+        weight *= self._policy.weights.get(source, 1.0)
+        if claimed:  # on whatever days
+            weight = self._limit(source, str(tool), None, weight, self._policy.claims_together)
+        weight = self._limit(source, str(tool), line["at"] // _DAY, weight, self._policy.per_day)
         if weight <= 0:
             self.left_out["of a flood"] += 1
             return None
@@ -145,12 +149,14 @@ class Lessons:
             self.dropped += _DROPPED
         return number
 
-    def _limit(self, source: str, tool: str, day: float, weight: float) -> float:
-        """What of an outcome's weight a source may spend that day, on the tool and on all."""
-        own, whole = (source, day, tool), (source, day)
-        per_day, spent = self._policy.per_day, self._spent
-        room = per_day - spent.get(own, 0.0), per_day * _ALL_TOOLS - spent.get(whole, 0.0)
-        left = max(0.0, min(weight * self._policy.weights.get(source, 1.0), 1.0, *room))
+    def _limit(
+        self, source: str, tool: str, span: float | None, weight: float, most: float
+    ) -> float:
+        """What of an outcome's weight a source may still spend in a span, on the tool and on all.
+        most: on the tool."""
+        own, whole, spent = (source, span, tool), (source, span), self._spent
+        room = most - spent.get(own, 0.0), most * _ALL_TOOLS - spent.get(whole, 0.0)
+        left = max(0.0, min(weight, 1.0, *room))
         if left > 0:
             spent[own], spent[whole] = (spent.get(key, 0.0) + left for key in (own, whole))
         return left

@@ -194,15 +194,6 @@ class Reranker:
             return Block(np.zeros(len(level.variance)), np.diag(level.variance), at)
         return relax_block(block, level, at, weights.half_life_s)
 
-    def forget(self, tool_id: str, kept: float, at: float = 0.0) -> None:
-        """Keeps a share (0..1) of what is known of one tool alone, as after a change of its
-        contract; what is unknown changes nothing."""
-        with self._lock:
-            level = self._weights.levels[TOOL]
-            if (block := level.blocks.get(tool_id)) is not None:
-                level.blocks[tool_id] = keep_share(block, level, min(max(kept, 0.0), 1.0), at)
-            self._weights.memory.pop(tool_id, None)
-
 
 def _copy_weights(weights: Weights) -> Weights:
     """The weights with tables of blocks of their own; the blocks themselves never change."""

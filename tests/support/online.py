@@ -66,3 +66,12 @@ def log_call(
     about = {"tool_id": tool_id, "contract_digest": DIGESTS[tool_id], "search_id": f"s{number}"}
     named = {"token": token, "call_id": f"c{number}", "query": query_digest(QUERY)}
     outcomes.record({**named, **about, **ended, **more})
+
+
+def log_claim(outcomes: Outcomes, token: str, number: int, tool_id: str = GOOD) -> None:
+    """A search in its own words, and a report that a tool failed which was never called."""
+    words = f"{QUERY} {number}"
+    log_search(outcomes, token, f"s{number}", words)
+    about = {"tool_id": tool_id, "contract_digest": DIGESTS[tool_id], "search_id": f"s{number}"}
+    named = {"token": token, "query": query_digest(words), "status": "reported"}
+    outcomes.record({**named, **about, "reported": "failed"})

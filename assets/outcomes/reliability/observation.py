@@ -29,3 +29,4 @@ class Observation:
     propensity: float | None = None  # probability with which that rank was chosen
     call_id: str = ""
     search_id: str = ""
+    claimed: bool = False  # told by a client of a call that was not seen here

@@ -25,6 +25,9 @@ class ReliabilityPolicy:
     claims: float = Field(
         default=0.25, ge=0, le=1, description="what a report of no call here counts"
     )
+    claims_together: float = Field(
+        default=1.0, ge=0, description="most that all claims of a token of a tool count, in calls"
+    )
     weights: dict[str, Annotated[float, Field(ge=0, le=10)]] = Field(
         default={}, description="what calls of a source count, as token:NAME or execution"
     )

@@ -96,6 +96,15 @@ def test_a_flood_of_false_failures_is_bounded_by_what_others_saw() -> None:
     assert find_row(measure([*honest, *flood]))["mean"] >= 0.49
 
 
+@pytest.mark.parametrize("calls", [0, 16])
+def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> None:
+    seen = [observe(at % 4 != 0) for at in range(calls)]
+    seen += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
+    claims = [observe(False, source="token:liar", weight=1 / 80, claimed=True)] * 80
+    before, after = (find_row(measure(held))["mean"] for held in (seen, [*seen, *claims]))
+    assert 0 < before - after <= 1 / (5 + calls) + 0.01  # and what it moves the rate of all
+
+
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
     known = Known(

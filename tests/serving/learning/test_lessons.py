@@ -110,6 +110,16 @@ def test_a_flood_counts_as_a_day_of_calls_of_a_tool_and_of_ten() -> None:
     assert len(read(*one, *tomorrow).kept) == 21
 
 
+def test_claims_of_a_token_count_together_as_one_call_of_a_tool_and_ten_of_all() -> None:
+    def claim(at: int, tool: str = TOOL) -> Any:
+        return report("failed", None, query=f"q1:{at}", at=NOW - at % 9 * 86_400, tool_id=tool)
+
+    found = read(*map(claim, range(80)), call())
+    assert tell(found) == [("token:ann", False, 0.25)] * 4 + [("token:ann", True, 1.0)]
+    many = read(*(claim(at, f"npm:a::t{at % 20}") for at in range(80)))
+    assert sum(lesson.weight for lesson in many.kept) == 10
+
+
 def test_only_the_newest_are_kept() -> None:
     policy = ReliabilityPolicy(per_day=1e9)
     calls = [call(call_id=f"c{at}") for at in range(KEPT + 10)]

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
 from assets.servers.calls.log_deletion import Subject, remove_lines
 from serving.router import Ask, Router
-from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, publish_ranked
+from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
 
@@ -65,6 +66,21 @@ def test_what_fails_for_one_client_says_more_of_it_than_of_another(home: Path) -
     own, other = (learning.find_odds(client) for client in ("token:ann shell 2", "token:bo x 1"))
     assert own[GOOD] < other[GOOD]
     assert other == learning.find_odds()
+
+
+def test_what_a_token_only_claims_moves_a_tool_little(home: Path) -> None:
+    held = {}
+    for together in (1e6, 1.0):
+        learning = Learning(home, ReliabilityPolicy(claims_together=together))
+        if not held:
+            learning.settle()
+            held["released"] = learning.find_odds()[GOOD]
+            for at in range(80):
+                log_claim(learning.outcomes, "liar", at)
+        learning.settle()
+        held[together] = learning.find_odds()[GOOD]
+    assert held["released"] - held[1e6] > 0.5
+    assert held["released"] - held[1.0] < 0.1
 
 
 def test_a_restart_leads_to_the_same(home: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.reranking.model import TOOL, Reranker, Weights
+from serving.reranking.model import Reranker, Weights
 from tests.support.reranking import draw_examples, make_pool, make_question
 from training.reranker.ranker_fit import fit_reranker
 
@@ -136,17 +136,6 @@ def test_what_is_old_fades_towards_what_is_expected_of_any_tool() -> None:
     late = ranker.score(make_question(POOL, 970, at=30_000.0), places)
     assert abs(late.p[0] - late.p[1]) < 0.5 * abs(soon.p[0] - soon.p[1])
     assert (late.belief.variance > soon.belief.variance).all()
-
-
-def test_a_changed_tool_is_forgotten_as_far_as_is_said() -> None:
-    ranker, question = Reranker(fit(300), POOL), make_question(POOL, 971)
-    name = POOL.tools[1].tool_id
-    before = ranker.score(question, np.array([1]))
-    ranker.forget(name, 0.0)
-    ranker.forget("npm:none::such", 0.0)
-    after = ranker.score(question, np.array([1]))
-    assert after.p[0] > before.p[0]
-    assert not ranker.weights.levels[TOOL].blocks[name].mean.any()
 
 
 def test_outcomes_that_all_go_against_what_was_known_are_believed_sooner() -> None:

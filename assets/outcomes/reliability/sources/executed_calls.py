@@ -32,6 +32,7 @@ def read_executed(tables: Tables) -> pl.DataFrame:
             propensity=pl.lit(None, pl.Float64),
             call_id="execution_id",
             search_id=pl.lit(""),
+            claimed=pl.lit(False),
         )
         .filter((useful | failed) & pl.col("at").is_finite())
         .select(list(OBSERVED))

@@ -23,6 +23,7 @@ OBSERVED = {
     "propensity": pl.Float64,
     "call_id": pl.String,
     "search_id": pl.String,
+    "claimed": pl.Boolean,
 }
 
 

@@ -49,8 +49,8 @@ def read_logged(place: Path, claims: float = 0.25) -> Logged:
     claimed = _keep_last(without.with_columns(day), about).drop("day")
     rows = pl.concat(
         [
-            _make_observations(seen, 1.0),
-            _make_observations(claimed.with_columns(said="reported"), claims),
+            _make_observations(seen, 1.0, claimed=False),
+            _make_observations(claimed.with_columns(said="reported"), claims, claimed=True),
         ]
     )
     repeated = of_call.height - last.height - doubled + without.height - claimed.height
@@ -76,7 +76,7 @@ def _keep_last(lines: pl.DataFrame, own: list[str]) -> pl.DataFrame:
     return ordered.unique(own, keep="last", maintain_order=True)
 
 
-def _make_observations(lines: pl.DataFrame, weight: float) -> pl.DataFrame:
+def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> pl.DataFrame:
     answered = pl.col("status").is_in(["ok", "reported"])
     said = pl.col("said").fill_null("worked")
     return lines.select(
@@ -101,6 +101,7 @@ def _make_observations(lines: pl.DataFrame, weight: float) -> pl.DataFrame:
         propensity="propensity",
         call_id="call_id",
         search_id=pl.col("search_id").fill_null(""),
+        claimed=pl.lit(claimed),
     ).select(list(OBSERVED))
 
 

@@ -56,7 +56,7 @@ def weigh_observations(
     early = pl.col("at") < pl.col("first_at")
     left_out["from before their contract"] = frame.filter(early).height
     frame = frame.with_columns(at=pl.max_horizontal("at", "first_at")).select(list(OBSERVED))
-    limited = _limit_rate(_weigh_sources(frame, policy), policy.per_day)
+    limited = _limit_rate(_weigh_sources(frame, policy), policy)
     flooded = pl.col("weight") < pl.col("before")
     left_out["of a flood"] = limited.filter(flooded).height
     return Weighed(limited.select(list(OBSERVED)), left_out)
@@ -78,11 +78,17 @@ def _weigh_sources(frame: pl.DataFrame, policy: ReliabilityPolicy) -> pl.DataFra
     return frame.with_columns(weight=pl.col("weight") * factor)
 
 
-def _limit_rate(frame: pl.DataFrame, per_day: float) -> pl.DataFrame:
-    """A token's calls of a tool on one day share `per_day` among them where they would be more;
-    `before`: what each counted before that."""
+def _limit_rate(frame: pl.DataFrame, policy: ReliabilityPolicy) -> pl.DataFrame:
+    """A token's calls of a tool on one day share `per_day` among them where they would be more, and
+    all its claims of the tool, whenever made, `claims_together`; `before`: what each counted before
+    that."""
     day = (pl.col("at") / _DAY).floor()
-    total = pl.col("weight").sum().over("source", "tool_id", day)
-    shared = pl.col("weight") * pl.min_horizontal(1.0, per_day / pl.max_horizontal(total, 1e-12))
-    limited = pl.when(pl.col("source") == EXECUTION).then(pl.col("weight")).otherwise(shared)
-    return frame.with_columns(before="weight", weight=limited)
+    limited = frame.with_columns(before="weight")
+    for held, most, group in (
+        (pl.col("source") != EXECUTION, policy.per_day, ["source", "tool_id", day]),
+        (pl.col("claimed"), policy.claims_together, ["source", "tool_id", "claimed"]),
+    ):
+        total = pl.max_horizontal(pl.col("weight").sum().over(group), 1e-12)
+        shared = pl.col("weight") * pl.min_horizontal(1.0, most / total)
+        limited = limited.with_columns(weight=pl.when(held).then(shared).otherwise("weight"))
+    return limited

@@ -67,6 +67,24 @@ def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone() -> 
     assert found.left_out["of a flood"] == 500
 
 
+def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> None:
+    claims = [
+        observe(
+            success=False, weight=0.25, claimed=True, source="token:liar", at=NOW - at % 9 * DAY
+        )
+        for at in range(80)
+    ]
+    seen = [observe(source="token:liar"), observe(weight=0.25, claimed=True, source="token:ada")]
+    found = weigh([*claims, *seen])
+    by = ["source", "claimed"]
+    total = {
+        tuple(key): n for *key, n in found.frame.group_by(by).agg(pl.sum("weight")).iter_rows()
+    }
+    assert total["token:liar", True] == pytest.approx(1)
+    assert (total["token:liar", False], total["token:ada", True]) == (1, 0.25)
+    assert found.left_out["of a flood"] == 80
+
+
 def test_a_source_that_is_included_again_counts_as_it_did() -> None:
     told = [observe(source="token:a", call_id=str(i)) for i in range(30)] + [observe()]
     before, without, again = weigh(told), weigh(told, ("token:a",)), weigh(told)

@@ -25,7 +25,7 @@ run: setup ## one run end to end on the demo marketplaces (DAY=2 for the second 
 dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000
 	@$(BIN)/toolmill dev
 
-test: setup ## the tests (10 to 13 minutes on 2 idle cores)
+test: setup ## the tests (about 10 minutes on 2 cores)
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones

@@ -25,10 +25,10 @@ import training.reporting.defs
 import training.reporting.outcomes.defs
 import training.reranker.defs
 from assets.partitions import NIGHTLY, marketplaces
-from orchestration.automation import on_new_data
+from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
-from orchestration.sensors import retrain_on_drift
+from orchestration.sensors import is_training_due, retrain_on_drift
 
 PACKAGES = (
     assets.marketplaces.defs,
@@ -66,6 +66,7 @@ MEASURED = (
 RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")
 SERVED = ("drift", "spend", *RERANKED, "outcomes_report", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
+AFTER_TRAINING = FOLLOWS_NEW_DATA - {*FAN_IN, "spend"}  # what an adapter leads to
 
 
 def build_defs(
@@ -86,7 +87,9 @@ def build_defs(
         schedules=[nightly_schedule],
         sensors=[
             retrain_on_drift,
-            dg.AutomationConditionSensorDefinition("on_new_data", target=dg.AssetSelection.all()),
+            dg.AutomationConditionSensorDefinition(
+                "on_new_data", target=dg.AssetSelection.all(), use_user_code_server=True
+            ),
         ],
         resources={**build_default_resources(), **(resources or {})},
         executor=dg.in_process_executor,
@@ -128,7 +131,12 @@ def define_jobs() -> list[Any]:
 def _add_automation(spec: dg.AssetSpec) -> dg.AssetSpec:
     if spec.key.to_user_string() not in FOLLOWS_NEW_DATA:
         return spec
-    return spec.replace_attributes(automation_condition=on_new_data())
+    condition = on_new_data()
+    if spec.key.to_user_string() in AFTER_TRAINING:
+        condition = (condition & NoTrainingDue(is_training_due)).with_label(
+            "on_new_data, after a training that is due"
+        )
+    return spec.replace_attributes(automation_condition=condition)
 
 
 defs = build_defs()

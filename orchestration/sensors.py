@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.definitions.run_request import InstigatorType
 
 from orchestration.factories import make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
@@ -14,8 +15,6 @@ from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
     from training.policies import Trainer
-
-_FAILURE = [dg.DagsterRunStatus.FAILURE]
 
 
 def decide_on_drift(warehouse: Warehouse, trainer: "Trainer", failed_attempts: int = 0) -> Decision:
@@ -31,6 +30,14 @@ def decide_on_drift(warehouse: Warehouse, trainer: "Trainer", failed_attempts: i
     description="Asks for training when the contracts have drifted from what was last trained on.",
 )
 def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    asked = find_training_request(context.instance)
+    if isinstance(asked, dg.SkipReason):
+        return asked
+    return dg.SensorResult(run_requests=[asked])
+
+
+def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
+    """The training that is due now, or why none is."""
     settings = load_settings()
     warehouse = open_warehouse(settings)
     head = warehouse.tables.head("training_set")
@@ -39,11 +46,26 @@ def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | d
     trainer = make_trainer(settings)
     recipe = digest(trainer.list_recipes())[:8]
     tag = {"toolmill/training_set": head.digest, "toolmill/recipe": recipe}
-    runs = dg.RunsFilter(job_name="train", statuses=_FAILURE, tags=tag)
-    failed = len(context.instance.get_runs(runs))
+    runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=tag))
+    failed = sum(run.status is dg.DagsterRunStatus.FAILURE for run in runs)
     decision = decide_on_drift(warehouse, trainer, failed)
     if not decision.retrain:
         return dg.SkipReason("; ".join(decision.reasons))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.
-    request = dg.RunRequest(run_key=f"{head.digest}/{recipe}/{failed}", tags=tag)
-    return dg.SensorResult(run_requests=[request])
+    return dg.RunRequest(run_key=f"{head.digest}/{recipe}/{failed}", tags=tag)
+
+
+def is_training_due(instance: dg.DagsterInstance) -> bool:
+    """Whether `retrain_on_drift` is on and its next tick asks for a training, or one is starting.
+
+    One that a person cancelled is not asked for again, so nothing waits for it.
+    """
+    sensors = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    if not any(one.name == retrain_on_drift.name and one.is_running for one in sensors):
+        return False
+    asked = find_training_request(instance)
+    if isinstance(asked, dg.SkipReason):
+        return False
+    runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=asked.tags))
+    ended = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED}
+    return not any(run.status in ended for run in runs)

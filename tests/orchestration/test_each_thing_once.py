@@ -1,0 +1,247 @@
+"""After a change every asset runs once, in order: the real graph, conditions, jobs and sensor, with
+assets that only publish a version, ticked while runs are queued and after each step of a run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.execution.api import execute_run
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus
+
+from assets.partitions import NIGHTLY
+from orchestration.definitions import (
+    AFTER_TRAINING,
+    FOLLOWS_NEW_DATA,
+    TRAINED,
+    build_defs,
+    define_jobs,
+)
+from orchestration.sensors import retrain_on_drift
+from tests.orchestration.test_retrain_on_drift import publish, trained
+from warehouse.storage.digest import digest
+
+MARKETS = ["glama", "registry", "smithery"]
+TOOLS = dict.fromkeys("abcdefghij", "1")
+REAL = [one for one in build_defs().assets or [] if isinstance(one, dg.AssetsDefinition)]
+SPECS = {spec.key.to_user_string(): spec for one in REAL for spec in one.specs}
+ORIGIN = RemoteInstigatorOrigin(
+    RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("toolmill"), "__repository__"),
+    retrain_on_drift.name,
+)
+SENSOR = InstigatorState(ORIGIN, InstigatorType.SENSOR, InstigatorStatus.RUNNING)
+
+
+class Daemon:
+    """Ticks the conditions and the sensor, and runs what they ask for, one run after the other."""
+
+    def __init__(self, instance: dg.DagsterInstance, home: Path) -> None:
+        self.instance, self.home = instance, home
+        self.cursor = None
+        self.queue: list[tuple[Any, dg.DagsterRun]] = []
+        self.keys: set[str | None] = set()  # of runs that the sensor asked for
+        self.tools = TOOLS
+        self.made: list[str] = []
+        self.failing: set[str] = set()
+        self.failed: Counter[str] = Counter()
+        self.sensor_on = False
+        self.defs = dg.Definitions(
+            assets=[self._copy_asset(one) for one in REAL],
+            jobs=define_jobs(),
+            executor=dg.in_process_executor,
+        )
+
+    def _copy_asset(self, real: Any) -> dg.AssetsDefinition:
+        """The same place in the graph; its version follows from its inputs'."""
+        [spec] = real.specs
+        name = spec.key.to_user_string()
+
+        @dg.asset(
+            name=name,
+            deps=[dep.asset_key for dep in spec.deps],
+            partitions_def=real.partitions_def,
+            automation_condition=spec.automation_condition,
+            code_version="1",
+        )
+        def copied(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
+            if name in self.failing:
+                self.failed[name] += 1
+                raise RuntimeError("down")
+            yield dg.MaterializeResult(data_version=dg.DataVersion(self._make(name)))
+            self.made.append(name)
+            self.tick()  # between two steps of a run
+
+        return copied
+
+    def _make(self, name: str) -> str:
+        if name == "training_set":
+            return publish(self.home, self.tools)
+        if name == "retriever_champion":
+            trained(self.home, str(self._read_version("training_set")))
+        deps = sorted(dep.asset_key.to_user_string() for dep in SPECS[name].deps)
+        inputs = [self._read_version(dep) for dep in deps if dep not in NIGHTLY]
+        return digest([name, self.tools, inputs])
+
+    def _read_version(self, name: str) -> str | None:
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(name))
+        made = event.asset_materialization if event else None
+        return (made.tags or {}).get("dagster/data_version") if made else None
+
+    def add_run(self, job: str, partition: str | None = None, **how: Any) -> None:
+        definition = self.defs.resolve_job_def(job)
+        if names := how.pop("names", None):
+            definition = definition.get_subset(asset_selection=names)
+            how["asset_selection"] = names
+        tags = {**how.pop("tags", {}), **({"dagster/partition": partition} if partition else {})}
+        status = dg.DagsterRunStatus.STARTING
+        run = self.instance.create_run_for_job(definition, status=status, tags=tags, **how)
+        self.queue.append((definition, run))
+
+    def tick(self) -> None:
+        self.tick_conditions()
+        self.tick_sensor()
+
+    def tick_conditions(self) -> None:
+        result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
+        self.cursor = result.cursor
+        names = {one.key for one in result.results if one.true_subset.size}
+        if names:
+            self.add_run("__ASSET_JOB", names=names)
+
+    def tick_sensor(self) -> None:
+        if not self.sensor_on:
+            return
+        asked = retrain_on_drift(dg.build_sensor_context(instance=self.instance))
+        for request in getattr(asked, "run_requests", None) or []:
+            if request.run_key not in self.keys:
+                self.keys.add(request.run_key)
+                self.add_run("train", tags=request.tags)
+
+    def turn_sensor_on(self) -> None:
+        self.sensor_on = True
+        self.instance.add_instigator_state(SENSOR)
+
+    def turn_sensor_off(self) -> None:
+        self.sensor_on = False
+        self.instance.update_instigator_state(SENSOR.with_status(InstigatorStatus.STOPPED))
+
+    def settle(self) -> list[str]:
+        """Ticks and runs until three ticks ask for nothing; what was made, in order."""
+        self.made, quiet = [], 0
+        for _ in range(100):
+            self.tick()
+            quiet = 0 if self.queue else quiet + 1
+            if quiet == 3:
+                return self.made
+            if self.queue:
+                job, run = self.queue.pop(0)
+                execute_run(InMemoryJob(job), run, self.instance)
+        raise AssertionError(f"never quiet: {self.made[-20:]}")
+
+    def run_night(self, tools: dict[str, str]) -> list[str]:
+        """The nightly runs of all marketplaces over these tools, and whatever follows."""
+        self.tools = tools
+        for name in MARKETS:
+            self.add_run("nightly", name)
+        return self.settle()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        made = Daemon(instance, tmp_path)
+        made.tick()
+        yield made
+
+
+def count_following(made: list[str]) -> Counter[str]:
+    return Counter(name for name in made if name not in NIGHTLY)
+
+
+def check_order(made: list[str]) -> None:
+    """No asset before the last version of anything that it is made from."""
+    last = {name: place for place, name in enumerate(made)}
+    late = {
+        name: dep
+        for place, name in enumerate(made)
+        if name not in NIGHTLY
+        for dep in SPECS[name].deps
+        if last.get(dep.asset_key.to_user_string(), -1) > place
+    }
+    assert not late
+
+
+def test_what_waits_for_a_training_is_what_an_adapter_leads_to() -> None:
+    graph = build_defs().resolve_asset_graph()
+    followed = [dg.AssetKey(name) for name in FOLLOWS_NEW_DATA]
+    adapters = {dg.AssetKey(name) for name in TRAINED}
+    led_to = {key for key in followed if adapters & graph.get_ancestor_asset_keys(key)}
+    assert {key.to_user_string() for key in led_to} == AFTER_TRAINING
+
+
+@pytest.mark.slow  # a tick over the whole graph takes .5 s, and it ticks after each step
+def test_after_a_change_everything_runs_once_and_in_order(daemon: Daemon) -> None:
+    daemon.turn_sensor_on()
+    first = daemon.run_night(TOOLS)
+    assert count_following(first) == dict.fromkeys([*FOLLOWS_NEW_DATA, *TRAINED], 1)
+    check_order(first)
+    second = daemon.run_night({**TOOLS, "a": "2", "new": "1"})
+    assert count_following(second) == dict.fromkeys([*FOLLOWS_NEW_DATA, *TRAINED], 1)
+    assert Counter(second) - count_following(second) == dict.fromkeys(NIGHTLY, len(MARKETS))
+    check_order(second)
+    assert set(daemon.run_night(daemon.tools)) == set(NIGHTLY)  # the same contracts again
+
+
+@pytest.mark.slow
+def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeypatch) -> None:
+    daemon.turn_sensor_on()
+    daemon.run_night(TOOLS)
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
+    made = daemon.run_night({**TOOLS, "a": "2"})
+    assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
+    check_order(made)
+
+
+@pytest.mark.slow
+def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon: Daemon) -> None:
+    daemon.turn_sensor_on()
+    daemon.run_night(TOOLS)
+    daemon.turn_sensor_off()
+    made = daemon.run_night({**TOOLS, "a": "2"})
+    assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
+
+
+@pytest.mark.slow
+def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: Daemon) -> None:
+    daemon.turn_sensor_on()
+    daemon.run_night(TOOLS)
+    daemon.failing = {"caller_adapter"}
+    made = daemon.run_night({**TOOLS, "a": "2"})
+    counts = count_following(made)
+    assert {name: counts[name] for name in ("release", "router_index", "report")} == {
+        "release": 1,
+        "router_index": 1,
+        "report": 1,
+    }
+    assert counts["caller_evaluation"] == 1
+
+
+@pytest.mark.slow
+def test_a_fan_in_that_fails_is_tried_twice_and_holds_up_nothing(daemon: Daemon) -> None:
+    daemon.turn_sensor_on()
+    daemon.run_night(TOOLS)
+    daemon.failing = {"server_summaries"}
+    made = daemon.run_night({**TOOLS, "a": "2"})
+    assert daemon.failed == {"server_summaries": 2}
+    assert count_following(made)["router_index"] == 1

@@ -14,7 +14,7 @@ LISTS = {
         "serve([None, 1, 'x', [], [[]], True, {}, {'name': None}, tool('a')])",
         tools=("None", "None", "a"),
     ),
-    "10,000 tools": Case("serve([tool(f't{i}') for i in range(10000)])", "oversize"),
+    "10,000 tools": Case("serve([tool(f't{i}') for i in range(10000)])", "oversize", list_s=15.0),
     "a cursor without end": Case(
         "welcome(read()); read()\n"
         "while True:\n"

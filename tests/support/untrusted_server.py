@@ -105,10 +105,12 @@ def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") ->
     return tree
 
 
-def probe_source(folder: Path, source: str, **limits: object) -> ProbeResult:
+def probe_source(
+    folder: Path, source: str, list_s: float = CONVERSATION.list_s, **limits: object
+) -> ProbeResult:
     """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
     policy = replace(POLICY, **limits)  # type: ignore[arg-type]
-    return probe(write_launch(folder, source), policy, CONVERSATION)
+    return probe(write_launch(folder, source), policy, replace(CONVERSATION, list_s=list_s))
 
 
 def tool_names(result: ProbeResult) -> list[str]:

@@ -311,7 +311,7 @@ def test_hostile_schemas_end_with_a_report(schema):
     ):
         found = repair_draft({"name": "t", "arguments": arguments}, [tool])
         assert found.outcome in (VALID, REPAIRED, ABSTAINED)
-        assert found.ms < 8000
+        assert (found.reason is not None) == (found.outcome == ABSTAINED)
 
 
 def test_ten_thousand_tools_are_read_once():

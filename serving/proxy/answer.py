@@ -10,7 +10,7 @@ import anyio
 import httpx2
 from starlette.requests import Request
 
-from serving.proxy.calls import CallRepair, ToolsRefused, read_contracts
+from serving.proxy.calls import CallRepair, ToolsRefused, read_offer
 from serving.proxy.chat import ChatStream, repair_chat
 from serving.proxy.events import read_events
 from serving.proxy.exchange import Exchange, Refused
@@ -76,12 +76,12 @@ class Answering:
         """None where nothing is to be judged: what the upstream says of it is its answer."""
         try:
             found = json.loads(body)
-            contracts = read_contracts(found, self._settings.max_tools)
+            offer = read_offer(found, self._settings.max_tools)
         except ToolsRefused as error:
             return Refused(400, "too_many_tools", str(error))
         except (ValueError, RecursionError, AttributeError):
             return None
-        return CallRepair(contracts) if contracts else None
+        return CallRepair(offer, self._settings.history) if offer else None
 
     async def _pass_answer(self, response: httpx2.Response, exchange: Exchange) -> None:
         await exchange.start(response.status_code, keep_headers(response))

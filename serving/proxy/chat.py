@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.proxy.calls import CallRepair
+from serving.proxy.calls import CallRepair, Fixed
 from serving.proxy.events import Event, list_dicts
 
 _Key = tuple[Any, Any]  # index of the choice, index of the call
@@ -18,7 +18,10 @@ async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
             inner = call.get("function")
             if isinstance(inner, dict) and isinstance(inner.get("arguments"), str):
                 text, name = inner["arguments"], inner.get("name")
-                inner["arguments"] = await repair.fix_call(call.get("id"), name, text, cut=cut)
+                fixed = await repair.fix_call(call.get("id"), name, text, cut=cut)
+                inner["arguments"] = fixed.text
+                if fixed.steps:
+                    inner["name"] = fixed.name
 
 
 @dataclass
@@ -29,9 +32,9 @@ class _Call:
 
 
 class ChatStream:
-    """The events of a streamed answer. From the first one with arguments of a call, those with
-    calls are held back until a choice ends; all others pass at once. Events of calls that fit pass
-    as they came.
+    """The events of a streamed answer. From the first one with arguments of a call, or with a name
+    that was not offered, those with calls are held back until a choice ends; all others pass at
+    once. Events of calls that fit pass as they came.
 
     most: bytes that are held back; beyond them the rest passes unjudged.
     """
@@ -64,8 +67,8 @@ class ChatStream:
         self._held, self._calls = [], {}
 
     def _take_calls(self, event: Event) -> bool:
-        """Notes the parts of calls in an event; whether it is to be held: it has arguments, or
-        other events with calls are held, whose order must stay."""
+        """Notes the parts of calls in an event; whether it is to be held: it has arguments or a
+        name that may change, or other events with calls are held, whose order must stay."""
         found = bool(self._held) and any(True for _ in _list_parts(event))
         for key, entry, inner in _list_parts(event):
             call = self._calls.setdefault(key, _Call())
@@ -74,11 +77,12 @@ class ChatStream:
             if isinstance(inner.get("arguments"), str) and inner["arguments"]:
                 call.parts.append(inner["arguments"])
                 found = True
+            found = found or self._repair.may_rename(call.name)
         return found
 
     async def _release(self, last: Event, ends: list[dict[str, Any]]) -> AsyncIterator[bytes]:
         """The held events with what was repaired, then the one that ends the choices."""
-        changed: dict[_Key, str] = {}
+        changed: dict[_Key, Fixed] = {}
         cut = {one.get("index"): one["finish_reason"] == "length" for one in ends}
         for key in [key for key in self._calls if key[0] in cut]:
             call = self._calls.pop(key)
@@ -86,7 +90,7 @@ class ChatStream:
             if not (call.name or text):
                 continue
             fixed = await self._repair.fix_call(call.id, call.name, text, cut=cut[key[0]])
-            if fixed != text:
+            if fixed.steps:
                 changed[key] = fixed
         if last not in self._held:
             self._held.append(last)
@@ -95,8 +99,9 @@ class ChatStream:
         if told and last.data is not None:
             last.data["toolmill"] = told
         waits = [one for one in self._held if any(k in self._calls for k, _, _ in _list_parts(one))]
+        written: set[_Key] = set()
         for event in self._held:
-            touched = _replace_arguments(event, changed)
+            touched = _replace_calls(event, changed, written)
             if event not in waits:
                 yield event.encode() if touched or (told and event is last) else event.raw
             elif touched:
@@ -104,7 +109,7 @@ class ChatStream:
         self._held = waits
 
 
-def _add_empty(last: Event, changed: dict[_Key, str], held: list[Event]) -> None:
+def _add_empty(last: Event, changed: dict[_Key, Fixed], held: list[Event]) -> None:
     """Makes a place for the repaired text of calls that no event gave arguments: in the last."""
     placed = {key for one in held for key, _, inner in _list_parts(one) if inner.get("arguments")}
     for choice in list_dicts(last.data, "choices"):
@@ -114,13 +119,18 @@ def _add_empty(last: Event, changed: dict[_Key, str], held: list[Event]) -> None
             choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
 
 
-def _replace_arguments(event: Event, changed: dict[_Key, str]) -> bool:
-    """The whole repaired text in the first event of its call, nothing in the others: their number
-    stays as it was."""
+def _replace_calls(event: Event, changed: dict[_Key, Fixed], written: set[_Key]) -> bool:
+    """The whole repaired text in the first event of its call that has arguments, nothing in the
+    others: their number stays as it was. The name of now where a name stands."""
     touched = False
     for key, _, inner in _list_parts(event):
-        if key in changed and inner.get("arguments"):
-            inner["arguments"], changed[key] = changed[key], ""
+        if key not in changed:
+            continue
+        if inner.get("name") and inner["name"] != changed[key].name:
+            inner["name"], touched = changed[key].name, True
+        if inner.get("arguments"):
+            inner["arguments"] = "" if key in written else changed[key].text
+            written.add(key)
             touched = True
     return touched
 

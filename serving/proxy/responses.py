@@ -23,15 +23,17 @@ async def _fix_item(item: Any, repair: CallRepair, cut: bool = False) -> bool:
     if not isinstance(text, str):
         return False
     cut = cut or item.get("status") == "incomplete"
-    item["arguments"] = await repair.fix_call(
-        item.get("call_id") or item.get("id"), item.get("name"), text, cut=cut
-    )
-    return item["arguments"] != text
+    call_id = item.get("call_id") or item.get("id")
+    fixed = await repair.fix_call(call_id, item.get("name"), text, cut=cut)
+    if fixed.steps:
+        item["arguments"], item["name"] = fixed.text, fixed.name
+    return bool(fixed.steps)
 
 
 class ResponsesStream:
-    """The events of a streamed answer. Those with arguments of a call are held back until its
-    `response.output_item.done`, which says whether it is whole; all others pass at once.
+    """The events of a streamed answer. Those with arguments of a call, or with a name that was not
+    offered, are held back until its `response.output_item.done`, which says whether it is whole;
+    all others pass at once.
 
     most: bytes that are held back; beyond them the rest passes unjudged.
     """
@@ -47,7 +49,7 @@ class ResponsesStream:
         kind = str(data.get("type"))
         if self._size > self._most:
             yield event.raw
-        elif kind.startswith(_ARGUMENTS):
+        elif kind.startswith(_ARGUMENTS) or self._may_rename(kind, data.get("item")):
             self._held.append(event)
             self._size += len(event.raw)
             if self._size > self._most:
@@ -68,6 +70,12 @@ class ResponsesStream:
         yield from (one.raw for one in self._held)
         self._held = []
 
+    def _may_rename(self, kind: str, item: Any) -> bool:
+        if kind != "response.output_item.added" or not isinstance(item, dict):
+            return False
+        called = item.get("type") == "function_call"
+        return called and self._repair.may_rename(str(item.get("name") or ""))
+
     async def _release(self, event: Event, item: Any) -> AsyncIterator[bytes]:
         index = (event.data or {}).get("output_index")
         mine = [one for one in self._held if (one.data or {}).get("output_index") == index]
@@ -76,7 +84,11 @@ class ResponsesStream:
         rest = item["arguments"] if changed else ""
         for held in mine:
             if changed and held.data is not None:
-                if held.data.get("type") == f"{_ARGUMENTS}done":
+                if isinstance(held.data.get("name"), str):
+                    held.data["name"] = item["name"]
+                if isinstance(held.data.get("item"), dict):
+                    held.data["item"]["name"] = item["name"]
+                elif held.data.get("type") == f"{_ARGUMENTS}done":
                     held.data["arguments"] = item["arguments"]
                 else:  # the whole text in the first one: the number of events stays as it was
                     held.data["delta"], rest = rest, ""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from assets.contracts.history.moves import ContractHistory
 from serving.meta.access.policy import HttpSettings, TokenError
 from warehouse.errors import UnusableInput
 
@@ -38,7 +39,8 @@ class ProxySettings:
     upstream: base address of an OpenAI-compatible API; without a path, `/v1` is added. key: sent to
     it in the place of the client's, "" sends the client's. timeout_s: without a byte of the
     upstream's; total_s: of one request. max_held: bytes of an answer that are held back to be
-    judged; what is longer passes unjudged.
+    judged; what is longer passes unjudged. history: of the contracts, for tools and parameters that
+    were renamed.
     """
 
     upstream: str
@@ -48,6 +50,7 @@ class ProxySettings:
     max_tools: int = 10_000
     max_open: int = 128
     max_held: int = 16_000_000
+    history: ContractHistory | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.upstream)

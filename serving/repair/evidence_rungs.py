@@ -73,7 +73,7 @@ def _rename_parameters(
 
 def fill_missing(state: State) -> Step:
     """Required values that the draft lacks and the user states beyond doubt."""
-    missing = [one for one in state.flaws or () if one.kind == "missing_required"]
+    missing = [one for one in state.flaws or () if one.kind == "missing_required" and one.at]
     if state.candidate is None or not missing or state.cut:
         return Step.skip()
     root, made, steps = state.candidate.contract["inputSchema"], state.arguments, []

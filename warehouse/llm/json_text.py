@@ -17,6 +17,7 @@ _MOST_IN_VAIN, _VAIN_START = 2_000_000, 1000
 REPAIR_S = 0.5
 _OBJECT = re.compile(r'\{\s*"')
 _CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
+_TWO = re.compile(r"\}\s*(?:;\s*)?\{")
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,14 @@ def read_json(text: str) -> tuple[Any, int]:
 
 
 def repair_json(text: str) -> list[Any]:
-    """The values that json-repair makes of a broken text, within REPAIR_S; [] where it cannot, or
-    where it would make the text "NaN" of a number that JSON does not have."""
+    """The values that json-repair makes of a broken text, within REPAIR_S; [] where it cannot.
+
+    Nor of one where it would make the text "NaN" of a number that JSON does not have, or keep the
+    last of two objects of one shape that follow each other.
+    """
     import json_repair
 
-    if _CONSTANT.search(text):
+    if _CONSTANT.search(text) or _TWO.search(text):
         return []
     try:
         with _limit_time(REPAIR_S):

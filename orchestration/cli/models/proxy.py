@@ -2,6 +2,7 @@
 
 import logging
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,12 +28,17 @@ def proxy(
     max_body: Annotated[int, typer.Option(min=1, help="bytes of one request")] = 32_000_000,
     max_tools: Annotated[int, typer.Option(min=1, help="tools of one request")] = 10_000,
     concurrency: Annotated[int, typer.Option(min=1, help="requests at once")] = 128,
+    history: Annotated[
+        Path | None,
+        typer.Option(help="history.json, or a folder with a served index: names that changed"),
+    ] = None,
 ) -> None:
     """An OpenAI-compatible proxy: tool calls that do not fit their tool are repaired on the way."""
     import anyio
 
     from serving.proxy.app import run_proxy
     from serving.proxy.settings import ProxySettings, make_listening
+    from serving.repair.files import read_history_place
 
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
@@ -44,6 +50,7 @@ def proxy(
         total_s=total,
         max_tools=max_tools,
         max_open=concurrency,
+        history=read_history_place(history) if history else None,
     )
     listening = make_listening(host, port, token, max_body)
     log = logging.StreamHandler()

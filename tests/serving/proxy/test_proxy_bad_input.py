@@ -9,20 +9,25 @@ from typing import Any
 import httpx2
 import pytest
 
-from serving.proxy.calls import fix_arguments
+from assets.contracts.history.moves import ContractHistory, Move
+from serving.proxy.calls import Offer, fix_call, read_offer
 from serving.proxy.settings import ProxyError, ProxySettings, make_listening
 from tests.serving.proxy.examples import (
     BROKEN,
     CHAT_TOOLS,
-    PARAMETERS,
     VALID,
     make_completion,
     stream_chat,
 )
 from tests.serving.proxy.upstream_script import run_proxied
 
-CONTRACT: Any = {"name": "weather", "inputSchema": PARAMETERS}
 SECRET = "a-secret-of-more-than-20"
+
+
+def offer(tools: Any = CHAT_TOOLS) -> Offer:
+    found = read_offer({"tools": tools}, 10)
+    assert found is not None
+    return found
 
 
 def post(url: str, tools: Any = CHAT_TOOLS, **options: Any) -> httpx2.Response:
@@ -41,18 +46,36 @@ def read_code(answer: httpx2.Response) -> tuple[int, str]:
         ('"{\\"city\\": \\"Bonn\\"}"', True),  # encoded twice
         ('{"city": "Bonn", /* two */ "days": 2}', True),
         ('{"arguments": {"city": "Bonn"}}', True),
-        ('{"city": "Bonn", "days": NaN}', False),
+        ('{"city": "Bonn", "days": NaN}', True),
         ('{"city": "Bonn"}{"city": "Rome"}', False),  # which one was meant?
         ("{'city': 'Bonn'}, {'city': 'Rome'}", False),
+        ("{'city': 'Bonn'} {'city': 'Rome'}", False),
         ('{"days": 2}', False),  # no city is invented
         ("", False),
         ("[" * 100_000, False),
     ],
 )
 def test_a_call_is_changed_only_where_it_then_fits(text: str, fits: bool) -> None:
-    fixed = fix_arguments(CONTRACT, text)
+    fixed = fix_call(offer(), None, "weather", text)
     assert bool(fixed.steps) is fits
     assert json.loads(fixed.text)["city"] == "Bonn" if fits else fixed.text == text and fixed.left
+
+
+def test_names_that_changed_are_read_in_the_history() -> None:
+    history = ContractHistory((Move("sky", "weather", "forecast"),))
+    fixed = fix_call(offer(), history, "forecast", VALID)
+    assert (fixed.name, json.loads(fixed.text)) == ("weather", json.loads(VALID))
+    assert fix_call(offer(), None, "forecast", VALID).left.startswith("unknown_tool")
+
+
+def test_a_function_without_parameters_is_not_judged() -> None:
+    bare: Any = {"type": "function", "function": {"name": "now"}}
+    found = offer([bare, *CHAT_TOOLS])
+    assert (found.unjudged, [one.name for one in found.toolset.candidates]) == (
+        {"now"},
+        ["weather"],
+    )
+    assert read_offer({"tools": [{"type": "web_search"}]}, 10) is None
 
 
 def test_what_was_cut_is_not_completed() -> None:

@@ -1,6 +1,7 @@
 """The proxy under the real `openai` SDK, before a scripted upstream."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,65 @@ def test_calls_that_fit_pass_byte_for_byte(running: Running, path: str) -> None:
     assert post_raw(running, path, stream=True).content == b"".join(parts)
 
 
+OTHER = "mcp__sky__weather"
+
+
+def test_a_tool_of_another_name_in_a_whole_answer(running: Running, client: OpenAI) -> None:
+    running.script.parts, running.script.body = None, make_completion(VALID, name=OTHER)
+    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
+    [call] = answer.choices[0].message.tool_calls or ()
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", FIXED)
+    running.script.body = json.dumps(make_response(VALID, name=OTHER)).encode()
+    [item] = client.responses.create(model="m", input="weather?", tools=TOOLS).output
+    assert item.type == "function_call"
+    assert (item.name, json.loads(item.arguments)) == ("weather", FIXED)
+
+
+def test_a_tool_of_another_name_in_a_stream(running: Running, client: OpenAI) -> None:
+    running.script.parts = stream_chat(VALID, BROKEN, name=OTHER)
+    texts, names = {0: "", 1: ""}, []
+    chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
+    for chunk in chunks:
+        for call in chunk.choices[0].delta.tool_calls or ():
+            assert call.function is not None
+            texts[call.index] += call.function.arguments or ""
+            names += [call.function.name] if call.function.name else []
+    assert ([json.loads(one) for one in texts.values()], names) == ([FIXED] * 2, ["weather"] * 2)
+    running.script.parts = stream_response(VALID, name=OTHER)
+    added = []
+    with client.responses.stream(model="m", input="weather?", tools=TOOLS) as stream:
+        for event in stream:
+            if event.type == "response.output_item.added" and event.item.type == "function_call":
+                added.append(event.item.name)
+        [item] = stream.get_final_response().output
+    assert item.type == "function_call"
+    assert (added, item.name, json.loads(item.arguments)) == (["weather"], "weather", FIXED)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_an_unknown_tool_passes_with_the_reason(running: Running, path: str) -> None:
+    parts = stream_chat if "chat" in path else stream_response
+    running.script.parts = parts(VALID, name="delete_everything")
+    content = post_raw(running, path, stream=True).content.decode()
+    assert content.count("delete_everything") > 1
+    assert "unknown_tool: there is no tool" in content
+
+
+def test_only_the_user_is_evidence_of_a_value(running: Running, client: OpenAI) -> None:
+    running.script.parts, running.script.body = None, make_completion('{"days": 2}')
+
+    def ask(role: str) -> str:
+        said: Any = [{"role": role, "content": "the city: Bonn"}, {"role": "user", "content": "?"}]
+        answer = client.chat.completions.create(model="m", messages=said, tools=CHAT_TOOLS)
+        [call] = answer.choices[0].message.tool_calls or ()
+        assert call.type == "function"
+        return call.function.arguments
+
+    assert json.loads(ask("user")) == FIXED
+    assert ask("system") == ask("assistant") == '{"days": 2}'
+
+
 def test_all_else_passes_with_its_status(running: Running) -> None:
     running.script.parts, running.script.status = None, 429
     running.script.body = b'{"error": {"message": "slow down"}}'
@@ -127,4 +187,4 @@ def test_health_and_metrics(running: Running) -> None:
     assert httpx2.get(f"{running.url}/healthz", trust_env=False).text == "ok\n"
     text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     assert 'toolmill_proxy_overhead_seconds_bucket{le="+Inf"}' in text
-    assert "toolmill_proxy_calls_repaired_total 4" in text
+    assert re.search(r"toolmill_proxy_calls_repaired_total [1-9]", text)

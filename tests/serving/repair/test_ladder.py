@@ -136,6 +136,16 @@ def test_what_takes_guessing_is_asked(flaw):
     assert found.steps == []
 
 
+@pytest.mark.parametrize("key", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("given", [{}, None, [], {"c": 1}])
+def test_one_of_several_is_required(key, given):
+    one_of = [{"required": ["a"]}, {"required": ["b"]}]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, key: one_of}
+    tool = {"name": "t", "inputSchema": schema}
+    found = repair_draft({"name": "t", "arguments": given}, [tool], conversation="a: hello")
+    assert (found.outcome, found.reason is None) == (ABSTAINED, False)
+
+
 NAMES = {
     "get_weather": VALID,
     "getWeather": REPAIRED,

@@ -4,12 +4,15 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 from starlette.requests import Request
 
+from serving.proxy.auto_tools import Chosen, NotChosen, ToolChooser, asks_for_tools
 from serving.proxy.calls import CallRepair, ToolsRefused, read_offer
 from serving.proxy.chat import ChatStream, repair_chat
 from serving.proxy.events import read_events
@@ -30,8 +33,10 @@ JUDGED = {
 class Answering:
     """Sends requests on and judges what comes back, for one event loop."""
 
-    def __init__(self, settings: ProxySettings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(
+        self, settings: ProxySettings, metrics: Metrics, chooser: ToolChooser | None = None
+    ) -> None:
+        self._settings, self._metrics, self._chooser = settings, metrics, chooser
         self._upstream = Upstream(settings)
 
     async def close(self) -> None:
@@ -44,11 +49,13 @@ class Answering:
         """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
         began = time.perf_counter()
         judged = JUDGED.get(request.url.path) if request.method == "POST" else None
-        repair = self._prepare_repair(body) if judged else None
-        whole, stream = judged or (None, None)
-        if isinstance(repair, Refused):
-            self._metrics.count("refused", f'reason="{repair.code}"')
-            await exchange.send_error(repair)
+        repair, (whole, stream) = None, judged or (None, None)
+        try:
+            if judged:
+                body, repair = await self._prepare_repair(body)
+        except Refused as error:
+            self._metrics.count("refused", f'reason="{error.code}"')
+            await exchange.send_error(error)
             return
         raw = request.scope.get("raw_path") or request.url.path.encode()
         query = request.scope["query_string"]
@@ -72,16 +79,33 @@ class Answering:
             self._metrics.count("calls_left", by=len(repair.notes) - exchange.repaired)
             self._metrics.observe_overhead(spent)
 
-    def _prepare_repair(self, body: bytes) -> CallRepair | Refused | None:
-        """None where nothing is to be judged: what the upstream says of it is its answer."""
+    async def _prepare_repair(self, body: bytes) -> tuple[bytes, CallRepair | None]:
+        """(the body to send on, what its calls are judged by: None where nothing is to be judged,
+        and what the upstream says of it is its answer). Raises Refused."""
         try:
-            found = json.loads(body)
+            found, chosen = json.loads(body), dict[str, str]()
+            if asks_for_tools(found):
+                picked = await self._choose_tools(found)
+                found, chosen = picked.body, picked.tool_ids
+                body = json.dumps(found, ensure_ascii=False).encode(errors="surrogatepass")
             offer = read_offer(found, self._settings.max_tools)
         except ToolsRefused as error:
-            return Refused(400, "too_many_tools", str(error))
+            raise Refused(400, "too_many_tools", str(error)) from None
         except (ValueError, RecursionError, AttributeError):
-            return None
-        return CallRepair(offer, self._settings.history) if offer else None
+            return body, None
+        repair = (
+            CallRepair(replace(offer, chosen=chosen), self._settings.history) if offer else None
+        )
+        return body, repair
+
+    async def _choose_tools(self, body: Any) -> Chosen:
+        if self._chooser is None:
+            told = 'tools: "auto" needs an index to pick from; start the proxy with --index'
+            raise Refused(400, "no_index", told)
+        try:
+            return await anyio.to_thread.run_sync(self._chooser.choose_tools, body)
+        except NotChosen as error:
+            raise Refused(400, "no_tools_chosen", str(error)) from None
 
     async def _pass_answer(self, response: httpx2.Response, exchange: Exchange) -> None:
         await exchange.start(response.status_code, keep_headers(response))

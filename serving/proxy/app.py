@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from serving.meta.access.policy import HttpSettings
 from serving.meta.access.tokens import owner_of
 from serving.proxy.answer import JUDGED, Answering
+from serving.proxy.auto_tools import ToolChooser
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.metrics import Metrics
 from serving.proxy.settings import ProxySettings
@@ -19,12 +20,17 @@ from warehouse.network.egress import is_loopback
 class Proxy:
     """The ASGI application, for one event loop."""
 
-    def __init__(self, settings: ProxySettings, listening: HttpSettings) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        listening: HttpSettings,
+        chooser: ToolChooser | None = None,
+    ) -> None:
         from opentelemetry import trace
 
         self._settings, self._listening = settings, listening
         self.metrics = Metrics()
-        self._answering = Answering(settings, self.metrics)
+        self._answering = Answering(settings, self.metrics, chooser)
         self._tracer = trace.get_tracer("toolmill.proxy")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -120,11 +126,16 @@ async def _watch_client(request: Request, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def run_proxy(settings: ProxySettings, listening: HttpSettings, ready: Any = None) -> None:
+async def run_proxy(
+    settings: ProxySettings,
+    listening: HttpSettings,
+    chooser: ToolChooser | None = None,
+    ready: Any = None,
+) -> None:
     """Serves until SIGINT or SIGTERM. `ready` gets the address once it is bound.
 
     Raises CannotServe when the address is taken or not ours.
     """
     from serving.meta.protocol.listen import serve_app
 
-    await serve_app(Proxy(settings, listening), listening, "toolmill proxy", ready)
+    await serve_app(Proxy(settings, listening, chooser), listening, "toolmill proxy", ready)

@@ -23,11 +23,12 @@ class ToolsRefused(ValueError):
 class Offer:
     """What a request offers and says. toolset: its functions with parameters. unjudged: names of
     those without. said: the messages of the user; no other is evidence of a value, for texts of
-    third parties stand in them."""
+    third parties stand in them. chosen: name -> tool id of what the router picked."""
 
     toolset: Toolset
     unjudged: frozenset[str] = frozenset()
     said: list[Mapping[str, Any]] = field(default_factory=list)
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Whether a function of this very name is offered."""
@@ -65,10 +66,10 @@ def read_offer(body: JsonObject, most: int) -> Offer | None:
             unjudged.add(inner["name"])
     if not judged and not unjudged:
         return None
-    return Offer(read_toolset(judged), frozenset(unjudged), _list_said(body))
+    return Offer(read_toolset(judged), frozenset(unjudged), list_said(body))
 
 
-def _list_said(body: JsonObject) -> list[Mapping[str, Any]]:
+def list_said(body: JsonObject) -> list[Mapping[str, Any]]:
     """The user's messages, of `messages` (chat) or `input` (Responses)."""
     given = body.get("messages", body.get("input"))
     if isinstance(given, str):
@@ -130,9 +131,10 @@ class CallRepair:
 
     def describe_field(self) -> Record | None:
         """The field `toolmill` of an answer; None where there is nothing to tell."""
-        if not self.notes:
-            return None
-        return {"repaired": self.count_repaired(), "calls": self.notes}
+        told = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
+        if self.notes:
+            told |= {"repaired": self.count_repaired(), "calls": self.notes}
+        return told or None
 
 
 def _is_whole(text: str) -> bool:

@@ -58,6 +58,10 @@ class Eligible:
         )
         self.all_open = bool(self._open.all())
 
+    def may_answer(self, place: int) -> bool:
+        """Whether the tool at a place is not blocked."""
+        return bool(self._open[place])
+
     def mask(self, allowed: tuple[str, ...] | None, exclude: Iterable[str]) -> np.ndarray | None:
         """True where a tool may be answered; None when all may."""
         out = [at for name in exclude if (at := self._index.place_of(name)) is not None]

@@ -65,6 +65,10 @@ class Router:
         """How often the tool at a place works; None where nothing is known."""
         return None if self.overlay is None else self.overlay.tell(place)
 
+    def may_answer(self, place: int) -> bool:
+        """Whether the tool at a place may be answered at all."""
+        return self._eligible.may_answer(place)
+
     def find(self, ask: Ask | None = None, **parts: Any) -> Answer:
         """The best tools for one question: an Ask, or its parts by name, as
         `find(server="a clock", tool="tells the time", k=3)`. Raises BadQuery."""

@@ -3,11 +3,14 @@
 import logging
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli.terminal import EscapedLines, fail
+
+if TYPE_CHECKING:
+    from serving.proxy.auto_tools import ToolChooser
 
 app = typer.Typer(add_completion=False)
 
@@ -32,6 +35,11 @@ def proxy(
         Path | None,
         typer.Option(help="history.json, or a folder with a served index: names that changed"),
     ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(help='a release, an index or a home: picks tools where `tools` is "auto"'),
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, max=100, help="with --index: a turn")] = 10,
 ) -> None:
     """An OpenAI-compatible proxy: tool calls that do not fit their tool are repaired on the way."""
     import anyio
@@ -50,12 +58,26 @@ def proxy(
         total_s=total,
         max_tools=max_tools,
         max_open=concurrency,
-        history=read_history_place(history) if history else None,
+        history=read_history_place(place) if (place := history or index) else None,
     )
+    chooser = _open_chooser(index, candidates) if index else None
     listening = make_listening(host, port, token, max_body)
     log = logging.StreamHandler()
     log.setFormatter(EscapedLines("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[log])
     # It logs the address of each request, query included.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    anyio.run(run_proxy, settings, listening)
+    anyio.run(run_proxy, settings, listening, chooser)
+
+
+def _open_chooser(place: Path, candidates: int) -> "ToolChooser":
+    """Picks from what a place serves; one without an index is told now, not to the first client."""
+    from orchestration.settings.load import allow_models, load_settings
+    from serving.export import open_checked
+    from serving.proxy.auto_tools import ToolChooser
+    from serving.ranking.hot_reload import ServedRouter
+
+    allow_models(load_settings())
+    served = ServedRouter(place, open_checked())
+    served.current()
+    return ToolChooser(served, candidates)

@@ -134,16 +134,16 @@ def _load_cut(text: str) -> Parsed | None:
         cut = "text"
     elif _CUT_SCALAR.search(whole) and not _WHOLE_WORD.search(whole):
         cut = "value"
+    elif whole[-1] in ",:":
+        cut = "name"  # one more was to come
     body = re.sub(r",\s*$", "", body)
     body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"\s*:\s*$', "", body)
     value, found = _load_strict(body + closers)
     if not found or not isinstance(value, dict):
-        if cut is None:
-            return None
-        # The name of an argument was cut: what stands before it is whole.
+        # The name of an argument was cut, or has no value: what stands before it is whole.
         body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"$', "", body)
         value, found = _load_strict(body + closers)
-        if not found:
+        if not found or not isinstance(value, dict):
             return None
         cut = "name"
     last = _find_last(value) if cut in ("text", "value") else None
@@ -184,7 +184,7 @@ def _find_last(value: Any) -> str:
 
 def _load_lenient(text: str) -> Parsed | None:
     text = text.strip()
-    if len(text) > _LOOSE:
+    if len(text) > _LOOSE or _CUT_SCALAR.search(text):  # `-21.` would be read as -21.0
         return None
     bare = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "", text)
     for step, changed in (

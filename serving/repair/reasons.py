@@ -57,6 +57,9 @@ def explain_cut(
 ) -> Reason | None:
     """Why a text that broke off cannot be closed; None where its last value is whole: a number that
     the conversation holds, or the only choice of its schema that begins so."""
+    if path == "name":
+        told = "the call broke off before its next argument: send it again, whole"
+        return Reason("cut_off", told, path)
     name, value = _find_last(parsed)
     if isinstance(value, int | float) and not isinstance(value, bool) and evidence.holds(value):
         return None
@@ -66,8 +69,8 @@ def explain_cut(
         if len(value) > 2 and longer == [arguments.get(name)]:
             return None
     shown = format_value(value, 60)
-    where = "within the name of an argument" if path == "name" else f"at {path}, after {shown}"
-    return Reason("cut_off", f"the call broke off {where}: send it again, whole", path)
+    told = f"the call broke off at {path}, after {shown}: send it again, whole"
+    return Reason("cut_off", told, path)
 
 
 def _find_last(value: Any) -> tuple[Any, Any]:

@@ -1,0 +1,31 @@
+"""Every kind of flaw, seeded: a good call becomes the drafts that a model or client would send."""
+
+from collections.abc import Iterator
+from random import Random
+
+from benchmarks.repair.drafts import FlawedDraft, GoodCall, Make
+from benchmarks.repair.name_flaws import NAME_FLAWS
+from benchmarks.repair.text_flaws import TEXT_FLAWS
+from benchmarks.repair.value_flaws import VALUE_FLAWS
+
+FLAWS: dict[str, Make] = {**TEXT_FLAWS, **VALUE_FLAWS, **NAME_FLAWS}
+UNTOUCHED = "untouched"
+# Nothing at hand says what was meant: the question is the right answer.
+HOPELESS = ("tool that is not there",)
+
+
+def make_drafts(call: GoodCall, draw: Random) -> Iterator[FlawedDraft]:
+    """The call untouched, and with every flaw that can be made of it and changes it."""
+    yield FlawedDraft(UNTOUCHED, call.name, call.text, (call.arguments,))
+    for kind in FLAWS:
+        one = make_flawed(call, kind, draw)
+        if one is not None and (one.name, one.arguments) != (call.name, call.arguments):
+            yield one
+
+
+def make_flawed(call: GoodCall, kind: str, draw: Random) -> FlawedDraft | None:
+    """The call with one flaw; None where this flaw cannot be made of it."""
+    made = FLAWS[kind](call, draw)
+    if made is None or isinstance(made, FlawedDraft):
+        return made
+    return FlawedDraft(kind, call.name, made, (call.arguments,))

@@ -1,0 +1,127 @@
+"""The judged drafts as tables."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.repair.arms import Asked
+from benchmarks.repair.flaws import FLAWS, HOPELESS, UNTOUCHED
+from benchmarks.repair.judge import Judged
+from serving.repair.report import RUNGS
+from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
+
+
+@dataclass(frozen=True)
+class Found:
+    """Every draft, and what each arm made of it, in the same order."""
+
+    asked: Sequence[Asked]
+    arms: dict[str, list[Judged]]
+
+    def pick(self, arm: str, kind: str | None = None) -> list[tuple[Asked, Judged]]:
+        """The drafts of one kind; None: of every flaw."""
+        pairs = zip(self.asked, self.arms[arm], strict=True)
+        return [
+            (asked, judged)
+            for asked, judged in pairs
+            if asked.draft.kind == kind or (kind is None and asked.draft.kind != UNTOUCHED)
+        ]
+
+
+def print_arms(found: Found) -> None:
+    """Shares of all flawed drafts, with intervals by server."""
+    print("| arm | valid | right | valid and wrong | left with a reason | ms p50 / p99 |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for arm in found.arms:
+        own = found.pick(arm)
+        ms = np.percentile([one.answer.ms for _, one in own], (50, 99))
+        shares = (
+            _measure_by_server((asked, getattr(one, name)) for asked, one in own)
+            for name in ("valid", "right", "wrong", "left")
+        )
+        cells = " | ".join(f"{one:}" for one in shares)
+        print(f"| {arm} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
+
+
+def print_targets(found: Found) -> None:
+    """What the ladder must not do, and how often it asks."""
+    coerced, last, before = (
+        found.pick("contract"),
+        found.pick("+ conversation"),
+        found.arms["draft"],
+    )
+    untouched = [one for _, one in found.pick("+ conversation", UNTOUCHED)]
+    both = list(zip(before, found.arms["+ conversation"], strict=True))
+    harmed = sum(old.right and not new.right for old, new in both)
+    spoilt = sum(old.valid and not new.valid for old, new in both)
+    held = [(asked, one.left) for asked, one in last if asked.stated]
+    able = [(asked, left) for asked, left in held if asked.draft.kind not in HOPELESS]
+    missing = [
+        (asked, left) for asked, left in held if asked.draft.kind == "required value missing"
+    ]
+    sure = _measure_by_server((asked, one.valid or one.left) for asked, one in coerced)
+    lost = sum(not one.answer.intact for one in untouched)
+    print(f"\nvalid or left with a reason, contract alone: {sure} (n = {sure.n:,})")
+    print(f"untouched calls not byte for byte the same: {_show_count(lost, len(untouched))}")
+    print(f"right before, not after: {harmed} of {sum(one.right for one in before)}")
+    print(f"valid before, not after: {spoilt} of {sum(one.valid for one in before)}")
+    invented = sum(one.invented for _, one in last)
+    print(f"required values invented: {_show_count(invented, len(last))}")
+    for name, pairs in (
+        ("every flaw", held),
+        (f"without `{HOPELESS[0]}`", able),
+        ("`required value missing` alone", missing),
+    ):
+        share = _measure_by_server(pairs)
+        print(f"left though the conversation holds all, {name}: {share} (n = {share.n:,})")
+
+
+def print_kinds(found: Found) -> None:
+    """Each kind of flaw, before and after the whole ladder."""
+    print("\n| flaw | n | valid before | right before | valid | right | wrong | left |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for kind in (UNTOUCHED, *FLAWS):
+        before = [one for _, one in found.pick("draft", kind)]
+        after = [one for _, one in found.pick("+ conversation", kind)]
+        counts = [sum(one.valid for one in before), sum(one.right for one in before)]
+        counts += [
+            sum(getattr(one, k) for one in after) for k in ("valid", "right", "wrong", "left")
+        ]
+        print(f"| {kind} | {len(after)} | {' | '.join(map(str, counts))} |")
+
+
+def print_rungs(found: Found) -> None:
+    """Drafts that a rung changed, by how they ended."""
+    print("\n| rung | changed | right after | wrong after | left after all | ms p50 / p99 |")
+    print("| --- | ---: | ---: | ---: | ---: | --- |")
+    for rung in RUNGS:
+        own = [one for one in found.arms["+ conversation"] if rung in one.answer.rungs]
+        if own:
+            ms = np.percentile([one.answer.rungs[rung] for one in own], (50, 99))
+            counts = [sum(getattr(one, k) for one in own) for k in ("right", "wrong", "left")]
+            cells = " | ".join(map(str, counts))
+            print(f"| {rung} | {len(own)} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
+
+
+def print_failures(found: Found, kind: str, arm: str = "+ conversation") -> None:
+    """The drafts of one kind (`all`: of every kind) that are not right after an arm."""
+    for asked, one in found.pick(arm, None if kind == "all" else kind):
+        if not one.right:
+            draft = asked.draft
+            print(json.dumps([draft.kind, draft.name, draft.arguments, draft.meant], default=dict))
+            print("  ->", json.dumps(one.answer.calls)[:300], *one.answer.rungs)
+
+
+def _measure_by_server(pairs: Iterable[tuple[Asked, bool]]) -> Figure:
+    """A share with an interval that draws whole servers; Wilson's where all are alike."""
+    own = list(pairs)
+    hits = sum(held for _, held in own)
+    if hits in (0, len(own)):
+        return measure_share(hits, len(own))
+    return bootstrap_mean([float(held) for _, held in own], [asked.good.server for asked, _ in own])
+
+
+def _show_count(hits: int, n: int) -> str:
+    return f"{hits} of {n:,}, {measure_share(hits, n):}"

@@ -1,16 +1,24 @@
 """Greedy completions of prompts by a loaded model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _TOKENS = 32_768  # of the prompts of a batch, padding included
+# (places of a batch's prompts, tokens of each with padding) -> a logits processor of transformers
+Limit = Callable[[Sequence[int], int], Callable[[Any, Any], Any]]
 
 
 def generate_completions(
-    model: Any, tokenizer: Any, prompts: Sequence[str], *, max_new: int = 96, batch: int = 16
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    max_new: int = 96,
+    batch: int = 16,
+    limit: Limit | None = None,
 ) -> list[str]:
     """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of
-    like length at once."""
+    like length at once. limit: what may be written at all."""
     import torch
 
     device = next(model.parameters()).device
@@ -28,6 +36,7 @@ def generate_completions(
                 max_new_tokens=max_new,
                 do_sample=False,
                 pad_token_id=tokenizer.pad_token_id,
+                logits_processor=[limit(part, longest)] if limit else None,
             )
         for at, row in zip(part, made[:, longest:], strict=True):
             out[at] = tokenizer.decode(row, skip_special_tokens=True)

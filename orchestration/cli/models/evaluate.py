@@ -32,7 +32,8 @@ def evaluate(
         list[str],
         typer.Option(
             "--model",
-            help="a caller's NAME or folder, baseline, router, endpoint:ROLE_or_MODEL;"
+            help="a caller's NAME or folder, constrained:NAME, baseline, router,"
+            " endpoint:ROLE_or_MODEL;"
             " the first is compared with the others, alone with the baseline",
         ),
     ],

@@ -53,15 +53,18 @@ def _load_predictor(
 
 
 def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "Predictor":
-    """The baseline, or a trained caller by its name or folder."""
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
+    """The baseline, or a trained caller by its name or folder, after `constrained:` one that can
+    only write calls that fit."""
+    from training.evaluation.predictors.adapter import CONSTRAINED, AdapterPredictor, resolve_model
     from training.evaluation.predictors.baseline import BaselinePredictor
 
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()
     home = settings.home_path()
     device = settings.training.device
-    made = AdapterPredictor(home, resolve_model(home, name), device=device, max_new=max_new)
+    model = resolve_model(home, name.removeprefix(CONSTRAINED))
+    held = name.startswith(CONSTRAINED)
+    made = AdapterPredictor(home, model, device=device, max_new=max_new, constrained=held)
     made.load()  # a name that is none is told now, not after the tools were tried
     return made
 

@@ -33,7 +33,7 @@ def evaluate_predictors(
         fit = [
             i for i in items if i.distractors != WHOLE_POOL or predictor.kind in _CHOOSE_FROM_ALL
         ]
-        asked = [_to_asked(item) for item in fit]
+        asked = [to_asked(item) for item in fit]
 
         def on_done(done: int, total: int, label: str = predictor.label) -> None:
             reporter.update(f"asking {label[:40]}", done, total)
@@ -54,7 +54,7 @@ def with_examples(
     return [replace(item, examples=each) for item, each in zip(items, found, strict=True)]
 
 
-def _to_asked(item: Item) -> Asked:
+def to_asked(item: Item) -> Asked:
     whole = item.distractors == WHOLE_POOL
     named = list_named_tools(item.row) if item.before else frozenset()
     keep = named | {call["name"] for call in item.expected}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.bases import find_card_base, load_adapter, load_base, load_caller
-from training.caller.generation import generate_completions
+from training.caller.constrained import CallGrammars
+from training.caller.generation import Limit, generate_completions
 from training.caller.tiny.base import TINY
 from training.evaluation.predictors.interface import (
     Answered,
@@ -23,9 +24,11 @@ from training.prompts.fit import Parts, Rendered, fit_prompt
 from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
+from warehouse.json_types import Contract
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
+CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
 _MOST_CONTEXT = 8192
 _PART = 128  # prompts between two words of progress
 
@@ -33,7 +36,8 @@ _PART = 128  # prompts between two words of progress
 class AdapterPredictor:
     """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
 
-    `max_new`: tokens an answer may have; None: 96 for the tiny base, 512 otherwise.
+    `max_new`: tokens an answer may have; None: 96 for the tiny base, 512 otherwise. `constrained`:
+    only calls that fit the tools it is shown can be written (`training.caller.constrained`).
     """
 
     kind: PredictorKind = "adapter"
@@ -46,11 +50,15 @@ class AdapterPredictor:
         device: str = "auto",
         batch: int = 64,
         max_new: int | None = None,
+        constrained: bool = False,
     ) -> None:
-        self._home, self._model = home, model
-        self.label = str(model) if isinstance(model, str) else f"folder:{model}"
+        self._home, self._model, self._constrained = home, model, constrained
+        label = str(model) if isinstance(model, str) else f"folder:{model}"
+        self.label = CONSTRAINED + label if constrained else label
+        self._grammars: CallGrammars | None = None
         self._device, self._batch, self._max_new = device, batch, max_new
         self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
+        self.quarantined: dict[str, str] = {}  # tool -> why less than its schema held it
 
     def load(self) -> None:
         """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
@@ -64,6 +72,9 @@ class AdapterPredictor:
             else:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
             with_pad_token(tokenizer)
+            if self._constrained:
+                vocabulary = model.get_input_embeddings().weight.shape[0]
+                self._grammars = CallGrammars(tokenizer, vocabulary)
         except (TrainingFailed, BadTemplate) as error:
             raise CannotPredict(" ".join(str(error).split())) from error
         self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
@@ -81,7 +92,8 @@ class AdapterPredictor:
         order = sorted(fit, key=lambda one: one[:2])
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
-            answers = self._predict_part([made for _, _, made in part])
+            shown = [_list_shown(asked[at], made) for _, at, made in part]
+            answers = self._predict_part([made for _, _, made in part], shown)
             for (_, at, _), answer in zip(part, answers, strict=True):
                 out[at] = answer
             if on_done:
@@ -103,13 +115,16 @@ class AdapterPredictor:
         tokens = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
         if tokens > limits["context"]:
             return make_failed_answer(TOO_LONG, prompt_tokens=tokens)
-        return self._predict_part([Rendered(prompt, "", (), (), 0, tokens)])[0]
+        contracts = [_read_contract(tool) for tool in tools]
+        return self._predict_part([Rendered(prompt, "", (), (), 0, tokens)], [contracts])[0]
 
-    def _predict_part(self, prompts: Sequence[Rendered]) -> list[Answered]:
+    def _predict_part(
+        self, prompts: Sequence[Rendered], shown: Sequence[Sequence[Contract]]
+    ) -> list[Answered]:
         assert self._loaded is not None
         tokenizer = self._loaded[1]
         began = time.perf_counter()
-        texts = self._generate_answers([made.prompt for made in prompts])
+        texts = self._generate_answers([made.prompt for made in prompts], self._limit_by(shown))
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(
@@ -122,14 +137,28 @@ class AdapterPredictor:
             for made, text in zip(prompts, texts, strict=True)
         ]
 
-    def _generate_answers(self, prompts: Sequence[str]) -> list[str]:
+    def _limit_by(self, shown: Sequence[Sequence[Contract]]) -> Limit | None:
+        made = self._grammars
+        if made is None:
+            return None
+        written = [made.write_grammar(contracts) for contracts in shown]
+        for one in written:
+            self.quarantined |= one.quarantined
+        return lambda places, begun: made.make_processor([written[at] for at in places], begun)
+
+    def _generate_answers(self, prompts: Sequence[str], limit: Limit | None) -> list[str]:
         """Greedy answers; where memory runs out, with half the batch."""
         assert self._loaded is not None
         model, tokenizer, limits = self._loaded
         while True:
             try:
                 return generate_completions(
-                    model, tokenizer, prompts, max_new=limits["max_new"], batch=self._batch
+                    model,
+                    tokenizer,
+                    prompts,
+                    max_new=limits["max_new"],
+                    batch=self._batch,
+                    limit=limit,
                 )
             except RuntimeError as error:
                 if not is_out_of_memory(error):
@@ -183,6 +212,16 @@ def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, A
         )
     model, tokenizer = load_base(str(folder), device)
     return model, tokenizer, made
+
+
+def _list_shown(asked: Asked, made: Rendered) -> list[Contract]:
+    return [tool for tool in asked.tools if tool["name"] in made.shown]
+
+
+def _read_contract(tool: Mapping[str, Any]) -> Contract:
+    """An OpenAI function as a contract."""
+    function = tool["function"]
+    return {"name": function["name"], "inputSchema": function.get("parameters")}
 
 
 def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:

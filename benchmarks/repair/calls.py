@@ -8,10 +8,10 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.validate import validate_call
-from benchmarks.repair.drafts import GoodCall
 from benchmarks.shared_data import SHARED, read_corpus
 from training.evaluation.active.api_bank import read_api_bank
 from training.sets.split import split_of
+from training.sidecar.flaws.drafts import GoodCall
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.repair.arms import Asked
-from benchmarks.repair.flaws import FLAWS, HOPELESS, UNTOUCHED
 from benchmarks.repair.judge import Judged
 from serving.repair.report import RUNGS
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
+from training.sidecar.flaws.flaws import FLAWS, HOPELESS, UNTOUCHED
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,21 @@ def is_learnt(message: Message) -> bool:
     return message["role"] == "assistant" and message.get("weight") != 0
 
 
+def render_answer(
+    tokenizer: Any,
+    messages: Sequence[Message],
+    calls: Sequence[Call],
+    tools: Tools,
+    words: str = NO_CALL,
+) -> str:
+    """What the model must write after `messages`: the calls, or `words` where there is none.
+    Raises BadTemplate."""
+    asked = [dict(one) for one in messages]
+    prompt = render_prompt_text(tokenizer, asked, tools)
+    answer = _build_call_message(calls, words)
+    return _render_completion(tokenizer, prompt, asked, answer, tools)
+
+
 def _open_conversation(examples: Sequence[Example]) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     for text, right in examples:
@@ -117,9 +132,9 @@ def _render_completion(
     return cut_completion(tokenizer, prompt, whole)
 
 
-def _build_call_message(calls: Sequence[Call]) -> dict[str, Any]:
+def _build_call_message(calls: Sequence[Call], words: str = NO_CALL) -> dict[str, Any]:
     if not calls:
-        return {"role": "assistant", "content": NO_CALL}
+        return {"role": "assistant", "content": words}
     listed = [{"type": "function", "function": one} for one in _copy_calls(calls)]
     return {"role": "assistant", "content": "", "tool_calls": listed}
 

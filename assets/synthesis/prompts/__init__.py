@@ -27,10 +27,10 @@ class Prompt:
 
 
 @cache
-def read_prompt(name: str) -> Prompt:
+def read_prompt(name: str, folder: Path = Path(__file__).parent) -> Prompt:
     """The prompt of that name. Raises FileNotFoundError naming the file, ValueError when a part
     is missing."""
-    path = Path(__file__).with_name(f"{name}.md")
+    path = folder / f"{name}.md"
     text = path.read_text(encoding="utf-8")
     parts = re.split(r"^## (system|user)\n", text, flags=re.MULTILINE)
     found = dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -6,13 +6,13 @@ from typing import Any
 
 from assets.contracts.history.moves import Move
 from assets.contracts.repair.names import split_identifier
-from benchmarks.repair.drafts import (
+from training.sidecar.flaws.drafts import (
     FlawedDraft,
     GoodCall,
     Make,
     choose_name,
+    drop_letter,
     make_word,
-    swap_letters,
 )
 
 
@@ -31,7 +31,7 @@ def _change_case(name: str) -> str:
 
 def _rename_typo(call: GoodCall, draw: Random) -> Any:
     at = draw.random()
-    return _rename(call, draw, lambda one: swap_letters(one, at) if len(one) > 4 else one)
+    return _rename(call, draw, lambda one: drop_letter(one, at) if len(one) > 4 else one)
 
 
 def _rename_past(call: GoodCall, draw: Random) -> FlawedDraft | None:
@@ -63,7 +63,7 @@ def _call_as(kind: str, make: Callable[[str, Random], str]) -> Make:
 _TOOLS: dict[str, Callable[[str, Random], str]] = {
     "tool with a prefix": lambda name, _: f"mcp__server__{name}",
     "tool in another case": lambda name, _: _change_case(name) if len(name) > 1 else name,
-    "tool misspelt": lambda name, _: swap_letters(name, 0.4) if len(name) > 6 else name,
+    "tool misspelt": lambda name, _: drop_letter(name, 0.4) if len(name) > 6 else name,
     "tool that is not there": lambda _, draw: make_word(draw, 3),
 }
 NAME_FLAWS: dict[str, Make] = {

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from random import Random
 
-from benchmarks.repair.drafts import FlawedDraft, GoodCall, Make
-from benchmarks.repair.name_flaws import NAME_FLAWS
-from benchmarks.repair.text_flaws import TEXT_FLAWS
-from benchmarks.repair.value_flaws import VALUE_FLAWS
+from training.sidecar.flaws.drafts import FlawedDraft, GoodCall, Make
+from training.sidecar.flaws.name_flaws import NAME_FLAWS
+from training.sidecar.flaws.text_flaws import TEXT_FLAWS
+from training.sidecar.flaws.value_flaws import VALUE_FLAWS
 
 FLAWS: dict[str, Make] = {**TEXT_FLAWS, **VALUE_FLAWS, **NAME_FLAWS}
 UNTOUCHED = "untouched"

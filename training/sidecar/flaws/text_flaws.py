@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from assets.contracts.repair.json_paths import find_types, is_required
-from benchmarks.repair.drafts import FlawedDraft, GoodCall, Make
+from training.sidecar.flaws.drafts import FlawedDraft, GoodCall, Make
 
 
 def _rewrite(make: Make) -> Make:
@@ -20,13 +20,15 @@ def _write_bare(call: GoodCall, _: Random) -> str:
 
 def _write_value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_bare(k)}: {_write_value(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_write_key(k)}: {_write_value(v)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_write_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _bare(name: str) -> str:
+def _write_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from assets.contracts.repair.json_paths import find_choices, find_types, is_required
 from assets.contracts.repair.quantities import find_unit
 from assets.contracts.schema.reading import collect_properties
-from benchmarks.repair.drafts import GoodCall, Make, choose_name, swap_letters
+from training.sidecar.flaws.drafts import GoodCall, Make, choose_name, drop_letter
 
 _UNITS = {"seconds": "s", "ms": "ms", "minutes": "min", "hours": "h", "days": "days", "km": "km",
           "meters": "m", "kg": "kg", "milliseconds": "ms"}  # fmt: skip
@@ -113,7 +113,7 @@ VALUE_FLAWS: dict[str, Make] = {
     ),
     "choice in capitals": lambda call, draw: _change_choice(call, draw, str.upper),
     "choice misspelt": lambda call, draw: _change_choice(
-        call, draw, lambda one: swap_letters(one, 0.5) if len(one) > 4 else one
+        call, draw, lambda one: drop_letter(one, 0.5) if len(one) > 4 else one
     ),
     "date in words": _write_date,
     "number with its unit": _write_unit,

@@ -68,7 +68,7 @@ def make_word(draw: Random, words: int) -> str:
     return "_".join(draw.sample(WORDS, words))
 
 
-def swap_letters(word: str, at: float) -> str:
+def drop_letter(word: str, at: float) -> str:
     """A word without the letter at a share of its length."""
     place = 1 + int(at * (len(word) - 2))
     return word[:place] + word[place + 1 :] if place < len(word) else word[:-1]

@@ -16,7 +16,8 @@ from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallLimits
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import dump_recipe, load_recipe, needs_scripts
+from assets.servers.recipes.recipe import Recipe, dump_recipe, load_recipe, needs_scripts
+from assets.servers.trust import allow_bound
 from warehouse.storage.digest import digest
 
 # For servers that no world file names: an office's files, where recipes make up a folder's path.
@@ -115,9 +116,12 @@ async def open_server(
     folder = policy.home / "cache" / "worlds" / place
     opened = await asyncio.to_thread(open_world, world, seed, folder)
     try:
-        facts = bind_facts(recipe, opened)
         own = policy.grants.get(server_id) or ServerGrant()
         granted = replace(policy, grants={server_id: opened.grant.with_network_of(own)})
+        loaded = load_recipe(recipe)
+        bound = bind_recipe(loaded, opened)
+        facts = dump_recipe(bound, scripts=needs_scripts(recipe))
+        granted = allow_bound(granted, loaded, bound)
         fit = next((one for one in world.servers if one.id == server_id), None)
         caller = Caller({server_id: facts}, granted, _LIMITS)
         try:
@@ -131,9 +135,7 @@ async def open_server(
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def bind_facts(recipe: Mapping[str, Any], opened: OpenWorld) -> dict[str, Any]:
-    """The facts of a recipe as its server is launched in a world. Raises RecipeError."""
-    loaded = load_recipe(recipe)
-    if any(fit.id == loaded.server_id for fit in opened.world.servers):
-        loaded = opened.bind_recipe(loaded)
-    return dump_recipe(loaded, scripts=needs_scripts(recipe))
+def bind_recipe(recipe: Recipe, opened: OpenWorld) -> Recipe:
+    """The recipe of a server as it is launched in a world, whether or not that names it."""
+    suits = any(fit.id == recipe.server_id for fit in opened.world.servers)
+    return opened.bind_recipe(recipe) if suits else recipe

@@ -1,7 +1,7 @@
 """Commands of the user's own files as they stand now: which are trusted, and what is launched."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -11,6 +11,7 @@ from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.deploy.confirm import describe_command, digest_confirmed
 from assets.servers.deploy.image import find_local_image
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.names import identify_server
 from assets.servers.recipes.recipe import Recipe, Resolved, Unlaunchable
 from assets.servers.recipes.recipe_plan import plan_recipe
 from warehouse.errors import UnusableInput
@@ -62,9 +63,39 @@ def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
     )
 
 
-def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
+def plan_local_server(server_id: str, policy: DeployPolicy) -> Recipe | Unlaunchable:
+    """The recipe of a command of the files that the policy lists, as they stand now; whether it is
+    trusted is asked when it is launched. Raises NotLocal."""
+    listings = read_files(CrawlPolicy(base_url="", paths=policy.listed))
+    own = {str(identify_server(one)): one for one in listings if one.is_local}
+    if server_id not in own:
+        known = ", ".join(sorted(own)) or "none"
+        raise NotLocal(
+            f"{server_id[:200]!r} is no command of your own files"
+            f" (`marketplaces.private.paths`): {known}"
+        )
+    return _plan_listing(own[server_id], policy)
+
+
+def allow_bound(policy: DeployPolicy, listed: Recipe, bound: Recipe) -> DeployPolicy:
+    """The policy under which a trusted command may be launched with the arguments and variables
+    that a world file gives it: whoever named that file in the settings chose them. With a network
+    of its own only what was trusted word by word is launched."""
+    trusted, grant = policy.confirmed.get(listed.server_id, ()), policy.grant_of(listed.server_id)
+    networked = policy.sandbox_of(listed.server_id).network != "none" or grant.hosts
+    if listed.ecosystem != PRIVATE or networked or digest_confirmed(listed) not in trusted:
+        return policy
+    more = (*trusted, digest_confirmed(bound))
+    return replace(policy, confirmed={**policy.confirmed, listed.server_id: more})
+
+
+def _plan_listing(listing: Listing, policy: DeployPolicy) -> Recipe | Unlaunchable:
     find_image = partial(find_local_image, sandbox=policy.sandbox)
-    recipe = plan_recipe(listing, _refuse_registry, find_image=find_image)
+    return plan_recipe(listing, _refuse_registry, find_image=find_image)
+
+
+def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
+    recipe = _plan_listing(listing, policy)
     if isinstance(recipe, Unlaunchable):
         return LocalServer(listing.listing_id, "unusable", recipe.hint, "none", None)
     return LocalServer(

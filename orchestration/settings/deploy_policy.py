@@ -36,6 +36,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
         stateless=frozenset(name for name, one in settings.servers.items() if one.stateless),
+        listed=tuple(path.expanduser() for path in settings.marketplaces.private.paths),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio.to_thread
 
+from assets.marketplaces.listing import PRIVATE
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.opened import OpenWorld
 from assets.outcomes.worlds.spec import Fit
@@ -16,7 +17,8 @@ from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Unlaunchable, dump_recipe
+from assets.servers.recipes.recipe import Recipe, Unlaunchable, dump_recipe
+from assets.servers.trust import NotLocal, allow_bound, plan_local_server
 from warehouse.ledger.ledger import Ledger
 
 
@@ -66,9 +68,10 @@ async def open_session(
     """A server that lists its tools in the world. Raises ServerUnavailable, and what a sandbox
     that is missing raises."""
     granted = replace(policy, grants={**policy.grants, fit.id: opened.grant}, twice=False)
-    facts, tools = await anyio.to_thread.run_sync(
-        _list_tools, opened, fit, granted, ledger, run_date
-    )
+    planned = await anyio.to_thread.run_sync(_plan_server, fit, granted, ledger, run_date)
+    recipe = opened.bind_recipe(planned)
+    granted = allow_bound(granted, planned, recipe)
+    facts, tools = await anyio.to_thread.run_sync(_list_tools, recipe, granted)
     session = WorldSession(fit.id, tools, lambda: Caller({fit.id: facts}, granted))
     try:
         yield session
@@ -81,23 +84,29 @@ def join_texts(results: Sequence[CallResult]) -> list[str]:
     return [str(one.get("text", "")) for result in results for one in result.content]
 
 
-def _list_tools(
-    opened: OpenWorld, fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str
-) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
-    planned = plan_target(_make_target(fit), policy, ledger=ledger, run_date=run_date)
+def _plan_server(fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str) -> Recipe:
+    ecosystem = fit.id.partition(":")[0]
+    try:
+        if ecosystem == PRIVATE:
+            planned = plan_local_server(fit.id, policy)
+        elif pin := {"npm": "@", "pypi": "=="}.get(ecosystem):
+            target = f"{fit.id}{pin}{fit.version}" if fit.version else fit.id
+            planned = plan_target(target, policy, ledger=ledger, run_date=run_date)
+        else:
+            what = "only packages of npm and PyPI and commands of your own files are run by name"
+            raise ServerUnavailable(f"{fit.id}: {what}")
+    except NotLocal as error:
+        raise ServerUnavailable(str(error)) from None
     if isinstance(planned, Unlaunchable):
         raise ServerUnavailable(f"{fit.id}: {planned.hint}")
-    recipe = opened.bind_recipe(planned)
+    return planned
+
+
+def _list_tools(
+    recipe: Recipe, policy: DeployPolicy
+) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
     found = deploy(recipe, policy)
     if found.probe.status != "ok":
-        raise ServerUnavailable(f"{fit.id}: {found.probe.hint}")
+        raise ServerUnavailable(f"{recipe.server_id}: {found.probe.hint}")
     by_name = {str(tool.get("name")): tool for tool in found.probe.tools}
     return found.launched or dump_recipe(recipe), by_name
-
-
-def _make_target(fit: Fit) -> str:
-    ecosystem = fit.id.partition(":")[0]
-    if ecosystem not in ("npm", "pypi"):
-        raise ServerUnavailable(f"{fit.id}: only packages of npm and PyPI are run by name")
-    pin = {"npm": "@", "pypi": "=="}[ecosystem]
-    return f"{fit.id}{pin}{fit.version}" if fit.version else fit.id

@@ -27,7 +27,8 @@ class DeployPolicy:
     whose arguments and variables its user confirmed. placeholders: whether a further try may make
     up values. outside: whether remote servers beyond this host may be asked. twice: whether each
     server is asked a second time, by somebody else. stateless: servers that remember nothing
-    between calls, so that all callers may share one that runs.
+    between calls, so that all callers may share one that runs. listed: files and folders with
+    mcpServers, whose commands can be planned by their server id.
     """
 
     home: Path
@@ -44,6 +45,7 @@ class DeployPolicy:
     outside: bool = True
     twice: bool = True
     stateless: frozenset[str] = frozenset()
+    listed: tuple[Path, ...] = ()
 
     def sandbox_of(self, server_id: str) -> SandboxPolicy:
         """The limits of one server."""

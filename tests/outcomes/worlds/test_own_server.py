@@ -1,0 +1,214 @@
+"""A server of one's own in a world: checked, played and executed once it is trusted."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from assets.contracts.canonical import contract_digest
+from assets.outcomes.adhoc import execute_tool
+from assets.outcomes.execution import ToolCall
+from assets.outcomes.plan import Executor
+from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.select import Launchable
+from assets.outcomes.trajectories.collect import Collected, collect_trajectories
+from assets.outcomes.worlds.check import prove_tasks
+from assets.outcomes.worlds.spec import World, load_world
+from assets.servers.deploy.confirm import digest_confirmed
+from assets.servers.deploy.grants import ServerGrant
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.trust import plan_local_server
+from orchestration.cli.app import app
+from tests.outcomes.worlds.files import SMALL, write_world
+from tests.serving.calling import PATIENT
+from tests.support.local_servers import write_file, write_server
+from tests.support.untrusted_server import POLICY, require_sandbox
+from warehouse.progress import Silent
+from warehouse.store import Warehouse
+
+OWN = "private:mcp.json#own"
+TEXT = {"type": "string"}
+CONTRACTS = {
+    name: {
+        "name": name,
+        "description": f"Does {name}.",
+        "inputSchema": {
+            "type": "object",
+            "properties": dict.fromkeys(properties, TEXT),
+            "required": list(properties),
+        },
+    }
+    for name, properties in {"write_file": ("path", "content"), "read_file": ("path",)}.items()
+}
+# It works in the folder that it is told of by its argument, and in no other.
+SOURCE = f"""
+ROOT, TOOLS = sys.argv[1], {list(CONTRACTS.values())!r}
+
+def do(m, _):
+    given = m["params"]["arguments"]
+    path = given["path"]
+    if not os.path.realpath(path).startswith(ROOT + "/"):
+        return say(m, "path is outside " + ROOT, isError=True)
+    try:
+        if m["params"]["name"] == "write_file":
+            open(path, "w").write(given["content"])
+            say(m, "written")
+        else:
+            say(m, open(path).read())
+    except OSError as error:
+        say(m, "ENOENT: no such file or directory: " + path, isError=True)
+
+calls(do, TOOLS)
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    text = SMALL.replace("npm:files", OWN).replace('["{root}"]', '["server.py", "{root}"]')
+    return load_world(write_world(tmp_path / "worlds", text))
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> DeployPolicy:
+    """A policy that lists a server of one's own and does not trust it."""
+    require_sandbox()
+    folder = write_server(tmp_path / "own", SOURCE)
+    list_server(folder, "server.py", "/nowhere")
+    listed = (tmp_path / "mcp.json",)
+    return DeployPolicy(tmp_path / "home", POLICY, PATIENT, twice=False, listed=listed)
+
+
+def list_server(folder: Path, *args: str) -> None:
+    entry = {"command": "python", "args": list(args), "cwd": str(folder)}
+    write_file(folder.parent / "mcp.json", own=entry)
+
+
+def plan(policy: DeployPolicy) -> Recipe:
+    recipe = plan_local_server(OWN, policy)
+    assert isinstance(recipe, Recipe)
+    return recipe
+
+
+def trust(policy: DeployPolicy) -> DeployPolicy:
+    return replace(policy, confirmed={OWN: (digest_confirmed(plan(policy)),)})
+
+
+def check(world: World, policy: DeployPolicy, warehouse: Warehouse) -> dict[str, Any]:
+    made = prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds")
+    return asyncio.run(made)
+
+
+def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong_calls(
+    world: World, policy: DeployPolicy, warehouse: Warehouse
+) -> None:
+    row = check(world, trust(policy), warehouse)
+    assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
+    assert {one["task"]: one["status"] for one in row["tasks"]} == dict.fromkeys(
+        ("write", "read"), "provable"
+    )
+    assert sum(one["caught"] for one in row["tasks"]) >= 2
+
+
+def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
+    world: World, policy: DeployPolicy, warehouse: Warehouse
+) -> None:
+    found = Collected()
+    played = collect_trajectories(
+        found, [world], trust(policy), warehouse.ledger, "worlds", Silent()
+    )
+    asyncio.run(played)
+    figures = found.get_figures()
+    assert (figures["problems"], figures["dropped"]) == ([], {})
+    assert figures["recoveries"] >= 1
+    assert {step.server_id for one in found.made for step in one.steps} == {OWN}
+    assert any("ENOENT" in one.steps[0].answer for one in found.made)
+
+
+def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(
+    world: World, policy: DeployPolicy, warehouse: Warehouse
+) -> None:
+    row = check(world, policy, warehouse)
+    assert (row["status"], row["tasks"]) == ("unavailable", [])
+    assert "not trusted yet" in row["why"]
+    assert f"toolmill trust '{OWN}'" in row["why"]
+
+
+def test_another_command_than_was_trusted_asks_again(
+    world: World, policy: DeployPolicy, warehouse: Warehouse
+) -> None:
+    trusting = trust(policy)
+    list_server(policy.listed[0].parent / "own", "server.py", "/elsewhere")
+    row = check(world, trusting, warehouse)
+    assert row["status"] == "unavailable"
+    assert "is another one than you trusted" in row["why"]
+
+
+def test_with_a_network_the_arguments_of_a_world_file_are_not_trusted_by_themselves(
+    policy: DeployPolicy, world: World, warehouse: Warehouse
+) -> None:
+    networked = replace(trust(policy), sandbox=replace(POLICY, network="full"))
+    row = check(world, networked, warehouse)
+    assert row["status"] == "unavailable"
+    assert "is another one than you trusted" in row["why"]
+
+
+def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(
+    policy: DeployPolicy, world: World, warehouse: Warehouse
+) -> None:
+    setting = "(`marketplaces.private.paths`)"
+    for name, why in {
+        "private:mcp.json#gone": f"no command of your own files {setting}: {OWN}",
+        "oci:docker.io/library/own": "only packages of npm and PyPI and commands of your own files",
+    }.items():
+        fit = world.servers[0].model_copy(update={"id": name})
+        row = check(world.model_copy(update={"servers": (fit,)}), policy, warehouse)
+        assert row["status"] == "unavailable"
+        assert why in row["why"]
+
+
+def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
+    world: World, policy: DeployPolicy
+) -> None:
+    executor = Executor(trust(policy), ExecutionPolicy(), (world,))
+    recipe, contract = plan(policy), CONTRACTS["write_file"]
+    given = {"path": "/home/user/data/new.txt", "content": "there"}
+    call = ToolCall(OWN, "write_file", contract, contract_digest(contract), given)
+    server = Launchable(OWN, dump_recipe(recipe), recipe.digest)
+    made = asyncio.run(execute_tool(call, server, world, executor))
+    assert (made["outcome"], made["changed"]) == ("useful", ["new.txt"]), json.dumps(made)
+    granted = {OWN: ServerGrant(network="full")}
+    executor = replace(executor, policy=replace(executor.policy, grants=granted))
+    made = asyncio.run(execute_tool(call, server, world, executor))
+    assert made["error_kind"] == "needs_confirmation"
+
+
+def test_the_commands_check_and_play_it_as_the_settings_list_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_sandbox()
+    list_server(write_server(tmp_path / "own", SOURCE), "server.py", "/nowhere")
+    (tmp_path / "toolmill.toml").write_text(
+        'home = "var"\n[marketplaces.private]\npaths = ["mcp.json"]\n'
+        f'[worlds]\npaths = ["{world.path.parent}"]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def toolmill(*arguments: str) -> tuple[int, dict[str, Any]]:
+        done = CliRunner().invoke(app, list(arguments))
+        return done.exit_code, json.loads(done.stdout)
+
+    code, told = toolmill("worlds", "check", "small", "--json")
+    [row] = told["worlds"][0]["servers"]
+    assert (code, row["status"]) == (0, "unavailable")
+    assert toolmill("trajectories", "small")[0] == 1
+    assert toolmill("trust", "own", "--yes", "--json")[0] == 0
+    code, told = toolmill("worlds", "check", "small", "--json")
+    [row] = told["worlds"][0]["servers"]
+    assert (code, row["status"], len(row["tasks"])) == (0, "ok", 2), row
+    code, told = toolmill("trajectories", "small", "--server", OWN)
+    assert (code, told["problems"], told["kept"]) == (0, [], told["played"]), told

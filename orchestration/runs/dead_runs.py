@@ -13,7 +13,7 @@ from warehouse.process_identity import identify_process
 # Hidden from the UI's list of runs by its prefix. A run that the daemon started has no such tag:
 # the daemon watches it.
 PROCESS_TAG = ".dagster/toolmill_process"
-_UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 
 def make_process_tags() -> dict[str, str]:
@@ -24,8 +24,8 @@ def make_process_tags() -> dict[str, str]:
 def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails runs whose process is dead, frees their pool slots, and returns their ids."""
     cleared = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):
-        if PROCESS_TAG not in run.tags or _is_alive(run.tags[PROCESS_TAG]):
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        if find_run_process(run) is not False:
             continue
         pid = run.tags[PROCESS_TAG].split("@")[0]
         instance.report_run_failed(run, message=f"process {pid} is gone: it was killed")
@@ -34,6 +34,9 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return cleared
 
 
-def _is_alive(process: str) -> bool:
-    pid, _, identity = process.partition("@")
+def find_run_process(run: dg.DagsterRun) -> bool | None:
+    """Whether the process that carries a run out lives; None for one that the daemon started."""
+    if PROCESS_TAG not in run.tags:
+        return None
+    pid, _, identity = run.tags[PROCESS_TAG].partition("@")
     return pid.isdecimal() and identify_process(int(pid)) == identity

@@ -80,13 +80,18 @@ EFFECT = ("key", "stage", "blob", "finished_at")
 Event = tuple[str, dict[str, Any]]  # kind and row
 
 
-def read_events(path: Path, start: int = 0) -> Iterator[Event | None]:
-    """The lines from byte `start` on, as they were written; None for one that is no event."""
+def read_events(path: Path, start: int = 0, end: int | None = None) -> Iterator[Event | None]:
+    """The lines from byte `start` on, those that begin before byte `end`, as they were written;
+    None for one that is no event."""
     if not path.exists():
         return
     with path.open("rb") as file:
         file.seek(start)
+        place = start
         for line in file:
+            if end is not None and place >= end:
+                return
+            place += len(line)
             if line.strip():
                 yield _parse_event(line)
 

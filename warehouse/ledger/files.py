@@ -90,6 +90,8 @@ def held_by_database(db: sqlite3.Connection) -> Replayed:
         held.budgets[row["scope"]] = row["limit_usd"]
     for row in _read_rows(db, "runs", "scope"):
         held.runs[(row["scope"], row["number"])] = row
+    for row in _read_rows(db, "journaled", "one"):
+        held.journaled = row["size"]
     held.number_attempts()
     return held
 

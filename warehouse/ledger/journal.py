@@ -51,6 +51,7 @@ class Replayed:
     # numbers after it again.
     displaced: list[dict[str, Any]] = field(default_factory=list)
     torn: int = 0
+    journaled: int | None = None  # bytes of the journal that a database has seen
 
     def apply(self, kind: str, row: dict[str, Any]) -> None:
         """One event more. Raises KeyError for the end of an attempt that never began."""
@@ -110,10 +111,11 @@ def identify_attempt(row: Row) -> tuple[str, Any]:
     return row["key"], row["started_at"]
 
 
-def replay_journal(path: Path) -> Replayed:
-    """What the journal holds; lines that cannot be read are counted and left out."""
+def replay_journal(path: Path, end: int | None = None) -> Replayed:
+    """What the journal holds, up to byte `end`; lines that cannot be read are counted and left
+    out."""
     found = Replayed()
-    for event in read_events(path):
+    for event in read_events(path, end=end):
         try:
             found.apply(*event) if event else None
         except KeyError:

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,17 +44,22 @@ class Health:
         return asdict(self)
 
 
-def check(path: Path, blobs: Blobs) -> Health:
+def check(
+    path: Path, blobs: Blobs, *, has: Callable[[str], bool] | None = None, settled: bool = False
+) -> Health:
     """Compares the database at `path` with its journal and the blobs; changes nothing.
 
+    has: whether a blob is there; by default it is read. settled: look only at what the database has
+    seen of the journal: what lies behind is in flight, or is made up for by who opens it next.
     Raises LedgerUnavailable when another process holds its lock.
     """
     database, condition = _read_database(path)
-    journal = replay_journal(journal_of(path))
+    journal = replay_journal(journal_of(path), database.journaled if settled else None)
+    has = has or blobs.has
     ours, theirs = _paid_keys(database), _paid_keys(journal)
     held = _merge_replayed(database, journal)
     healthy = condition in ("ok", "absent") and ours == theirs
-    missing = sum(not blobs.has(effect["blob"]) for effect in held.effects.values())
+    missing = sum(not has(effect["blob"]) for effect in held.effects.values())
     return Health(
         ledger=str(path),
         database=condition,
@@ -68,6 +74,16 @@ def check(path: Path, blobs: Blobs) -> Health:
         healthy=healthy,
         fix="nothing" if healthy else _REBUILD,
     )
+
+
+def list_effect_blobs(path: Path) -> set[str]:
+    """The blobs of every effect that database or journal name. Raises LedgerUnavailable where the
+    database is locked or damaged: who removes blobs must know of all."""
+    database, condition = _read_database(path)
+    if condition not in ("ok", "absent"):
+        raise LedgerUnavailable(f"ledger {path}: {condition}; {_REBUILD}")
+    sides = (database, replay_journal(journal_of(path)))
+    return {effect["blob"] for side in sides for effect in side.effects.values()}
 
 
 def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
@@ -105,6 +121,7 @@ def _read_database(path: Path) -> tuple[Replayed, str]:
         try:
             # Only whether the file can be read at all; one that is locked is not corrupt.
             db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            db.execute("BEGIN")  # one snapshot, also while a run writes
             condition = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
         except sqlite3.OperationalError as error:
             if "locked" in str(error):

@@ -106,6 +106,14 @@ class LanceStore:
                     one.tags.create(name, one.version)
             return sum(one.version for one in opened)
 
+    def check_keys(self, table: str = TEXTS) -> int:
+        """How many rows one table holds. Raises DuplicateKeys where two have the same key."""
+        opened = self._open(table)
+        if opened is None:
+            return 0
+        self._check_unique(opened, table)
+        return opened.count_rows()
+
     def count(self, table: str = TEXTS) -> int:
         opened = [self._open(part) for part in self._list_parts(table)]
         return sum(one.count_rows() for one in opened if one is not None)

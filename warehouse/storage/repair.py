@@ -37,8 +37,8 @@ def repair_home(home: Path, *, dry: bool = False) -> Repairs:
     `dry` only looks. Call it while nothing writes there (the run lock held).
     """
     found = Repairs()
-    for path in _list_line_files(home):
-        if torn := _split_lines(path)[1]:
+    for path in list_line_files(home):
+        if torn := split_lines(path)[1]:
             found.torn_lines += torn
             found.files.append(str(path.relative_to(home)))
             if not dry:
@@ -49,7 +49,7 @@ def repair_home(home: Path, *, dry: bool = False) -> Repairs:
     return found
 
 
-def _list_line_files(home: Path) -> list[Path]:
+def list_line_files(home: Path) -> list[Path]:
     """Histories of tables, decisions and reviews. Outcomes are left: a server may be writing there,
     and their reader passes a torn line over."""
     patterns = ("tables/*/*/HEADS.jsonl", "quarantine/*.jsonl", "reviews/*.jsonl")
@@ -58,12 +58,12 @@ def _list_line_files(home: Path) -> list[Path]:
 
 def _repair_lines(path: Path) -> None:
     with hold_lock(path.with_suffix(".lock")):
-        whole, _ = _split_lines(path)
+        whole, _ = split_lines(path)
         _keep(path)
         write_atomically(path, whole)
 
 
-def _split_lines(path: Path) -> tuple[bytes, int]:
+def split_lines(path: Path) -> tuple[bytes, int]:
     """The whole lines of a file, and how many are torn."""
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
     whole = [line for line in lines if _is_object(line)]

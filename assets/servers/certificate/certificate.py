@@ -70,7 +70,7 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
     Raises SandboxUnavailable where there is no backend."""
     chosen = choose_backend(policy)
     about = {
-        "suite": digest([suite_digest(), MEMORY_ATTEMPTS]),
+        "suite": digest_suite(),
         "backend": chosen.name,
         "version": chosen.version(),
         "network": policy.network,
@@ -85,6 +85,11 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
             outcomes = _run_cases(chosen, policy, toolchain)
             _cached[key] = judge_outcomes(about, outcomes, policy.network)
         return _cached[key]
+
+
+def digest_suite() -> str:
+    """The suite's digest: what a certificate of another suite differs in."""
+    return digest([suite_digest(), MEMORY_ATTEMPTS])
 
 
 def judge_outcomes(

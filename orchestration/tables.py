@@ -1,0 +1,43 @@
+"""Every table that a home may hold, by name."""
+
+from assets.catalogue.catalogue import CATALOGUE
+from assets.catalogue.coverage import COVERAGE
+from assets.contracts.history.history import CHANGES
+from assets.contracts.history.origins import ORIGINS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.listed.table import LISTED
+from assets.contracts.quarantine.clear import CLEAR, HELD
+from assets.contracts.quarantine.findings import FINDINGS, SCANS
+from assets.marketplaces.listing_table import LISTINGS
+from assets.outcomes.reliability.table import RELIABILITY
+from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.trajectories.trajectory import TRAJECTORIES
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from assets.synthesis.reporting.spend import SPEND
+from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.index import VECTORS
+from training.drift.drift import DRIFT
+from training.evaluation.ablations.run import ABLATIONS
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.retriever import RETRIEVER_EVALUATION
+from training.releases.champion import UNTRAINED
+from training.reranker.evaluation import RERANKER_EVALUATION
+from training.runtime.adapter_table import make_adapter_table
+from training.sets.training_set import TRAINING_SET
+from warehouse.storage.tables import TableSpec
+
+ADAPTERS = tuple(make_adapter_table(role) for role in UNTRAINED)
+_ALL = (
+    *(LISTINGS, DEPLOYMENTS, SNAPSHOTS, ORIGINS, CHANGES, FINDINGS, SCANS, CLEAR, HELD, LISTED),
+    *(CATALOGUE, COVERAGE, VECTORS, CONFUSABLES, SUMMARIES),
+    *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXECUTIONS, RELIABILITY, TRAJECTORIES),
+    *(TRAINING_SET, DRIFT, ABLATIONS, *ADAPTERS),
+    *(RETRIEVER_EVALUATION, CALLER_EVALUATION, RERANKER_EVALUATION),
+)
+TABLES: dict[str, TableSpec] = {table.name: table for table in _ALL}
+# What is read beyond its last version by who wants the state of today: a fold over all its
+# publications (first seen, contracts of before, rug pulls), or the sets that models learnt from.
+KEPT_WHOLE = frozenset((SNAPSHOTS.name, TRAINING_SET.name))

@@ -1,0 +1,35 @@
+"""`toolmill doctor`, `gc` and `backup` as a person meets them."""
+
+import json
+from pathlib import Path
+
+from tests.orchestration.doctor.conftest import well  # noqa: F401
+from tests.support.command import invoke_toolmill
+from warehouse.store import Warehouse
+
+
+def test_the_doctor_ends_by_what_it_finds(well: Warehouse, tmp_path: Path) -> None:  # noqa: F811
+    state = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
+    done = invoke_toolmill("doctor", home=well.home, **state)
+    assert done.returncode == 0, done.stdout
+    assert "0 findings" in done.stdout.splitlines()[-1]
+    (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
+    done = invoke_toolmill("doctor", "--only", "pointers", home=well.home, **state)
+    assert done.returncode == 1
+    assert "FAIL  pointers" in done.stdout
+    assert "-> toolmill ledger repair" in done.stdout
+    done = invoke_toolmill("doctor", "--json", "--all", home=well.home, **state)
+    assert done.returncode == 1
+    made = json.loads(done.stdout)
+    broken = [one["name"] for one in made["checks"] if not one["holds"]]
+    assert broken == ["pointers", "licences"], "licences are read by way of that pointer"
+    assert not made["healthy"]
+
+
+def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
+    done = invoke_toolmill("doctor", home=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing was made there yet" in done.stderr
+    done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
+    assert done.returncode == 2
+    assert "pointers" in done.stderr

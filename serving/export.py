@@ -2,6 +2,7 @@
 
 <out>/router/…  encoders/…   as at home (`serving/index/folder.py`), the served version alone
       cards/<role>.md        the cards of the release's trained models
+      weights/<role>/        optional: its language models (`training/releases/weights`)
       RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
                              files {path: sha256}}
       RELEASE.sig            optional: who says so (`serving/signing.py`)
@@ -12,7 +13,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,17 @@ _WRITTEN = "outcomes"  # by who serves the folder: part of no release, and read 
 MANIFEST, SIGNATURE = "RELEASE.json", "RELEASE.sig"
 _MOST = 16 << 20  # bytes of a manifest: 100 to 150 a file
 
+# (home, folder of the export, role -> model) -> what the manifest tells
+AddFiles = Callable[[Path, Path, Mapping[str, str]], Mapping[str, Any]]
+
 
 class BadExport(ValueError):
     """A folder that cannot take an export, or is none."""
 
 
-def export_release(home: Path, out: Path) -> dict[str, Any]:
-    """Copies what `home` serves to a new or empty folder; returns its manifest.
+def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> dict[str, Any]:
+    """Copies what `home` serves to a new or empty folder; returns its manifest. add_files: writes
+    more of the release's models into the folder, and returns what the manifest tells of it.
 
     Raises BadExport, IndexMissing, IndexBroken, EncoderMissing.
     """
@@ -54,6 +59,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
         write_pointer(beside / "router" / "HEAD.json", head)
         models = _read_models(home, index.release, index.adapter)
         _copy_cards(home, models, beside / "cards")
+        more = add_files(home, beside, models) if add_files else {}
         manifest = {
             "release": index.release,
             "models": models,
@@ -61,6 +67,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
             "embedder": index.embedder,
             "tools": len(index.tools),
             "servers": len(index.servers),
+            **more,
             "files": _digest_files(beside),
         }
         (beside / MANIFEST).write_text(json.dumps(manifest, indent=1))

@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -112,6 +112,23 @@ CHANGES = [
     *(redirect, add_file, add_link, add_pipe, remove_file, break_manifest),
     *(link_manifest, pipe_manifest, redirect_outcomes),
 ]
+
+
+def test_what_is_added_to_an_export_is_signed_with_it(index: Path, tmp_path: Path) -> None:
+    held, public = write_keys(tmp_path, "maker")
+
+    def add_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, object]:
+        (folder / "weights").mkdir()
+        (folder / "weights" / "model.gguf").write_text(f"{home.name} {sorted(models)}")
+        return {"weights": {"caller": {"context": 64}}}
+
+    manifest = export_release(index, tmp_path / "out", add_weights)
+    assert manifest["weights"] == {"caller": {"context": 64}}
+    sign_export(tmp_path / "out", held)
+    assert "weights/model.gguf" in verify_export(tmp_path / "out", [public])["files"]
+    (tmp_path / "out" / "weights" / "model.gguf").write_text("another")
+    with pytest.raises(BadExport, match=r"first weights/model\.gguf"):
+        verify_export(tmp_path / "out", [public])
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -92,13 +92,19 @@ def rollback(
 @app.command()
 def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
+    weights: Annotated[
+        bool, typer.Option("--weights", help="also its language models: safetensors, GGUF, recipes")
+    ] = False,
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
     from serving.export import export_release
 
     settings = load_settings()
     allow_models(settings)
-    print_json(_describe_folder(out, export_release(settings.home_path(), out)))
+    add_files = None
+    if weights:
+        from training.releases.weights.write import write_release_weights as add_files
+    print_json(_describe_folder(out, export_release(settings.home_path(), out, add_files)))
 
 
 @app.command()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.outcomes.told_failure import find_told_failure
+from assets.outcomes.stated_failure import find_stated_failure
 from assets.servers.calls.result import CallResult, find_kind
 from assets.servers.probe.failure_kinds import Blame
 from warehouse.storage.digest import sha256
@@ -79,7 +79,7 @@ def classify_outcome(
     if result.cut or result.unread:
         return Outcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
-    if failure := find_told_failure(text, result.structured):
+    if failure := find_stated_failure(text, result.structured):
         launch = {"offline": offline, "local": local, "reached": result.reached}
         fault = failure.find_fault(arguments, **launch)
         evidence = fault.evidence or failure.words

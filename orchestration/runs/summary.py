@@ -132,8 +132,8 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     for role in UNTRAINED:
         standing = find_model_in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {shorten_model(standing.model)}")
-        if standing.told:
-            lines.append(f"  {'':<10} {standing.told}")
+        if standing.notice:
+            lines.append(f"  {'':<10} {standing.notice}")
         now = read_champion(warehouse.home, role)
         if now.last_candidate:
             outcome = "promoted" if now.last_candidate["promoted"] else "not promoted"

@@ -101,11 +101,11 @@ class Lessons:
             self._ends[source, call] = number if worked else None
 
     def _add_report(self, source: str, call: str | None, line: Mapping[str, Any]) -> None:
-        said = line.get("reported")
-        if said not in REPORTS:
+        verdict = line.get("reported")
+        if verdict not in REPORTS:
             self.left_out["of another shape"] += 1
             return
-        worked = said == "worked"
+        worked = verdict == "worked"
         if call is not None and (source, call) in self._ends:
             self._revise(self._ends[source, call], worked)
             return

@@ -100,8 +100,8 @@ class Answering:
 
     async def _choose_tools(self, body: Any) -> Chosen:
         if self._chooser is None:
-            told = 'tools: "auto" needs an index to pick from; start the proxy with --index'
-            raise Refused(400, "no_index", told)
+            reason = 'tools: "auto" needs an index to pick from; start the proxy with --index'
+            raise Refused(400, "no_index", reason)
         try:
             return await anyio.to_thread.run_sync(self._chooser.choose_tools, body)
         except NotChosen as error:
@@ -135,8 +135,8 @@ class Answering:
             found = None
         if isinstance(found, Mapping):
             await change(found, repair)
-            if told := repair.describe_field():
-                body = json.dumps({**found, "toolmill": told}, ensure_ascii=False).encode()
+            if field := repair.describe_field():
+                body = json.dumps({**found, "toolmill": field}, ensure_ascii=False).encode()
         count = str(repair.count_repaired()).encode()
         headers = [*keep_headers(response), (b"x-toolmill-repaired", count)]
         await exchange.send_whole(200, headers, body)

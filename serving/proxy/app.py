@@ -110,10 +110,10 @@ class Proxy:
 
     async def _read_body(self, request: Request) -> bytes:
         most, body = self._listening.max_body, b""
-        said = request.headers.get("content-length", "")
+        declared = request.headers.get("content-length", "")
         async for part in request.stream():
             body += part
-            if len(body) > most or (said.isdigit() and int(said) > most):
+            if len(body) > most or (declared.isdigit() and int(declared) > most):
                 found = f"the body is larger than {most} bytes"
                 raise Refused(413, "body_too_large", f"{found}; send less, or raise --max-body")
         return body

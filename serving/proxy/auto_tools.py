@@ -6,7 +6,7 @@ from typing import Any
 
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.meta.functions import Offered, keep_callable, write_functions
-from serving.proxy.calls import list_said
+from serving.proxy.calls import list_user_messages
 from serving.proxy.events import list_dicts
 from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Ask, BadQuery
@@ -51,10 +51,10 @@ class ToolChooser:
             router = self._served.current()
         except (IndexMissing, IndexBroken) as error:
             raise NotChosen(str(error)) from None
-        said = list(_list_words(list_said(body)))
-        if not said:
+        words = list(_list_words(list_user_messages(body)))
+        if not words:
             raise NotChosen('tools: "auto" needs a message of the user in words')
-        ask = Ask(query=said[-1], context=" ".join(said[:-1])[-1000:] or None, k=self._k)
+        ask = Ask(query=words[-1], context=" ".join(words[:-1])[-1000:] or None, k=self._k)
         try:
             hits = keep_callable(router.find(ask).hits)
         except BadQuery as error:
@@ -83,8 +83,8 @@ class ToolChooser:
                 yield places[name]
 
 
-def _list_words(said: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for message in said:
+def _list_words(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for message in messages:
         content = message.get("content")
         parts = [{"text": content}] if isinstance(content, str) else content
         listed = parts if isinstance(parts, list) else []

@@ -22,12 +22,12 @@ class ToolsRefused(ValueError):
 @dataclass(frozen=True)
 class Offer:
     """What a request offers and says. toolset: its functions with parameters. unjudged: names of
-    those without. said: the messages of the user; no other is evidence of a value, for texts of
-    third parties stand in them. chosen: name -> tool id of what the router picked."""
+    those without. user_messages: no others are evidence of a value, for texts of third parties
+    stand in them. chosen: name -> tool id of what the router picked."""
 
     toolset: Toolset
     unjudged: frozenset[str] = frozenset()
-    said: list[Mapping[str, Any]] = field(default_factory=list)
+    user_messages: list[Mapping[str, Any]] = field(default_factory=list)
     chosen: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
@@ -66,10 +66,10 @@ def read_offer(body: JsonObject, most: int) -> Offer | None:
             unjudged.add(inner["name"])
     if not judged and not unjudged:
         return None
-    return Offer(read_toolset(judged), frozenset(unjudged), list_said(body))
+    return Offer(read_toolset(judged), frozenset(unjudged), list_user_messages(body))
 
 
-def list_said(body: JsonObject) -> list[Mapping[str, Any]]:
+def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
     """The user's messages, of `messages` (chat) or `input` (Responses)."""
     given = body.get("messages", body.get("input"))
     if isinstance(given, str):
@@ -81,7 +81,7 @@ def list_said(body: JsonObject) -> list[Mapping[str, Any]]:
 def fix_call(offer: Offer, history: ContractHistory | None, name: str, text: str) -> Fixed:
     """A call, changed only where it then fits a function that was offered."""
     draft = Draft(name, text)
-    found = repair_draft(draft, offer.toolset, conversation=offer.said, history=history)
+    found = repair_draft(draft, offer.toolset, conversation=offer.user_messages, history=history)
     if found.outcome == ABSTAINED:
         reason = found.reason
         return Fixed(name, text, left=f"{reason.kind}: {reason.question}" if reason else "")
@@ -119,11 +119,11 @@ class CallRepair:
         return await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
 
     def _note(self, key: tuple[str, str, str], fixed: Fixed) -> None:
-        told = {"call": key[0], "tool": key[1]}
+        note = {"call": key[0], "tool": key[1]}
         if fixed.steps:
-            self.notes.append({**told, "repaired": fixed.steps})
+            self.notes.append({**note, "repaired": fixed.steps})
         elif fixed.left:
-            self.notes.append({**told, "left": [fixed.left]})
+            self.notes.append({**note, "left": [fixed.left]})
 
     def count_repaired(self) -> int:
         """Calls that were changed until now."""
@@ -131,10 +131,10 @@ class CallRepair:
 
     def describe_field(self) -> Record | None:
         """The field `toolmill` of an answer; None where there is nothing to tell."""
-        told = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
+        note = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
         if self.notes:
-            told |= {"repaired": self.count_repaired(), "calls": self.notes}
-        return told or None
+            note |= {"repaired": self.count_repaired(), "calls": self.notes}
+        return note or None
 
 
 def _is_whole(text: str) -> bool:

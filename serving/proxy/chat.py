@@ -95,15 +95,15 @@ class ChatStream:
         if last not in self._held:
             self._held.append(last)
         _add_empty(last, changed, self._held)
-        told = self._repair.describe_field()
-        if told and last.data is not None:
-            last.data["toolmill"] = told
+        report = self._repair.describe_field()
+        if report and last.data is not None:
+            last.data["toolmill"] = report
         waits = [one for one in self._held if any(k in self._calls for k, _, _ in _list_parts(one))]
         written: set[_Key] = set()
         for event in self._held:
             touched = _replace_calls(event, changed, written)
             if event not in waits:
-                yield event.encode() if touched or (told and event is last) else event.raw
+                yield event.encode() if touched or (report and event is last) else event.raw
             elif touched:
                 event.raw = event.encode()
         self._held = waits

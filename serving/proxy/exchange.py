@@ -17,8 +17,8 @@ class Refused(Exception):
     def describe_error(self) -> bytes:
         """The body, in the shape of OpenAI's errors."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        told = {"message": str(self), "type": kind, "param": None, "code": self.code}
-        return json.dumps({"error": told}).encode()
+        error = {"message": str(self), "type": kind, "param": None, "code": self.code}
+        return json.dumps({"error": error}).encode()
 
 
 class Exchange:

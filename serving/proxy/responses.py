@@ -100,8 +100,8 @@ class ResponsesStream:
         if not isinstance(response, dict):
             return event.raw
         await repair_response(response, self._repair)
-        told = self._repair.describe_field()
-        if told is None:
+        report = self._repair.describe_field()
+        if report is None:
             return event.raw
-        response["toolmill"] = told
+        response["toolmill"] = report
         return event.encode()

@@ -17,9 +17,9 @@ class Evidence:
     parts with `text`."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]] | str) -> None:
-        said = [("user", messages)] if isinstance(messages, str) else list(_read_spoken(messages))
-        self.all = "\n".join(text for _, text in said)[-LONGEST:]
-        self.user = "\n".join(text for role, text in said if role == "user")[-LONGEST:]
+        spoken = [("user", messages)] if isinstance(messages, str) else list(_read_spoken(messages))
+        self.all = "\n".join(text for _, text in spoken)[-LONGEST:]
+        self.user = "\n".join(text for role, text in spoken if role == "user")[-LONGEST:]
 
     @cached_property
     def _folded(self) -> str:

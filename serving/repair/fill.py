@@ -40,8 +40,8 @@ def find_stated_value(
         return choices[0], "the contract allows no other value"
     user = user[-_TEXT:]
     if choices:
-        said = [one for one in choices if isinstance(one, str) and _holds_word(one, user)]
-        return (said[0], "the user names this choice alone") if len(said) == 1 else None
+        named = [one for one in choices if isinstance(one, str) and _holds_word(one, user)]
+        return (named[0], "the user names this choice alone") if len(named) == 1 else None
     types = find_types(schema, root)
     if types & {"integer", "number"}:
         return _pick_only(_find_numbers(name, user, "number" in types), "the user gives the number")
@@ -79,11 +79,11 @@ def _build_name_pattern(name: str) -> str:
 
 
 def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
-    said = _build_name_pattern(name)
-    if not said:
+    pattern = _build_name_pattern(name)
+    if not pattern:
         return []
-    found = re.findall(rf"(?<!\w){said}(?!\w){_IS}{_NUMBER}", user, re.IGNORECASE)
-    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER}\s+{said}(?!\w)", user, re.IGNORECASE)
+    found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER}", user, re.IGNORECASE)
+    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER}\s+{pattern}(?!\w)", user, re.IGNORECASE)
     numbers = [float(one) for one in found]
     whole = [int(one) if one.is_integer() else one for one in numbers]
     return [one for one in whole if fractions or isinstance(one, int)]
@@ -91,12 +91,12 @@ def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
 
 def _find_assigned(name: str, user: str) -> list[str]:
     """What stands in quotes after the name, or right after `name:` and `name=`."""
-    said = _build_name_pattern(name)
-    if not said:
+    pattern = _build_name_pattern(name)
+    if not pattern:
         return []
-    quoted = rf"(?<!\w){said}(?!\w){_IS}(?:{_QUOTED.pattern})"
+    quoted = rf"(?<!\w){pattern}(?!\w){_IS}(?:{_QUOTED.pattern})"
     found = ["".join(one) for one in re.findall(quoted, user, re.IGNORECASE)]
     if found:
         return found
-    plain = rf"(?<!\w){said}\s*[:=]\s*([^\s,;\"'`]{{1,200}})"
+    plain = rf"(?<!\w){pattern}\s*[:=]\s*([^\s,;\"'`]{{1,200}})"
     return [one.rstrip(".!?)") for one in re.findall(plain, user, re.IGNORECASE)]

@@ -69,8 +69,8 @@ def repair_draft(
     drafts = read_drafts(draft)
     if len(drafts) != 1:
         return _refuse(draft, len(drafts))
-    said = conversation
-    messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    given = conversation
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
     state = State(drafts[0], read_toolset(tools), messages, history, revise, Evidence(messages))
     for name, climb in zip(RUNGS, _CLIMBS, strict=True):
         began = time.perf_counter()

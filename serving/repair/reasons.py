@@ -58,8 +58,8 @@ def explain_cut(
     """Why a text that broke off cannot be closed; None where its last value is whole: a number that
     the conversation holds, or the only choice of its schema that begins so."""
     if path == "name":
-        told = "the call broke off before its next argument: send it again, whole"
-        return Reason("cut_off", told, path)
+        question = "the call broke off before its next argument: send it again, whole"
+        return Reason("cut_off", question, path)
     name, value = _find_last(parsed)
     if isinstance(value, int | float) and not isinstance(value, bool) and evidence.holds(value):
         return None
@@ -69,8 +69,8 @@ def explain_cut(
         if len(value) > 2 and longer == [arguments.get(name)]:
             return None
     shown = format_value(value, 60)
-    told = f"the call broke off at {path}, after {shown}: send it again, whole"
-    return Reason("cut_off", told, path)
+    question = f"the call broke off at {path}, after {shown}: send it again, whole"
+    return Reason("cut_off", question, path)
 
 
 def _find_last(value: Any) -> tuple[Any, Any]:

@@ -72,8 +72,8 @@ class State:
             return found[0] if found else None
         fit = [one for one in found if not validate_call(one.contract, self.arguments)]
         left = fit or list(found)
-        said = [one for one in left if one.server and self.evidence.holds(one.server)]
-        return left[0] if len(left) == 1 else said[0] if len(said) == 1 else None
+        mentioned = [one for one in left if one.server and self.evidence.holds(one.server)]
+        return left[0] if len(left) == 1 else mentioned[0] if len(mentioned) == 1 else None
 
     def take_repaired(self, candidate: Candidate, arguments: Any) -> list[str]:
         """Takes what `repair_call` makes of arguments; its steps."""

@@ -103,7 +103,7 @@ class ToolWords:
 
 def _measure_tool(tool: ToolFacts) -> list[float]:
     name, about = _read_name(tool), _read_description(tool)
-    words, told = stem_words(name), set(stem_words(about))
+    words, described = stem_words(name), set(stem_words(about))
     parameters = list(iterate_parameters(tool.contract)) if _has_schema(tool) else []
     required = tool.contract["inputSchema"].get("required") if _has_schema(tool) else None
     documented = sum(
@@ -113,7 +113,7 @@ def _measure_tool(tool: ToolFacts) -> list[float]:
         math.log1p(len(about)),
         float(len(words)),
         _measure_opacity(name),
-        sum(word in told for word in words) / max(len(words), 1),
+        sum(word in described for word in words) / max(len(words), 1),
         math.log1p(len(parameters)),
         math.log1p(len(required) if isinstance(required, list) else 0),
         documented / max(len(parameters), 1),

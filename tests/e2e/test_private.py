@@ -87,7 +87,7 @@ def test_own_servers_are_listed_trusted_launched_indexed_and_called(
 
     assert asyncio.run(call_both()) == {"py": str([21, str(python)]), "js": "42"}
 
-    # A script that its owner edited is launched again the same night; the other is left alone.
+    # A script that its owner edited is launched again in the same run; the other is left alone.
     launches = warehouse.ledger.counts()["deploy", "done"]
     write_server(tmp_path / "python", "calls(lambda m, x: say(m, x), [tool('new')])")
     run_nightly(warehouse, files, policy)

@@ -81,7 +81,7 @@ def write_model_card(home: Path) -> str:
     learnt = {name: {EVIL: 1} for name in ("license", "provider", "server_id")}
     gate = {"name": EVIL, "passed": False, "found": EVIL, "needed": EVIL}
     held = {**MANIFEST, "rows": {EVIL: 1}, "servers": {}, "tools": {}}
-    summary = {"incumbent": EVIL, "signature": {"told": EVIL}, "split": EVIL,
+    summary = {"incumbent": EVIL, "signature": {"verdict": EVIL}, "split": EVIL,
                "n": 1, EVIL: {"candidate": figure(0.5), "incumbent": figure(0.4)}}  # fmt: skip
     return render_card(Facts({**CARD, **model}, held, learnt, summary, [gate]))
 
@@ -106,7 +106,7 @@ def write_training_report(home: Path) -> str:
 
 def write_evaluation(home: Path) -> str:
     summary = {**calls(), "training_set": EVIL, "items": 3, "errors": {EVIL: 3}}
-    return as_markdown([summary | {"signature": {"told": EVIL}}])
+    return as_markdown([summary | {"signature": {"verdict": EVIL}}])
 
 
 def write_ablations(home: Path) -> str:

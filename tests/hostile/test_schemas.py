@@ -128,7 +128,7 @@ def test_one_bad_schema_does_not_lose_the_list(tmp_path):
 
 
 def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
-    """What is passed on must survive every recursion behind us; deeper is refused at the door."""
+    """What is passed on must survive every recursion behind us; deeper is refused on arrival."""
     deep = '{"a":' * 110 + "1" + "}" * 110
     tools = listed(tmp_path, f"json.loads({deep!r})")
     json.dumps(tools)

@@ -48,7 +48,7 @@ def answer(id, result):
     send({"jsonrpc": "2.0", "id": id, "result": result})
 
 def welcome(message, version="2025-06-18"):
-    info = {"name": "stranger", "version": "1"}
+    info = {"name": "untrusted", "version": "1"}
     answer(message["id"], {"protocolVersion": version, "capabilities": {"tools": {}},
                            "serverInfo": info})
 

@@ -1,4 +1,4 @@
-"""The doors of training through Dagster: a real script by Pipes, and a failure that says why."""
+"""The assets of training in Dagster: a real script by Pipes, and a failure that says why."""
 
 import shutil
 from pathlib import Path

@@ -87,8 +87,8 @@ class CallGrammars:
         from llguidance import LLMatcher
 
         grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
-        failed, told = LLMatcher.validate_grammar_with_warnings(grammar, self.guide)
-        return " ".join(" ".join(told).split())[:200] if failed else ""
+        failed, warnings = LLMatcher.validate_grammar_with_warnings(grammar, self.guide)
+        return " ".join(" ".join(warnings).split())[:200] if failed else ""
 
     def make_processor(self, grammars: Sequence[Grammar], begun: int) -> Callable[[Any, Any], Any]:
         """What `generate` calls with the tokens of a batch until now and the scores of the next.

@@ -150,7 +150,7 @@ def caller_evaluation(
             },
             "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
             "phantom_rate": summary["gate"]["phantom_rate"]["value"],
-            "signature": summary["signature"]["told"],
+            "signature": summary["signature"]["verdict"],
             "left_out": "; ".join(notes) or "nothing",
             "summary": dg.MetadataValue.json(summary),
         },
@@ -202,7 +202,7 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
             promoted=made.promoted,
             why=made.why,
             gates=make_markdown_metadata(render_gates_table(made.gates)),
-            serves=standing.told or "the champion",
+            serves=standing.notice or "the champion",
         )
 
     return champion

@@ -51,7 +51,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     home = warehouse.home
     standing = find_release_models(home)
     models = {role: one.model for role, one in standing.items()}
-    notes = [one.told for one in standing.values() if one.told]
+    notes = [one.notice for one in standing.values() if one.notice]
     rules = [Verdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
     contracts = digest(sorted(key_contract(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))

@@ -17,10 +17,10 @@ from training.runtime.model_store import (
 
 @dataclass(frozen=True)
 class InService:
-    """The model that can serve a role now; `told` says why when it is not the champion."""
+    """The model that can serve a role now; `notice` says why when it is not the champion."""
 
     model: str
-    told: str | None = None
+    notice: str | None = None
 
 
 def find_model_in_service(home: Path, role: str) -> InService:

@@ -57,7 +57,7 @@ class Moved:
     left: str  # the release that was served before
     models: dict[str, str]
     rejected: dict[str, list[str]]  # models that stay out until the decision is lifted
-    told: str
+    summary: str
 
 
 def roll_back_release(home: Path, to: str | None = None, before: Before | None = None) -> Moved:

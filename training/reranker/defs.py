@@ -120,7 +120,7 @@ def reranker_evaluation(
 ) -> Published:
     home, last = warehouse.home, warehouse.tables.read(ADAPTER).to_dicts()
     rows, summary = [], {}
-    told = "no reranker was trained: nothing to measure"
+    measured = "no reranker was trained: nothing to measure"
     if last:
         _, encoder, pool = _open_pool(warehouse, trainer, embedder)
 
@@ -143,16 +143,16 @@ def reranker_evaluation(
         )
         try:
             summary = summarise_reranker(rows, last[0]["model"])
-            told = f"{summary['n']} calls of {summary['tools']} tools"
+            measured = f"{summary['n']} calls of {summary['tools']} tools"
         except NothingToEvaluate as error:
-            told = str(error)
+            measured = str(error)
     yield from publish(
         context,
         warehouse,
         EVALUATION_AUDIT,
         RERANKER_EVALUATION.frame(rows),
-        rules=[Verdict("test_items", True, told)],
-        metadata={"measured": told, "summary": dg.MetadataValue.json(summary)},
+        rules=[Verdict("test_items", True, measured)],
+        metadata={"measured": measured, "summary": dg.MetadataValue.json(summary)},
     )
 
 

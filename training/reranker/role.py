@@ -85,9 +85,9 @@ def measure_loss(weights: Weights, pool: Pool, examples: Sequence[Example]) -> f
     """Mean log loss, in nats an outcome."""
     p = score_examples(Reranker(weights, pool), examples)
     worked = np.array([one.success for one in examples])
-    said = np.clip(np.where(worked, p, 1 - p), 1e-6, 1)
+    likelihood = np.clip(np.where(worked, p, 1 - p), 1e-6, 1)
     share = np.array([one.weight for one in examples])
-    return round(float((-np.log(said) * share).sum() / share.sum()), 4)
+    return round(float((-np.log(likelihood) * share).sum() / share.sum()), 4)
 
 
 def score_examples(ranker: Reranker, examples: Sequence[Example]) -> np.ndarray:

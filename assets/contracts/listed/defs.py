@@ -109,18 +109,18 @@ def _list_silent(
     """One listing of each server with a repository, of which no listing shows a tool and no launch
     listed any."""
     frame = warehouse.tables.read(LISTINGS)
-    told = set(frame.filter(pl.col("tools_blob").is_not_null())["listing_id"])
+    with_tools = set(frame.filter(pl.col("tools_blob").is_not_null())["listing_id"])
     rows = frame.filter(pl.col("tools_blob").is_null(), pl.col("repository").is_not_null())
     found: list[Listing] = []
     for row in rows.sort("listing_id").iter_rows(named=True):
         name = row["listing_id"]
         listing = try_item(lambda row=row: read_row(row), lambda _: None)
-        if name in told or listing is None:
+        if name in with_tools or listing is None:
             continue
         same, servers = aliases[name]
-        if not (told & same or launched.keys() & {*servers, identify_server(listing)}):
+        if not (with_tools & same or launched.keys() & {*servers, identify_server(listing)}):
             found.append(listing)
-        told |= {name, *same}
+        with_tools |= {name, *same}
     return found
 
 

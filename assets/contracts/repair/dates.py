@@ -40,16 +40,16 @@ def propose_dates(value: str, schema: Any, root: Schema) -> Iterator[str]:
 
 def propose_epoch(value: str, name: str, schema: Any, root: Schema) -> Iterator[int]:
     """Unix time of a written date and time, where the parameter says that it is one."""
-    said = " ".join(
+    description = " ".join(
         str(branch.get("description") or "")[:2000] for branch in iterate_branches(schema, root)
     )
-    said = f"{said} {' '.join(split_identifier(name))}"
-    if not _EPOCH.search(said) or len(value) > _LONGEST:
+    description = f"{description} {' '.join(split_identifier(name))}"
+    if not _EPOCH.search(description) or len(value) > _LONGEST:
         return
     moment = parse_moment(value)
     if moment is not None:
         seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-        yield seconds * 1000 if _MILLIS.search(said) else seconds
+        yield seconds * 1000 if _MILLIS.search(description) else seconds
 
 
 def parse_moment(text: str) -> datetime | None:

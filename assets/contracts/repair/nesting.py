@@ -73,6 +73,9 @@ def propose_pairing(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tu
 def _is_related(name: str, meant: str, schema: Any) -> bool:
     """Whether names share a word, one begins the other, or the description says the other."""
     ours, theirs = ({w.removesuffix("s") for w in split_identifier(one)} for one in (name, meant))
-    said = schema.get("description") if isinstance(schema, Mapping) else None
-    words = {w.strip(".,;:()'\"`").removesuffix("s") for w in str(said or "").lower().split()[:200]}
+    description = schema.get("description") if isinstance(schema, Mapping) else None
+    words = {
+        w.strip(".,;:()'\"`").removesuffix("s")
+        for w in str(description or "").lower().split()[:200]
+    }
     return bool(ours & theirs) or is_reminiscent(name, meant) or bool(ours and ours <= words)

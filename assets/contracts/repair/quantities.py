@@ -81,16 +81,16 @@ def find_unit(name: str, schema: Any, root: Schema) -> str | None:
     named = [word for word in known if len(word) > 1 or (word == words[-1] and len(words) > 1)]
     if named:
         return named[-1]
-    said = set()
+    units = set()
     for branch in iterate_branches(schema, root):
         text = branch.get("description") if isinstance(branch, Mapping) else None
         for found in _SAID.finditer(str(text or "")[:2000].lower()):
             word, bracketed = found[1], found[2]
             if word in _UNITS and word not in _SHORT:
-                said.add(word)
+                units.add(word)
             elif bracketed in _UNITS and bracketed not in ("in", "of"):
-                said.add(bracketed)
-    return said.pop() if len({_UNITS[word] for word in said}) == 1 else None
+                units.add(bracketed)
+    return units.pop() if len({_UNITS[word] for word in units}) == 1 else None
 
 
 def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float | None:

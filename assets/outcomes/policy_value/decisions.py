@@ -34,9 +34,9 @@ def read_decisions(lines: Iterable[Mapping[str, Any]]) -> list[Decision]:
             searches.setdefault(search_id, line)
             continue
         of = line.get("call_id") or line.get("tool_id")
-        said = line.get("reported") or line.get("status")
-        verdicts.setdefault(search_id, {})[str(of)] = _VERDICTS.get(str(said), False)
-    rewards = {search_id: float(any(said.values())) for search_id, said in verdicts.items()}
+        verdict = line.get("reported") or line.get("status")
+        verdicts.setdefault(search_id, {})[str(of)] = _VERDICTS.get(str(verdict), False)
+    rewards = {search_id: float(any(found.values())) for search_id, found in verdicts.items()}
     read = (_read_decision(line, rewards.get(name, 0.0)) for name, line in searches.items())
     return [decision for decision in read if decision is not None]
 

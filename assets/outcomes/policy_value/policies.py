@@ -57,12 +57,12 @@ def compare_policies(
     if not decisions:
         return []
     models = _fit_folds(decisions)
-    told = [models[_choose_fold(decision)] for decision in decisions]
+    held_out = [models[_choose_fold(decision)] for decision in decisions]
     shown = [np.eye(len(one.candidates))[one.chosen] * one.propensity for one in decisions]
-    rows = [_estimate_policy(SHOWN, decisions, told, shown)]
+    rows = [_estimate_policy(SHOWN, decisions, held_out, shown)]
     for name, policy in policies.items():
-        wanted = [policy(*pair) for pair in zip(decisions, told, strict=True)]
-        rows.append(_estimate_policy(name, decisions, told, wanted))
+        wanted = [policy(*pair) for pair in zip(decisions, held_out, strict=True)]
+        rows.append(_estimate_policy(name, decisions, held_out, wanted))
     return rows
 
 
@@ -78,10 +78,10 @@ def count_explored(decisions: Sequence[Decision]) -> dict[str, int]:
 def _estimate_policy(
     name: str,
     decisions: Sequence[Decision],
-    told: Sequence[Expected],
+    models: Sequence[Expected],
     wanted: Sequence[np.ndarray],
 ) -> dict[str, Any]:
-    rows = list(zip(decisions, told, wanted, strict=True))
+    rows = list(zip(decisions, models, wanted, strict=True))
     logged = Logged(
         rewards=np.array([one.reward for one in decisions]),
         propensities=np.array([one.propensity for one in decisions]),

@@ -18,7 +18,7 @@ OVERLAY, OVERLAY_FORMAT = "RELIABILITY.json", 1
 def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -> int:
     """Makes rows of RELIABILITY those of a place; a running router sees them at its next query.
     Returns how many they are."""
-    told = [
+    entries = [
         [
             str(ToolId.of_row(row)),
             *(row[name] for name in ("contract_digest", "mean", "low", "high", "n")),
@@ -26,8 +26,8 @@ def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -
         for row in rows
     ]
     path = place / "router" / OVERLAY
-    if not told and not path.exists():
+    if not entries and not path.exists():
         return 0
-    held = {"format": OVERLAY_FORMAT, "at": at, "overall": round(overall, 4), "rows": told}
+    held = {"format": OVERLAY_FORMAT, "at": at, "overall": round(overall, 4), "rows": entries}
     write_atomically(path, json.dumps(held).encode())
-    return len(told)
+    return len(entries)

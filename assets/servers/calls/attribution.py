@@ -220,8 +220,10 @@ def _find_named_argument(text: str, arguments: Any) -> str:
 
 def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
     """Whether an error or the call's arguments name one of these hosts."""
-    said = [text.casefold(), *(word.casefold() for word in _iter_words(arguments))] if hosts else []
-    return any(host in one for host in hosts for one in said)
+    texts = (
+        [text.casefold(), *(word.casefold() for word in _iter_words(arguments))] if hosts else []
+    )
+    return any(host in one for host in hosts for one in texts)
 
 
 def _holds_word(line: str, word: str) -> bool:

@@ -1,6 +1,6 @@
 """Servers of one's own: the recipe of a command in a folder of this host, or of a local image.
 
-Its digest covers what the folder holds, so that a changed script is launched anew the same night;
+Its digest covers what the folder holds, so that a changed script is launched anew in the next run;
 what its user trusts (`deploy/confirm.py`) is the command and the folder, which they may go on
 editing.
 """

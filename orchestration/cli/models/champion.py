@@ -32,8 +32,8 @@ def list_champions(
         return
     for role, (now, used) in found.items():
         print_line(f"{role:<10} {now.model[:20]}")
-        if used.told:
-            print_line(f"{'':<10} {used.told}")
+        if used.notice:
+            print_line(f"{'':<10} {used.notice}")
         for gate in now.gates:
             mark = "passed" if gate["passed"] else "FAILED"
             print_line(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")

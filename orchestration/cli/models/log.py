@@ -88,8 +88,10 @@ def policies(
             " tokens whose searches may be kept (docs/meta-server.md)"
         )
         return
-    told = f"{report['searches']} searches, {report['drawn']} drawn, {report['explored']} explored"
-    print_line(f"{told}; success per search by who stands first, with 95% intervals:")
+    print_line(
+        f"{report['searches']} searches, {report['drawn']} drawn, {report['explored']} explored;"
+        " success per search by who stands first, with 95% intervals:"
+    )
     for row in report["policies"]:
         kept = ", ".join(
             f"{label} {_write_estimate(row[name])}"

@@ -10,7 +10,7 @@ from orchestration.settings.load import load_settings
 app = typer.Typer(add_completion=False)
 
 _MEANING = (
-    "Trusted, it is launched in the sandbox every night and whenever one of its tools is called:",
+    "Trusted, it is launched in the sandbox each nightly run and whenever a tool is called:",
     "- it sees its folder, read-only, or its image, and of your other files what you grant it;",
     "- what the folder or image holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",

@@ -46,7 +46,7 @@ if __name__ == "__main__":
     worker.join(60)
     print(worker.exitcode)
 """
-HEARD = """
+LISTENING = """
 def hear():
     from orchestration.runs.workers import silence_interrupts
     silence_interrupts()
@@ -55,7 +55,7 @@ def hear():
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
-        print("heard", flush=True)
+        print("listening", flush=True)
 
 if __name__ == "__main__":
     worker = multiprocessing.get_context("forkserver").Process(target=hear)
@@ -93,4 +93,4 @@ def test_warnings_of_libraries_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_worker_hears_the_interrupt_when_it_listens(tmp_path: Path) -> None:
-    assert run_warm(tmp_path, HEARD) == ("heard\n0\n", "")
+    assert run_warm(tmp_path, LISTENING) == ("listening\n0\n", "")

@@ -40,7 +40,7 @@ M1 = "1" * 64
 
 
 def publish(home: Path, rows: list[dict], contracts: str) -> str:
-    """A night's release and index, by the encoder that the champion is; the version served."""
+    """A release and index, by the encoder that the champion is; the version served."""
     models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
     name = make_release(home, models, contracts, "set1")
     store = LanceStore(home / "lance")
@@ -67,9 +67,9 @@ def crown(home: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nights: the base retriever over four tools, a trained one over five."""
-    home = tmp_path_factory.mktemp("nights")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two releases: the base retriever over four tools, a trained one over five."""
+    home = tmp_path_factory.mktemp("releases")
     claim_home(home)
     publish(home, SNAPSHOT_ROWS, "c1")
     crown(home)
@@ -78,11 +78,11 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the nights; encoders, which nobody changes in place, as links."""
+def home(releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the releases; encoders, which nobody changes in place, as links."""
     place = tmp_path / "home"
-    shutil.copytree(nights, place, ignore=shutil.ignore_patterns("encoders"))
-    shutil.copytree(nights / "encoders", place / "encoders", copy_function=os.link)
+    shutil.copytree(releases, place, ignore=shutil.ignore_patterns("encoders"))
+    shutil.copytree(releases / "encoders", place / "encoders", copy_function=os.link)
     monkeypatch.setenv("TOOLMILL_HOME", str(place))
     monkeypatch.chdir(tmp_path)
     return place

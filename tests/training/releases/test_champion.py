@@ -37,7 +37,7 @@ def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -
     assert read_champion(tmp_path, "retriever").model == "base"
     assert read_champion(tmp_path, "caller").model == "baseline:bm25+slots"
     assert not read_champion(tmp_path, "caller").trained
-    assert find_model_in_service(tmp_path, "caller").told is None
+    assert find_model_in_service(tmp_path, "caller").notice is None
     assert read_last_trained_set(tmp_path, "retriever") is None
 
 
@@ -216,11 +216,13 @@ def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
     shutil.rmtree(get_model_folder(tmp_path, "m2"))
     now = find_model_in_service(tmp_path, "retriever")
     assert now.model == "m1"
-    assert now.told is not None
-    assert "champion m2 cannot serve (models/m2 is missing); the champion before it, m1" in now.told
+    assert now.notice is not None
+    assert (
+        "champion m2 cannot serve (models/m2 is missing); the champion before it, m1" in now.notice
+    )
     shutil.rmtree(get_model_folder(tmp_path, "m1"))
     now = find_model_in_service(tmp_path, "retriever")
-    assert (now.model, "the untrained model, base, serves" in str(now.told)) == ("base", True)
+    assert (now.model, "the untrained model, base, serves" in str(now.notice)) == ("base", True)
     # What comes next is measured against what serves, and promoted.
     assert consider_model(tmp_path, "m3").promoted
 

@@ -23,8 +23,8 @@ ONE_MARKET = [row for row in SNAPSHOT_ROWS if row["marketplace"] == "registry"]
 LESS = ONE_MARKET[:2]
 
 
-def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
-    """Runs the doors; each asset's metadata."""
+def run_assets(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
+    """Runs the assets; each asset's metadata."""
     given = {"warehouse": warehouse, "trainer": Trainer(), "embedder": MiniLM(threads=1)}
     made = dg.materialize(assets, resources=given)
     return {
@@ -38,7 +38,7 @@ def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, 
 def run_serving(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
     tables = warehouse.tables
     tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
-    return doors(warehouse, [release, router_index])
+    return run_assets(warehouse, [release, router_index])
 
 
 def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
@@ -64,7 +64,7 @@ def test_runs_after_a_rollback_serve_it_until_there_is_something_new(
 
     held = LESS[0]["contract_digest"]
     record_decision(home, Decision(held, "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
-    doors(warehouse, [router_index])
+    run_assets(warehouse, [router_index])
     assert (read_served_version(home), read_blocked(home).digests) == (first, {held})
 
     run_serving(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back

@@ -122,7 +122,7 @@ def test_rolling_back_over_several_releases_keeps_all_their_models_out(home: Pat
 def test_rolling_back_to_what_is_served_moves_nothing(home: Path) -> None:
     before = read_pointers(home)
     moved = roll_back_release(home, read_served(home)["release"])
-    assert "nothing moved" in moved.told
+    assert "nothing moved" in moved.summary
     assert read_pointers(home) == before
 
 
@@ -155,7 +155,7 @@ def test_undoing_after_a_newer_release_lifts_the_decision_alone(home: Path) -> N
     before = read_served(home)
     moved = undo_rollback(home)
     assert read_served(home) == before
-    assert "a newer release was made since" in moved.told
+    assert "a newer release was made since" in moved.summary
     assert consider_model(home, "m2").promoted
 
 

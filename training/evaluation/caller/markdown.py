@@ -196,7 +196,7 @@ def _render_errors(summary: Json) -> list[Markdown]:
     for who, counts in summary["failures"].items():
         failures = (shorten_model(summary[who]), format_counts(counts))
         lines += [_EMPTY, fill_markdown("Without an answer, in no figure: {}: {}.", *failures)]
-    return [*lines, _EMPTY, fill_markdown("Check: {}.", summary["signature"]["told"])]
+    return [*lines, _EMPTY, fill_markdown("Check: {}.", summary["signature"]["verdict"])]
 
 
 def _list_names(summary: Json) -> list[str]:

@@ -23,8 +23,8 @@ _WRONG = ("missing", "extra", "wrong_type", "wrong_value")
 
 def compute_signature(rows: Sequence[Row]) -> dict[str, Any]:
     """The signature over one model's rows of plain items (a call is right, nothing changed):
-    {present, told, tool, ast, gap, typed: figures, by_type: declared type -> {n, wrong, wrong_type}
-    over the parameters of calls with the right tool}."""
+    {present, verdict, tool, ast, gap, typed: figures, by_type: declared type -> {n, wrong,
+    wrong_type} over the parameters of calls with the right tool}."""
     groups = [str(row["text_digest"]) for row in rows]
     tool = [float(row["tool_ok"]) for row in rows]
     ast = [float(row["ast_ok"]) for row in rows]
@@ -42,7 +42,7 @@ def compute_signature(rows: Sequence[Row]) -> dict[str, Any]:
     figures = {"tool": high, "ast": low, "gap": gap, "typed": typed}
     return {
         "present": present,
-        "told": _describe_signature(present, figures, by_type, worst),
+        "verdict": _describe_signature(present, figures, by_type, worst),
         **{name: figure.as_dict() for name, figure in figures.items()},
         "by_type": by_type,
     }

@@ -161,7 +161,7 @@ def render_figures(facts: Facts) -> Markdown:
         "",
         make_markdown_table(head, rows),
     ]
-    signature = (summary.get("signature") or {}).get("told")
+    signature = (summary.get("signature") or {}).get("verdict")
     return join_markdown("\n", [*lines, "", quote_text(signature)] if signature else lines)
 
 

@@ -1,4 +1,4 @@
-"""Whether the reranker's probabilities are true: of held-out calls, what it said and what came."""
+"""Whether the reranker's probabilities are true: what it predicted of held-out calls, what came."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from warehouse.sanitize.markdown import Markdown, join_markdown, make_markdown_t
 
 def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:
     """Of each fitted model {model, in_service, n, worked, brier, constant: Brier score of telling
-    the mean each time, log_loss, calibration_error, bins: [{said, came}]}. evaluation: rows of
-    RERANKER_EVALUATION. The retriever's order tells no probability, and is left out."""
+    the mean each time, log_loss, calibration_error, bins: [{predicted, observed}]}. evaluation:
+    rows of RERANKER_EVALUATION. The retriever's order tells no probability, and is left out."""
     calls: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for row in evaluation:
         if row["kind"] == CALL and row["model"] != UNTRAINED_ORDER:
@@ -33,7 +33,7 @@ def render_calibration(models: list[dict[str, object]]) -> Markdown:
     if not models:
         return tell_empty("no reranker was fitted (asset reranker_adapter says what it lacks)")
     lead = Markdown(
-        "Held-out calls in ten groups of equal size by what the reranker said of them. A Brier"
+        "Held-out calls in ten groups of equal size by what the reranker predicted. A Brier"
         " score below that of a constant says that its probabilities tell calls apart."
     )
     lines = [
@@ -68,8 +68,8 @@ def _measure_model(calls: list[tuple[float, bool]]) -> dict[str, object]:
         **{name: round(value, 4) for name, value in figures.items()},
         "bins": [
             {
-                "said": round(float(p[part].mean()), 4),
-                "came": measure_rate(int(worked[part].sum()), len(part)),
+                "predicted": round(float(p[part].mean()), 4),
+                "observed": measure_rate(int(worked[part].sum()), len(part)),
             }
             for part in parts
         ],

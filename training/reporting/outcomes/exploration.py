@@ -66,8 +66,8 @@ def render_exploration(found: Json) -> Markdown:
         for row in found["policies"]
     ]
     head = ("order", "doubly robust [95%]", "self-normalised [95%]", "IPS [95%]", "effective n")
-    told = Markdown("Success per search by who stands first, estimated from the drawn searches:")
-    return join_markdown("\n\n", [lead, told, make_markdown_table(head, lines)])
+    intro = Markdown("Success per search by who stands first, estimated from the drawn searches:")
+    return join_markdown("\n\n", [lead, intro, make_markdown_table(head, lines)])
 
 
 def _format_estimate(found: Mapping[str, float] | None) -> str:

@@ -111,22 +111,22 @@ def _draw_curve(points: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _draw_calibration(models: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure, axis = _make_canvas(4.2, width=5.6)
-    axis.plot([0, 1], [0, 1], color=_BEFORE, linewidth=1, linestyle=(0, (4, 3)), label="as said")
+    axis.plot([0, 1], [0, 1], color=_BEFORE, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
     for colour, one in zip((_AFTER, *_COLOURS), models, strict=False):
-        said = [held["said"] for held in one["bins"]]
-        came = [held["came"] for held in one["bins"]]
+        predicted = [held["predicted"] for held in one["bins"]]
+        observed = [held["observed"] for held in one["bins"]]
         spread = [
-            [rate["value"] - rate["low"] for rate in came],
-            [rate["high"] - rate["value"] for rate in came],
+            [rate["value"] - rate["low"] for rate in observed],
+            [rate["high"] - rate["value"] for rate in observed],
         ]
         label = shorten_model(one["model"]) + (" (in service)" if one["in_service"] else "")
         axis.errorbar(
-            said, [rate["value"] for rate in came], yerr=spread, fmt="o-", color=colour,
+            predicted, [rate["value"] for rate in observed], yerr=spread, fmt="o-", color=colour,
             linewidth=1.2, markersize=4, elinewidth=1, ecolor=colour, label=label,
         )  # fmt: skip
     axis.set_xlim(0, 1)
     axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.set_xlabel("P(success) that the reranker said", fontsize=8.5, color=_QUIET)
+    axis.set_xlabel("P(success) that the reranker predicted", fontsize=8.5, color=_QUIET)
     _save_shares(figure, axis, "held-out calls that worked, 95% interval", path)
 
 

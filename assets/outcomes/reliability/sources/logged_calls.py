@@ -39,8 +39,8 @@ def read_logged(place: Path, claims: float = 0.25) -> Logged:
     of_call = reports.filter(pl.col("call_id") != "")
     last = _keep_last(of_call, own)
     doubled = of_call.unique([*own, "reported"]).height - last.height
-    said = last.select(*own, said="reported")
-    seen = calls.join(said, on=own, how="left").filter(_is_seen())
+    verdicts = last.select(*own, verdict="reported")
+    seen = calls.join(verdicts, on=own, how="left").filter(_is_seen())
     without = pl.concat(
         [reports.filter(pl.col("call_id") == ""), last.join(calls, on=own, how="anti")]
     )
@@ -50,11 +50,11 @@ def read_logged(place: Path, claims: float = 0.25) -> Logged:
     rows = pl.concat(
         [
             _make_observations(seen, 1.0, claimed=False),
-            _make_observations(claimed.with_columns(said="reported"), claims, claimed=True),
+            _make_observations(claimed.with_columns(verdict="reported"), claims, claimed=True),
         ]
     )
     repeated = of_call.height - last.height - doubled + without.height - claimed.height
-    of_failed = said.join(calls.filter(pl.col("status") != "ok"), on=own, how="semi").height
+    of_failed = verdicts.join(calls.filter(pl.col("status") != "ok"), on=own, how="semi").height
     left_out = {
         "contradicting reports": doubled,
         "repeated reports": repeated,
@@ -78,12 +78,12 @@ def _keep_last(lines: pl.DataFrame, own: list[str]) -> pl.DataFrame:
 
 def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> pl.DataFrame:
     answered = pl.col("status").is_in(["ok", "reported"])
-    said = pl.col("said").fill_null("worked")
+    verdict = pl.col("verdict").fill_null("worked")
     return lines.select(
         "at",
         "tool_id",
         pl.col("contract_digest").fill_null(""),
-        success=answered & (said == "worked"),
+        success=answered & (verdict == "worked"),
         weight=pl.lit(weight),
         seconds="seconds",
         query=pl.col("words").fill_null(""),
@@ -92,9 +92,9 @@ def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> 
         client="client",
         kind=pl.when(~answered)
         .then(pl.coalesce("error_kind", "status"))
-        .when(said == WRONG_TOOL)
+        .when(verdict == WRONG_TOOL)
         .then(pl.lit(WRONG_TOOL))
-        .when(said == "failed")
+        .when(verdict == "failed")
         .then(pl.lit("reported_failed"))
         .otherwise(pl.lit("ok")),
         rank="rank",

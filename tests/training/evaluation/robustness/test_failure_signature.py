@@ -27,8 +27,8 @@ def test_wrong_types_under_the_right_tool_are_the_signature() -> None:
     )
     assert found["present"]
     assert found["by_type"]["array"] == {"n": 40, "wrong": 30, "wrong_type": 30}
-    assert "present" in found["told"]
-    assert "array 30/40" in found["told"]
+    assert "present" in found["verdict"]
+    assert "array 30/40" in found["verdict"]
     json.dumps(found)
 
 
@@ -59,4 +59,4 @@ def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None
 def test_anything_else_is_not(held: list[dict[str, Any]]) -> None:
     found = compute_signature(held)
     assert not found["present"]
-    assert "absent" in found["told"] or "not measured" in found["told"]
+    assert "absent" in found["verdict"] or "not measured" in found["verdict"]

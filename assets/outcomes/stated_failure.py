@@ -34,13 +34,13 @@ _HOLDERS = (
     *("responsestatus", "code"),
 )
 _SHOWS = {"headers", "responseheaders", "body", "statustext", "statusmessage", "reasonphrase"}
-_TOLD = {"message", "error", "detail", "title"}  # of RFC 9457 and of frameworks' own errors
+_MESSAGES = {"message", "error", "detail", "title"}  # of RFC 9457 and of frameworks' own errors
 # RFC 9110 and 6585: the caller's to prove who it is; the service's load and time; else by class.
 _SECRET, _LATER = (401, 403, 407), (408, 425, 429)
 
 
 @dataclass(frozen=True)
-class ToldFailure:
+class StatedFailure:
     """words: what it says. status: of HTTP, None where it tells none."""
 
     words: str
@@ -58,7 +58,7 @@ class ToldFailure:
         return find_fault(self.words, arguments=arguments, **launch)
 
 
-def find_told_failure(text: str, structured: Any) -> ToldFailure | None:
+def find_stated_failure(text: str, structured: Any) -> StatedFailure | None:
     """What an answer that claims success says of its failure, None where it says none."""
     answer: Any = structured if not text else None
     if text.lstrip()[:1] == "{":
@@ -67,19 +67,19 @@ def find_told_failure(text: str, structured: Any) -> ToldFailure | None:
         except (ValueError, RecursionError):
             answer = None
     if not isinstance(answer, Mapping):
-        told = _read_status(text)
-        says = told is None and _SAYS_FAILED.match(text)
-        return ToldFailure(text.strip()[:_READ]) if says else told
-    if (told := _find_status_member(answer)) is not None:
-        return told
+        failure = _read_status(text)
+        says = failure is None and _SAYS_FAILED.match(text)
+        return StatedFailure(text.strip()[:_READ]) if says else failure
+    if (failure := _find_status_member(answer)) is not None:
+        return failure
     flagged = any(answer.get(name) is value for name, value in _FAILED_FLAGS.items())
     if not (error := answer.get("error")) and not flagged:
         return None
-    failure = error or answer.get("message") or answer
-    return ToldFailure((failure if isinstance(failure, str) else json.dumps(failure))[:_READ])
+    words = error or answer.get("message") or answer
+    return StatedFailure((words if isinstance(words, str) else json.dumps(words))[:_READ])
 
 
-def _find_status_member(answer: Mapping[str, Any]) -> ToldFailure | None:
+def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
     """The failure of an HTTP response or of a framework's error: all of an answer, or a member."""
     inner = [one for one in list(answer.values())[:_INNER] if isinstance(one, Mapping)]
     for held in (answer, *inner):
@@ -87,7 +87,7 @@ def _find_status_member(answer: Mapping[str, Any]) -> ToldFailure | None:
         for name in _HOLDERS:
             status = _parse_status(members.get(name))
             if status and (_SHOWS & members.keys() or _has_phrase(members, status)):
-                return ToldFailure(_join_words(status, members), status)
+                return StatedFailure(_join_words(status, members), status)
     return None
 
 
@@ -95,12 +95,12 @@ def _has_phrase(members: Mapping[str, Any], status: int) -> bool:
     """Whether a response's other members tell a failure, in words or the status's own phrase."""
     texts = {name: one for name, one in members.items() if isinstance(one, str)}
     own = {one.strip().casefold() for one in texts.values()}
-    return bool(_TOLD & texts.keys()) or _PHRASES.get(status, "") in own
+    return bool(_MESSAGES & texts.keys()) or _PHRASES.get(status, "") in own
 
 
 def _join_words(status: int, members: Mapping[str, Any]) -> str:
-    told = [one for name in sorted(_TOLD) if isinstance(one := members.get(name), str)]
-    words = [f"HTTP {status} {_PHRASES.get(status, '')}".strip(), *told]
+    texts = [one for name in sorted(_MESSAGES) if isinstance(one := members.get(name), str)]
+    words = [f"HTTP {status} {_PHRASES.get(status, '')}".strip(), *texts]
     return ": ".join(words)[:_READ]
 
 
@@ -110,7 +110,7 @@ def _parse_status(value: Any) -> int | None:
     return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
-def _read_status(text: str) -> ToldFailure | None:
+def _read_status(text: str) -> StatedFailure | None:
     """The failure that a text's first lines, or an HTML page's title, tell by a status."""
     if _HTML.match(text):
         found = _TITLE.search(text[:_READ])
@@ -118,23 +118,23 @@ def _read_status(text: str) -> ToldFailure | None:
     lines = [line for line in text[: 4 * _READ].splitlines() if line.strip()][:_LINES]
     for at, line in enumerate(lines):
         found = _STATUS_LINE.fullmatch(line)
-        if found and (told := _tell_status(found[1], found[2], text)):
-            return told
+        if found and (failure := _tell_status(found[1], found[2], text)):
+            return failure
         bare = _STATUS.fullmatch(line.strip()) if at == 0 else None
         if bare and bare[2]:
             return _tell_status(bare[1], bare[2], text)
     alone = text.strip().rstrip(".").casefold()
     status = next((one for one, phrase in _PHRASES.items() if phrase == alone), None)
-    return ToldFailure(text.strip(), status) if status else None
+    return StatedFailure(text.strip(), status) if status else None
 
 
-def _tell_status(number: str, rest: str, text: str) -> ToldFailure | None:
+def _tell_status(number: str, rest: str, text: str) -> StatedFailure | None:
     """None where other words than the status's own follow it: 450 rows are no failure."""
     status, phrase = int(number), rest.strip(" \t.*_`)]").casefold()
     known = _PHRASES.get(status, "")
     if phrase and not (known and phrase.startswith(known)):
         return None
-    return ToldFailure(text.strip()[:_READ], status)
+    return StatedFailure(text.strip()[:_READ], status)
 
 
 def _squeeze_name(name: Any) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from assets.contracts.schema.reading import collect_properties, read_default
 from assets.synthesis.verify.grounding.folding import fold_text
 
 LONGEST = 200_000  # characters of a conversation that are searched, the latest
@@ -59,6 +60,25 @@ class Evidence:
             return all(map(self.holds, value))
         words = space_words(fold_text(str(value)[:LONGEST]))
         return words in self._words if words.strip() else str(value).strip() in self.all
+
+
+def list_invented(
+    contract: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    given: Mapping[str, Any],
+    evidence: Evidence,
+) -> Iterator[str]:
+    """The required arguments whose value neither the draft's arguments `given`, the contract nor
+    the conversation has."""
+    root = contract["inputSchema"]
+    declared = collect_properties(root, root)
+    for name in root.get("required") or ():
+        if name not in arguments or any(arguments[name] == one for one in given.values()):
+            continue
+        value, schema = arguments[name], declared.get(name, {})
+        fixed = read_default(schema, root) == (True, value)
+        if not fixed and not evidence.states(value, schema, str(name)):
+            yield str(name)
 
 
 def space_words(folded: str) -> str:

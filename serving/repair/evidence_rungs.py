@@ -7,8 +7,9 @@ from assets.contracts.history.moves import ContractHistory
 from assets.contracts.repair.json_paths import find_schema, format_place
 from assets.contracts.repair.problems import describe_problems
 from assets.contracts.repair.repair import repair_call
-from assets.contracts.schema.reading import collect_properties, read_default
+from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import validate_call
+from serving.repair.evidence import list_invented
 from serving.repair.fill import find_stated_value
 from serving.repair.revision import ProposedCall, RevisionRequest
 from serving.repair.state import State, Step
@@ -134,22 +135,9 @@ def _take_proposed(state: State, proposed: ProposedCall) -> Step:
     if made.problems_left:
         one = made.problems_left[0]
         return Step.fail(f"the model's call does not fit: {one['kind']} at {one['path']}")
-    if (name := _find_invented(state, candidate, made.arguments)) is not None:
+    given = state.arguments if isinstance(state.arguments, Mapping) and not state.cut else {}
+    invented = list_invented(candidate.contract, made.arguments, given, state.evidence)
+    if (name := next(invented, None)) is not None:
         return Step.fail(f"the model made up {name!r}: nothing that was said holds it")
     state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
     return Step.change(["a model rewrote the call", *made.steps])
-
-
-def _find_invented(state: State, candidate: Candidate, arguments: Mapping[str, Any]) -> str | None:
-    """The first required argument whose value neither draft, contract nor conversation has."""
-    root = candidate.contract["inputSchema"]
-    declared = collect_properties(root, root)
-    given = state.arguments if isinstance(state.arguments, Mapping) and not state.cut else {}
-    for name in root.get("required") or ():
-        if name not in arguments or any(arguments[name] == one for one in given.values()):
-            continue
-        value, schema = arguments[name], declared.get(name, {})
-        fixed = read_default(schema, root) == (True, value)
-        if not fixed and not state.evidence.states(value, schema, str(name)):
-            return str(name)
-    return None

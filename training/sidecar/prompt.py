@@ -1,12 +1,14 @@
 """A revision as text: the same prompt where it is learned, rolled out and served."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from assets.contracts.repair.problems import Problem
 from assets.synthesis.prompts import read_prompt
+from serving.repair.drafts import read_drafts
 from serving.repair.parse import parse_arguments
 from serving.repair.revision import ProposedCall, RevisionRequest
 from serving.repair.tools import Candidate
@@ -15,9 +17,11 @@ from training.prompts.render import render_answer, render_tool_schema
 from training.prompts.templates import render_prompt_text
 from training.sidecar.rows import RevisionRow
 
+_CLOSED = re.compile(r"\s*</\w{1,40}>\s*\Z")  # a tag after the call
 _FOLDER = Path(__file__).parent / "prompts"
 _MESSAGE = "message"  # the key of a problem that is words alone
 _LONGEST_QUESTION = 500  # characters
+_LONGEST_FIXED = 10_000  # characters of broken JSON that json-repair is given: it has half a second
 
 
 def render_revision_prompt(tokenizer: Any, request: RevisionRequest) -> str:
@@ -66,15 +70,28 @@ def write_problem(problem: Problem) -> str:
 
 def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> ProposedCall | None:
     """The revision in a model's text: its first call to one of the tools, else its first call, else
-    its question; None where it is neither. Never raises."""
+    its question; broken JSON is read by the fixer. None where it is neither. Never raises."""
     known = {str(one.get("name")) for one in contracts}
     read = parse_calls(text)
     if read.calls:
         call = next((one for one in read.calls if one["name"] in known), read.calls[0])
         return ProposedCall(call["name"], _read_arguments(call["arguments"]))
+    if read.kind == "invalid_json":
+        return _fix_call(text, known)
     if read.kind != "prose" or not _is_question(text):
         return None
     return ProposedCall("", {}, " ".join(text.split())[:_LONGEST_QUESTION])
+
+
+def _fix_call(text: str, known: Collection[str]) -> ProposedCall | None:
+    """A call in broken JSON, to one of the tools; None where a value broke off: it may go on."""
+    body = _CLOSED.sub("", text[text.find("{") :]) if len(text) <= _LONGEST_FIXED else ""
+    parsed = parse_arguments(body)
+    if parsed.cut is not None or len(parsed.values) != 1:
+        return None
+    found = (one for one in read_drafts(parsed.values[0]) if one.name in known)
+    draft = next(found, None)
+    return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
 
 
 def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:

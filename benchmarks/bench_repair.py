@@ -3,10 +3,10 @@
     python -m benchmarks.bench_repair [--set corpus|api-bank] [--side test|train] [--seed 7]
 
 Good calls of the corpus (written by a language model) on servers of one side of the frozen split,
-or of API-Bank's dialogues, each given every flaw of `training.sidecar.flaws.flaws` that can be made of
-it, and left untouched once. Ten tools are offered: the right one, those of its server, others.
+or of API-Bank's dialogues, each given every flaw of `training.sidecar.flaws.flaws` that can be
+made of it, and left untouched once. Ten tools are offered: the right one, those of its server, others.
 Arms: the draft as it is; json-repair alone; the ladder with the contract alone, with history, with
-the conversation too. The ladder was mended on the side `train`.
+the conversation too. The ladder was repaired on the side `train`.
 """
 
 import argparse

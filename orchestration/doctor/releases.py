@@ -65,13 +65,13 @@ def check_champions(at: Home) -> Looked:
     found = []
     for role in UNTRAINED:
         try:
-            told = find_model_in_service(at.home, role).told
+            notice = find_model_in_service(at.home, role).notice
         except PointerBroken as error:
             fix = f"toolmill champion restore {role}"
             found.append(Finding(f"champions/{role}.json", str(error), fix))
             continue
-        if told:
-            found.append(Finding(f"champions/{role}.json", told, f"materialize {role}_adapter"))
+        if notice:
+            found.append(Finding(f"champions/{role}.json", notice, f"materialize {role}_adapter"))
     try:
         moving = read_pending_move(at.home)
     except PointerBroken as error:

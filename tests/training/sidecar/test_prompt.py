@@ -73,7 +73,8 @@ def test_a_question_is_read_back_and_other_words_leave_the_draft(tokenizer: Any)
     for special in tokenizer.all_special_tokens:
         text = text.replace(special, "")
     found = read_revision(text, row.contracts)
-    assert found is not None and found.question == "How many files do you need?"
+    assert found is not None
+    assert found.question == "How many files do you need?"
     for words in ("", "It fits.", "None of these tools can do that.", '{"name": "find_fi'):
         assert read_revision(words, row.contracts) is None
 
@@ -139,7 +140,8 @@ def test_no_text_of_others_leaves_its_line(place: str) -> None:
     plain, attacked = (text.splitlines() for text in texts)
     assert len(plain) == len(attacked)
     changed_lines = [new for old, new in zip(plain, attacked, strict=True) if old != new]
-    assert len(changed_lines) == 1 and json.loads(changed_lines[0])
+    assert len(changed_lines) == 1
+    assert json.loads(changed_lines[0])
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,19 @@ from orchestration.factories import make_launcher, make_writer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.reranker.methods.catalogue import METHODS
 from training.reranker.methods.ours import Ours
+from training.reranker.methods.toolflix import ToolFlix
 from training.reranker.ranker_fit import FitSettings
 
 SUMMARY, SHEET = "summary.json", "labels.csv"
 CURVE = (50, 100, 200, 500, 1000)
-# Ours also with outcomes that count half after 600 requests.
+# Ours also with outcomes that count half after 600 requests, ToolFlix also without its wide
+# features (its authors' slim model).
 FADING = FitSettings(half_life_s=600 * TICK_S)
-KNOWN: dict[str, Make] = {**METHODS, "ours-fading": lambda: Ours(FADING)}
+KNOWN: dict[str, Make] = {
+    **METHODS,
+    "toolflix-slim": lambda: ToolFlix(wide=False),
+    "ours-fading": lambda: Ours(FADING),
+}
 
 
 def main() -> None:
@@ -105,7 +111,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--variants", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1, help="of variants, changes and failures")
     parser.add_argument("--seeds", type=int, default=3, help="logs that each method learns from")
-    parser.add_argument("--methods", help=f"of {', '.join(METHODS)}; default: all")
+    parser.add_argument("--methods", help=f"of {', '.join(KNOWN)}; default: all")
     parser.add_argument("--curve", action="store_true", help="success by outcomes, too")
     parser.add_argument("--online", action="store_true", help="methods order training tasks, too")
     parser.add_argument("--model", action="store_true", help=f"role {ROLE} picks of five, too")

@@ -54,18 +54,27 @@ def _render_rows(head: str, columns: Sequence[Any], rows: Mapping[str, Mapping[A
 def _render_drift(drift: Mapping[str, Mapping[str, Any]]) -> str:
     checks = list(next(iter(drift.values()))["after"])
     lines = [
-        f"| by rank | before | {' | '.join(f'+{at}' for at in checks)} | goal | recovered after |"
-        " newcomers' regret |",
-        f"| --- |{' ---: |' * (len(checks) + 4)}",
+        f"| by rank | before | {' | '.join(f'+{at}' for at in checks)} | less {RIVAL} | the change"
+        " cost | in the end | recovered after | newcomers' regret, taken |",
+        f"| --- |{' ---: |' * (len(checks) + 1)}{' --- |' * 5}",
     ]
     for name, own in drift.items():
         curve = " | ".join(f"{own['after'][at]:.3f}" for at in checks)
-        due, regret = own["outcomes to recover 90%"], own["newcomers"]["regret"]
-        lines.append(
-            f"| {name} | {own['before']:.3f} | {curve} | {own['goal']:.3f} |"
-            f" {'never' if due is None else due} | {'' if regret is None else f'{regret:.3f}'} |"
-        )
+        cost = [_show(one) for one in own["cost"].values()]
+        less, new = own.get(f"less {RIVAL}"), own["newcomers"]
+        due = own["outcomes to recover 90%"]
+        ends = ", ".join(_show_count(one) for one in due["interval"])
+        parts = [
+            name, f"{own['before']:.3f}", curve, _show(less, "+") if less else "", cost[0],
+            cost[-1], f"{_show_count(due['value'])} [{ends}]",
+            f"{_show(new['regret'])}, {new['taken']:.2f}" if new["regret"] else "",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(parts)} |")
     return "\n".join(lines)
+
+
+def _show_count(outcomes: int | None) -> str:
+    return "never" if outcomes is None else str(outcomes)
 
 
 def _show(figure: Mapping[str, Any], sign: str = "") -> str:

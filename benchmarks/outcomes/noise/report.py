@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.outcomes.noise.endpoints import AFTER
+from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
 from benchmarks.outcomes.noise.model_actor import value_by_model
 from benchmarks.outcomes.noise.play import (
@@ -156,42 +156,77 @@ def value_online(
 def measure_drift(
     stage: Stage, methods: Mapping[str, Make], seeds: Sequence[int], late: int
 ) -> dict[str, dict[str, Any]]:
-    """Method -> success before and after the change, outcomes to recover, regret of newcomers. The
-    goal is what the same method reaches with a log of the second phase alone, as long as all that
-    it has had."""
+    """Method -> success before and after the change, what the change cost against who knows the
+    true rates, outcomes to recover, regret of newcomers. Each seed is another log before the change
+    and other picks after it; intervals draw seeds."""
     train, held = stage.list_tasks(TRAIN), stage.list_tasks(HELD_OUT)
     half = len(train) // 2
-    found: dict[str, list[tuple[Drift, float]]] = defaultdict(list)
+    best = {
+        phase: float(value_orders(stage, held, orders, "by rank", phase).mean())
+        for phase in (BEFORE, AFTER)
+        for orders in (order_by_oracle(stage, held, phase),)
+    }
+    played: dict[str, list[Drift]] = defaultdict(list)
     for seed in seeds:
         first = draw_log(stage, train[:half], seed)
-        fresh = draw_log(stage, train[half:], seed, AFTER, half)
         for name, make in methods.items():
-            method = make()
-            method.fit(fresh, stage.pools[AFTER])
-            orders = order_by_method(stage, method, held, len(train), AFTER)
-            goal = float(value_orders(stage, held, orders, "by rank", AFTER).mean())
             drift = run_drift(stage, make, first, train[half : half + late], held, seed)
-            found[name].append((drift, goal))
-    return {name: _summarise_drift(own) for name, own in found.items()}
+            played[name].append(drift)
+    found = {name: summarise_drift(own, best) for name, own in played.items()}
+    if RIVAL in played:
+        for name, own in played.items():
+            found[name][f"less {RIVAL}"] = _compare_ends(own, played[RIVAL])
+    return found
 
 
-def _summarise_drift(own: Sequence[tuple[Drift, float]]) -> dict[str, Any]:
-    curve = {
-        at: round(float(np.mean([drift.after[at] for drift, _ in own])), 4)
-        for at in own[0][0].after
-    }
-    goal = float(np.mean([goal for _, goal in own]))
-    regrets = [one for drift, _ in own if (one := drift.average_regret()) is not None]
-    exposed = sum(len(one) for drift, _ in own for one in drift.regrets.values())
-    taken = sum(sum(drift.taken.values()) for drift, _ in own)
+def summarise_drift(
+    own: Sequence[Drift], best: Mapping[int, float], draws: int = 1_000
+) -> dict[str, Any]:
+    """One method over seeds. best: what the oracle reaches in each phase."""
+    checks = list(own[0].after)
+    lost = best[BEFORE] - np.array([drift.before for drift in own])
+    cost = np.array([[best[AFTER] - drift.after[at] for at in checks] for drift in own])
+    cost -= lost[:, None]
+
+    def count(rows: np.ndarray) -> int | None:
+        return count_recovery(dict(zip(checks, rows.mean(0).tolist(), strict=True)))
+
+    rng, never = np.random.default_rng(0), checks[-1] + 1
+    drawn = [count(cost[rng.integers(0, len(own), len(own))]) for _ in range(draws)]
+    ends = np.percentile([never if one is None else one for one in drawn], [2.5, 97.5],
+                         method="nearest").astype(int).tolist()  # fmt: skip
+    regrets = [one for drift in own if (one := drift.average_regret()) is not None]
+    exposed = sum(len(one) for drift in own for one in drift.regrets.values())
+    taken = sum(sum(drift.taken.values()) for drift in own)
     return {
-        "before": round(float(np.mean([drift.before for drift, _ in own])), 4),
-        "after": curve,
-        "goal": round(goal, 4),
-        "outcomes to recover 90%": count_recovery(curve, goal),
+        "seeds": len(own),
+        "before": round(float(np.mean([drift.before for drift in own])), 4),
+        "after": {
+            at: round(float(np.mean([drift.after[at] for drift in own])), 4) for at in checks
+        },
+        "cost": {
+            at: _draw_seeds(cost[:, place].tolist())
+            for place, at in enumerate(checks)
+            if at in (checks[0], checks[-1])
+        },
+        "outcomes to recover 90%": {
+            "value": count(cost),
+            "interval": [end if end < never else None for end in ends],
+        },
         "newcomers": {
-            "regret": round(float(np.mean(regrets)), 4) if regrets else None,
+            "regret": _draw_seeds(regrets) if regrets else None,
             "exposures": exposed,
             "taken": round(taken / exposed, 4) if exposed else None,
         },
     }
+
+
+def _compare_ends(own: Sequence[Drift], rivals: Sequence[Drift]) -> dict[str, Any]:
+    """Success at the last check less the rival's, seed by seed."""
+    last = max(own[0].after)
+    pairs = zip(own, rivals, strict=True)
+    return _draw_seeds([mine.after[last] - theirs.after[last] for mine, theirs in pairs])
+
+
+def _draw_seeds(values: Sequence[float]) -> dict[str, float | int]:
+    return bootstrap_mean(values, [str(seed) for seed in range(len(values))]).as_dict()

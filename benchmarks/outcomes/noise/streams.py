@@ -1,6 +1,6 @@
 """Streams: a method orders request after request and learns; in the middle the tools change."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -120,14 +120,14 @@ def age_examples(stage: Stage, examples: Sequence[Example]) -> list[Example]:
     return [replace(one, weight=OLD_CONTRACT) if one.place in gone else one for one in examples]
 
 
-def count_recovery(curve: dict[int, float], goal: float, share: float = 0.9) -> int | None:
-    """The first check at which `share` of the gap between the curve's start and `goal` is closed;
-    0 where there is no gap, None where it never is."""
-    start = curve[0]
-    if goal <= start:
+def count_recovery(cost: Mapping[int, float], share: float = 0.9) -> int | None:
+    """The first check at which `share` of what the change cost right after it is made up for; 0
+    where it cost nothing, None where none is. cost: outcomes since the change -> what is lost to
+    the oracle beyond what was lost before it."""
+    if cost[0] <= 0:
         return 0
-    wanted = start + share * (goal - start)
-    return next((at for at, value in sorted(curve.items()) if value >= wanted), None)
+    wanted = (1 - share) * cost[0]
+    return next((at for at, value in sorted(cost.items()) if value <= wanted), None)
 
 
 def _value_held(

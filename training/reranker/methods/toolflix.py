@@ -27,7 +27,9 @@ _PAIRS = 4_000  # of a success and a failure that are drawn at most
 class _Data:
     """Tensors of examples, and pairs of them of which the first should stand above the second."""
 
-    def __init__(self, examples: Sequence[Example], tally: Tally, seed: int) -> None:
+    def __init__(
+        self, examples: Sequence[Example], tally: Tally, seed: int, *, wide: bool = True
+    ) -> None:
         import torch
 
         self.rng = np.random.default_rng(seed)
@@ -36,8 +38,8 @@ class _Data:
             np.array([one.question.vector for one in examples], np.float32)
         )
         self.places = torch.tensor([one.place for one in examples])
-        wide = np.array([tally.measure_without(one) for one in examples], np.float32)
-        self.wide = torch.from_numpy(wide.reshape(len(examples), WIDE))
+        found = [tally.measure_without(one) if wide else np.zeros(WIDE) for one in examples]
+        self.wide = torch.from_numpy(np.array(found, np.float32).reshape(len(examples), WIDE))
         self.success = np.array([one.success for one in examples], bool)
 
     def pair_judged(self) -> np.ndarray:
@@ -70,12 +72,14 @@ class _Data:
 
 
 class ToolFlix(Fitted):
-    """Two heads: alpha x relevance + (1 - alpha) x quality, alpha falling with the feedback."""
+    """Two heads: alpha x relevance + (1 - alpha) x quality, alpha falling with the feedback. wide:
+    whether quality reads the wide features; without them it knows an endpoint by its vector
+    alone."""
 
     name = "toolflix"
 
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
+    def __init__(self, seed: int = 0, *, wide: bool = True) -> None:
+        self._seed, self._wide = seed, wide
 
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         self._tally = Tally(examples, pool)
@@ -85,7 +89,7 @@ class ToolFlix(Fitted):
         self._trained = len(examples) >= FEWEST
         if self._trained:
             learned, held = _hold_out(examples)
-            data = _Data(learned, self._tally, self._seed)
+            data = _Data(learned, self._tally, self._seed, wide=self._wide)
             steps = (self._make_relevance(data), self._make_quality(data))
             best = _Best(self._net, lambda: _measure_held(self, held))
             for epochs, losses in zip(_EPOCHS, ([steps[0]], [steps[1]], [*steps]), strict=True):
@@ -94,7 +98,7 @@ class ToolFlix(Fitted):
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
         if not self._trained:
             return self._tally.pool.vectors[places] @ question.vector
-        heads = _run_net(self._net, self._tally, question, places)
+        heads = _run_net(self._net, self._tally, question, places, wide=self._wide)
         return self._alpha * heads[:, 0] + (1 - self._alpha) * heads[:, 1]
 
     def update(self, example: Example) -> None:
@@ -236,10 +240,13 @@ def _train(best: _Best, epochs: int, losses: list[Callable[[], Any]]) -> None:
     best.restore()
 
 
-def _run_net(net: Any, tally: Tally, question: Question, places: np.ndarray) -> np.ndarray:
+def _run_net(
+    net: Any, tally: Tally, question: Question, places: np.ndarray, *, wide: bool = True
+) -> np.ndarray:
     import torch
 
     with torch.no_grad():
         asked = torch.from_numpy(np.asarray(question.vector, np.float32)).repeat(len(places), 1)
-        wide = torch.from_numpy(tally.measure(question, places).astype(np.float32))
-        return net(asked, torch.from_numpy(np.asarray(places, np.int64)), wide).numpy()
+        read = tally.measure(question, places) if wide else np.zeros((len(places), WIDE))
+        given = torch.from_numpy(read.astype(np.float32))
+        return net(asked, torch.from_numpy(np.asarray(places, np.int64)), given).numpy()

@@ -1,14 +1,19 @@
+import pytest
+
 from benchmarks.outcomes.noise.describe import describe_table
+from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE
 from benchmarks.outcomes.noise.render import render_report
 from benchmarks.outcomes.noise.report import (
     measure_curve,
     measure_drift,
     summarise_categories,
+    summarise_drift,
     summarise_values,
     value_fixed,
     value_methods,
     value_online,
 )
+from benchmarks.outcomes.noise.streams import Drift
 from tests.benchmarks.outcomes.noise.stages import make_stage
 from training.reranker.methods.simple import Prior
 
@@ -42,3 +47,21 @@ def test_a_table_is_described_by_its_counts() -> None:
     assert (found["real"], found["variants"], found["newcomers"]) == (1, 1, 1)
     assert found["any of five"] == 1
     assert found["success by fault"]["real"] == {"share": 0.0, "n": 8}
+
+
+def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
+    def play(after: float) -> Drift:
+        return Drift(0.5, {0: 0.2, 50: after}, {"new": [0.5, 0.0]}, {"new": 1})
+
+    found = summarise_drift([play(0.5), play(0.4), play(0.5)], {BEFORE: 0.9, AFTER: 0.8})
+    assert (found["seeds"], found["before"]) == (3, 0.5)
+    assert found["after"] == {0: 0.2, 50: round(1.4 / 3, 4)}
+    # The oracle has lost .1 too: of .3 that went, .2 is the change's.
+    assert found["cost"][0]["value"] == pytest.approx(0.2)
+    assert found["cost"][50]["value"] == pytest.approx(0.8 - 1.4 / 3 - 0.4, abs=1e-4)
+    assert found["outcomes to recover 90%"] == {"value": 50, "interval": [50, 50]}
+    assert found["newcomers"] == {
+        "regret": {"value": 0.25, "low": 0.25, "high": 0.25, "n": 3}, "exposures": 6, "taken": 0.5,
+    }  # fmt: skip
+    slow = summarise_drift([play(0.5), play(0.2), play(0.2)], {BEFORE: 0.9, AFTER: 0.8})
+    assert slow["outcomes to recover 90%"] == {"value": None, "interval": [50, None]}

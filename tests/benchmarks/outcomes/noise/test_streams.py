@@ -13,11 +13,19 @@ from tests.benchmarks.outcomes.noise.stages import make_stage
 from training.reranker.methods.simple import Prior
 
 
-@pytest.mark.parametrize(("goal", "expected"), [(0.5, 0), (0.7, 100), (0.72, 200), (0.9, None)])
-def test_recovery_is_the_first_check_that_closes_most_of_the_gap(
-    goal: float, expected: int | None
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        ({0: 0.0, 50: 0.1}, 0),
+        ({0: 0.2, 50: 0.1, 100: 0.01, 200: 0.0}, 100),
+        ({0: 0.2, 50: -0.1, 100: 0.02}, 50),
+        ({0: 0.2, 50: 0.1, 100: 0.03}, None),
+    ],
+)
+def test_recovery_is_the_first_check_that_makes_up_for_most_of_what_the_change_cost(
+    cost: dict[int, float], expected: int | None
 ) -> None:
-    assert count_recovery({0: 0.5, 50: 0.6, 100: 0.68, 200: 0.72}, goal) == expected
+    assert count_recovery(cost) == expected
 
 
 def test_outcomes_of_a_contract_that_is_gone_weigh_less() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from tests.support.reranking import draw_examples, make_pool, make_question
 from training.reranker.methods.catalogue import METHODS
+from training.reranker.methods.toolflix import ToolFlix
 
 POOL = make_pool()
 EXAMPLES = draw_examples(POOL, 160)
@@ -48,3 +49,12 @@ def test_a_method_is_a_function_of_what_it_is_fitted_to(name: str) -> None:
     second.fit(EXAMPLES[:40], POOL)
     question = make_question(POOL, 851)
     assert first.score(question, PLACES) == pytest.approx(second.score(question, PLACES), abs=1e-5)
+
+
+def test_without_wide_features_counts_of_the_past_change_nothing() -> None:
+    method, question = ToolFlix(wide=False), make_question(POOL, 852)
+    method.fit(EXAMPLES[:60], POOL)
+    before = method.score(question, PLACES)
+    for one in EXAMPLES:
+        method.update(replace(one, success=not one.success))
+    assert np.array_equal(before, method.score(question, PLACES))

@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
 from assets.servers.calls.log import Outcomes
-from serving.index.coarse_search import compute_products
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.learning.lessons import Lesson, Lessons
 from serving.learning.log_follower import LogFollower, LogRewritten
-from serving.ranking.reranked import RERANKED
-from serving.ranking.strategies import find_top
 from serving.reranking.features import Question, write_client_key
 from serving.reranking.model import Reranker, Weights
 from warehouse.remembered import Remembered
@@ -162,9 +159,9 @@ class _Pass:
     def _read_question(self, words: str) -> Question:
         """The question in these words, kept: a late report has many lessons learnt again."""
         if (known := self._questions.get(words)) is None:
-            vector, pool = self._router.embed_words(words), self._working.pool
-            found = find_top(compute_products(pool.vectors, vector), None, RERANKED)
-            known = self._questions[words] = Question(words, vector, found)
+            # In the order that no outcome has touched: reading the log anew leads to the same.
+            [known] = self._router.list_questions([words])
+            self._questions[words] = known
         return known
 
     def _publish(self) -> None:

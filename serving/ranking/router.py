@@ -1,7 +1,7 @@
 """The router: a question in words, the best tools out, each with the reason why."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, texts_of
-from serving.ranking.reranked import RERANKED, open_ranker, rank_by_success
+from serving.ranking.reranked import RERANKED, make_question, open_ranker, rank_by_success
 from serving.ranking.strategies import BY_NAME, Ranked
+from serving.reranking.features import Question
 from serving.reranking.model import Reranker
 
 if TYPE_CHECKING:
@@ -100,6 +101,37 @@ class Router:
     def embed_words(self, words: str) -> np.ndarray:
         """The vector of a query's words, as `find` compares it with tools."""
         return embed_queries(self.encoder, [words])[0]
+
+    def list_questions(
+        self, words: Sequence[str], overlay: Overlay | None = None
+    ) -> list[Question]:
+        """What a reranker is asked for these words: the first of the fused order. overlay: outcomes
+        that have a part in it. Raises BadQuery."""
+        return [
+            make_question(signals, self._rank_fused(signals, RERANKED).places)
+            for signals in self._read_words(words, overlay)
+        ]
+
+    def score_tools(self, words: Sequence[str]) -> list[np.ndarray]:
+        """The fused score of every tool for these words, float32 [tools]; minus infinity for those
+        that may not be answered. Raises BadQuery."""
+        found = []
+        for signals in self._read_words(words, None):
+            ranked = self._rank_fused(signals, len(self.index.tools))
+            scores = np.full(len(self.index.tools), -np.inf, np.float32)
+            scores[ranked.places] = ranked.scores
+            found.append(scores)
+        return found
+
+    def _read_words(self, words: Sequence[str], overlay: Overlay | None) -> Iterator[Signals]:
+        asks = [check_ask(Ask(query=text))[0] for text in words]
+        texts = [texts_of(ask)[0] for ask in asks]
+        vectors = embed_queries(self.encoder, texts) if texts else []
+        for ask, vector in zip(asks, vectors, strict=True):
+            yield Signals(self.index, ask, vector, vector, overlay)
+
+    def _rank_fused(self, signals: Signals, most: int) -> Ranked:
+        return BY_NAME["ours"](signals, self._eligible.mask(None, ()), most)
 
     def _make_answer(
         self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float

@@ -8,10 +8,11 @@ import polars as pl
 
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.sources.frame import make_frame
-from serving.reranking.pool import Pool
+from serving.index.model import Source
 from tests.vectors.conftest import WordEmbedder, snapshot
-from training.reranker.history import add_passed_over, digest_history, make_examples, make_pool
+from training.reranker.history import add_passed_over, digest_history, make_examples
 from training.reranker.role import train_reranker
+from training.reranker.served_order import ServedOrder, open_order
 
 JOBS = ("weather", "train", "mail", "file", "map")
 # Two tools say the same of each job, and one of them fails.
@@ -37,17 +38,18 @@ def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
     return make_frame(made)
 
 
-def fill_pool(embedder: WordEmbedder) -> Pool:
-    return make_pool(ROWS, embedder.embed)
+def order_rows(home: Path, embedder: WordEmbedder) -> ServedOrder:
+    """The order in which the tools of ROWS are served."""
+    return ServedOrder(open_order(home / "order", Source(ROWS), embedder.embed, embedder))
 
 
 def train(home: Path, calls: pl.DataFrame, embedder: WordEmbedder) -> dict:
     """The card of a reranker of these calls."""
-    pool = fill_pool(embedder)
+    served = order_rows(home, embedder)
     return train_reranker(
         home,
-        digest_history(calls, pool),
-        lambda: add_passed_over(make_examples(calls, pool, embedder.embed), pool),
-        pool,
+        digest_history(calls, served.version),
+        lambda: add_passed_over(make_examples(calls, served.pool, served.ask), served.pool),
+        served.pool,
         ("base", embedder.id),
     )

@@ -1,16 +1,14 @@
 """Asset definitions of the reranker: fitted to the calls that ran, measured on others."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
-import numpy as np
+import polars as pl
 
-from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.vectors.embed import Embedder, embed_queries
-from serving.index.release_index import embed_views
-from serving.reranking.pool import Pool
+from assets.vectors.embed import Embedder
 from training.evaluation.retriever import NothingToEvaluate, open_in_service, select_testable_rows
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
@@ -23,14 +21,13 @@ from training.reranker.evaluation import (
 )
 from training.reranker.history import (
     add_passed_over,
-    ask_questions,
     digest_history,
     make_examples,
-    make_pool,
     read_calls,
     split_calls,
 )
 from training.reranker.role import ROLE, UNTRAINED_ORDER, find_lack, load_reranker, train_reranker
+from training.reranker.served_order import ServedOrder, open_served_order
 from training.runtime.adapter_table import (
     check_adapter_rules,
     make_adapter_metadata,
@@ -40,12 +37,16 @@ from training.runtime.adapter_table import (
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_unique
-from warehouse.progress import Silent
+from warehouse.json_types import Row
 from warehouse.publish import Published, audit_table, describe_asset, publish
-from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
 _REQUESTS = 300  # held-out requests that the right tool must still come first of
+# What the order comes from that a reranker is handed, as of `router_index`.
+_ORDERED_BY = (
+    *("pairs", "judgements", "clear_contracts", "catalogue", "server_summaries"),
+    "listed_contracts",
+)
 ADAPTER = make_adapter_table(ROLE)
 ADAPTER_AUDIT = audit_table(
     ADAPTER, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
@@ -57,7 +58,7 @@ EVALUATION_AUDIT = audit_table(
 
 @dg.asset(
     **describe_asset(ADAPTER_AUDIT, "training/reranker", kinds={"numpy"}),
-    deps=["reliability", "pairs", "clear_contracts", "retriever_champion"],
+    deps=["reliability", "retriever_champion", *_ORDERED_BY],
     group_name="training",
     pool="lance",
     description="How likely each tool is to do what is asked, learnt from executed and logged"
@@ -79,16 +80,16 @@ def reranker_adapter(
             context, warehouse, ADAPTER_AUDIT, ADAPTER.frame([]), rules=rules, metadata=metadata
         )
         return
-    retriever, encoder, pool = _open_pool(warehouse, trainer, embedder)
-    card = train_reranker(
-        warehouse.home,
-        digest_history(calls, pool),
-        lambda: add_passed_over(
-            make_examples(calls, pool, lambda words: embed_queries(encoder, words)), pool
-        ),
-        pool,
-        (retriever, encoder.id),
-    )
+    retriever, encoder = _open_retriever(warehouse, trainer, embedder)
+    words = set(calls["query"])
+    with open_served_order(warehouse, encoder, words, unverified=trainer.unverified) as served:
+        card = train_reranker(
+            warehouse.home,
+            digest_history(calls, served.version),
+            lambda: add_passed_over(make_examples(calls, served.pool, served.ask), served.pool),
+            served.pool,
+            (retriever, encoder.id),
+        )
     write_card(warehouse.home, card["name"])
     yield from publish(
         context,
@@ -105,7 +106,7 @@ def reranker_adapter(
 
 @dg.asset(
     **describe_asset(EVALUATION_AUDIT, "training/reranker/evaluation.py"),
-    deps=["reranker_adapter", "training_set"],
+    deps=["reranker_adapter", "training_set", *_ORDERED_BY],
     group_name="training",
     pool="lance",
     description="Held-out calls that worked, told from those that failed; held-out requests whose"
@@ -118,29 +119,16 @@ def reranker_evaluation(
     embedder: dg.ResourceParam[Embedder],
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
-    home, last = warehouse.home, warehouse.tables.read(ADAPTER).to_dicts()
+    last = warehouse.tables.read(ADAPTER).to_dicts()
     rows, summary = [], {}
     measured = "no reranker was trained: nothing to measure"
     if last:
-        _, encoder, pool = _open_pool(warehouse, trainer, embedder)
-
-        def embed(words: Sequence[str]) -> np.ndarray:
-            return embed_queries(encoder, words)
-
+        _, encoder = _open_retriever(warehouse, trainer, embedder)
         _, held_out = split_calls(read_calls(warehouse, reliability_policy))
-        names = [last[0]["model"], find_model_in_service(home, ROLE).model]
-        models = {
-            name: load_reranker(home, card, pool) if card else None
-            for name in dict.fromkeys([*names, UNTRAINED_ORDER])
-            for card in (read_model_card(home, name),)
-        }
-        rows = evaluate_reranker(
-            models,
-            make_examples(held_out, pool, embed),
-            _read_requests(warehouse, pool, embed),
-            pool,
-            last[0]["training_set"],
-        )
+        requests = select_testable_rows(warehouse.tables.read(TRAINING_SET).to_dicts())
+        words = {*held_out["query"], *(row["instruction"] for row in requests)}
+        with open_served_order(warehouse, encoder, words, unverified=trainer.unverified) as served:
+            rows = _measure_models(warehouse, last[0], served, held_out, requests)
         try:
             summary = summarise_reranker(rows, last[0]["model"])
             measured = f"{summary['n']} calls of {summary['tools']} tools"
@@ -156,22 +144,43 @@ def reranker_evaluation(
     )
 
 
-def _open_pool(
+def _open_retriever(
     warehouse: Warehouse, trainer: Trainer, embedder: Embedder
-) -> tuple[str, Embedder, Pool]:
-    """(retriever in service, its encoder, the clear contracts with its vectors)."""
+) -> tuple[str, Embedder]:
+    """(retriever in service, its encoder)."""
     retriever = find_model_in_service(warehouse.home, "retriever").model
     kept = trainer.retriever
-    encoder = open_in_service(warehouse.home, retriever, kept.start, kept.prompts, embedder)
-    store = LanceStore(warehouse.home / "lance")
-    rows = read_clear(warehouse)
-    pool = make_pool(rows, lambda texts: embed_views(texts, encoder, store, Silent()))
-    return retriever, encoder, pool
+    return retriever, open_in_service(warehouse.home, retriever, kept.start, kept.prompts, embedder)
 
 
-def _read_requests(warehouse: Warehouse, pool: Pool, embed) -> Requests:
-    """Held-out requests with the place of the right tool."""
-    held = select_testable_rows(warehouse.tables.read(TRAINING_SET).to_dicts())
-    rows = [row for row in held if str(ToolId.of_row(row)) in pool.places][:_REQUESTS]
-    questions = ask_questions([row["instruction"] for row in rows], pool, embed)
-    return [(questions[row["instruction"]], pool.places[str(ToolId.of_row(row))]) for row in rows]
+def _measure_models(
+    warehouse: Warehouse,
+    last: Row,
+    served: ServedOrder,
+    held_out: pl.DataFrame,
+    requests: Sequence[Row],
+) -> list[dict[str, Any]]:
+    """Rows of the last model, of the one in service and of none."""
+    home, pool = warehouse.home, served.pool
+    names = [last["model"], find_model_in_service(home, ROLE).model]
+    models = {
+        name: load_reranker(home, card, pool) if card else None
+        for name in dict.fromkeys([*names, UNTRAINED_ORDER])
+        for card in (read_model_card(home, name),)
+    }
+    return evaluate_reranker(
+        models,
+        make_examples(held_out, pool, served.ask),
+        _place_requests(requests, served),
+        pool,
+        served.score,
+        last["training_set"],
+    )
+
+
+def _place_requests(requests: Sequence[Row], served: ServedOrder) -> Requests:
+    """The first of these rows whose tool is served, with its place."""
+    places = served.pool.places
+    rows = [row for row in requests if str(ToolId.of_row(row)) in places][:_REQUESTS]
+    questions = served.ask([row["instruction"] for row in rows], lifted=True)
+    return [(questions[row["instruction"]], places[str(ToolId.of_row(row))]) for row in rows]

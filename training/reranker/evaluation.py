@@ -2,9 +2,11 @@
 
 call      held-out calls: how often one that worked is scored above one that failed (AUC)
 request   held-out requests of known tools: whether the right tool still comes first
+
+Without a model both are told of the order that is served without one (`served_order.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ RERANKER_EVALUATION = TableSpec(
     },
 )
 Requests = Sequence[tuple[Question, int]]  # and the place of the right tool
+Score = Callable[[Sequence[str]], Mapping[str, np.ndarray]]  # words -> served score of every tool
 
 
 def evaluate_reranker(
@@ -43,14 +46,16 @@ def evaluate_reranker(
     calls: Sequence[Example],
     requests: Requests,
     pool: Pool,
+    score: Score,
     training_set: str,
 ) -> list[dict[str, Any]]:
-    """Rows of RERANKER_EVALUATION; a model of None leaves the retriever's order as it is."""
+    """Rows of RERANKER_EVALUATION; a model of None leaves the order as it is served."""
     rows = []
     for name, ranker in models.items():
         shared = {"model": name, "training_set": training_set}
-        for at, (one, score) in enumerate(zip(calls, _score(ranker, calls, pool), strict=True)):
-            about = {"item_id": f"{CALL}:{at}", "kind": CALL, "score": score, "right": one.success}
+        scores = score_examples(ranker, calls) if ranker else _score_served(score, calls)
+        for at, (one, own) in enumerate(zip(calls, map(float, scores), strict=True)):
+            about = {"item_id": f"{CALL}:{at}", "kind": CALL, "score": own, "right": one.success}
             rows.append({**shared, **about, **_name_tool(pool, one.place)})
         for at, (question, place) in enumerate(requests):
             first = _choose_first(ranker, question)
@@ -114,10 +119,9 @@ def _rank_worked(
     return ((below + upto) / 2 / len(failed)).tolist()
 
 
-def _score(ranker: Reranker | None, calls: Sequence[Example], pool: Pool) -> list[float]:
-    if ranker is not None:
-        return score_examples(ranker, calls).tolist()
-    return [float(pool.vectors[one.place] @ one.question.vector) for one in calls]
+def _score_served(score: Score, calls: Sequence[Example]) -> np.ndarray:
+    scores = score([one.question.text for one in calls])
+    return np.array([scores[one.question.text][one.place] for one in calls])
 
 
 def _choose_first(ranker: Reranker | None, question: Question) -> int:

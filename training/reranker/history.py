@@ -8,30 +8,24 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import read_listed, read_weighed
 from assets.outcomes.table import EXECUTIONS
 from assets.synthesis.common.tables import PAIRS
-from assets.vectors.texts import FULL, build_tool_views
-from serving.index.content import contract_in
-from serving.ranking.strategies import find_top
 from serving.reranking.features import Question, write_client_key
-from serving.reranking.pool import Pool, ToolFacts
+from serving.reranking.pool import Pool
 from training.reranker.examples import Example
-from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
 
-CANDIDATES = 100  # of a question that the reranker orders, as the router's
 _TEST = 5  # one task in five is held out
 _OLD = 0.5  # what a call of an earlier contract counts
-# A request is for one tool: some of the others that the retriever finds near it count, at a
+# A request is for one tool: some of the others that are served near it count, at a
 # quarter, as tools that would not have done it. Without them nothing says what a query is about.
 _PASSED, _NEAR, _PASSED_WEIGHT = 4, 20, 0.25
 
-Embed = Callable[[Sequence[str]], np.ndarray]
+Ask = Callable[[Iterable[str]], Mapping[str, Question]]  # words -> what the reranker is asked
 
 
 def read_calls(warehouse: Warehouse, policy: ReliabilityPolicy) -> pl.DataFrame:
@@ -57,23 +51,11 @@ def add_words(frame: pl.DataFrame, tables: Tables) -> pl.DataFrame:
     return asked.filter(worded, counts)
 
 
-def make_pool(rows: Iterable[Row], embed: Embed) -> Pool:
-    """The pool of the clear contracts (rows of snapshots), with the vectors that the router's index
-    holds of them."""
-    found = {str(ToolId.of_row(row)): row for row in rows}
-    facts = [
-        ToolFacts(name, row["server_id"], contract_in(row), row["contract_digest"])
-        for name, row in sorted(found.items())
-    ]
-    return Pool(facts, embed([build_tool_views(one.contract)[FULL] for one in facts]))
-
-
-def digest_history(frame: pl.DataFrame, pool: Pool) -> str:
-    """The digest of what is learnt from: the calls, and the contracts that they are held against;
-    of their words the digests alone."""
+def digest_history(frame: pl.DataFrame, order: str) -> str:
+    """The digest of what is learnt from: the calls, of their words the digests alone, and the order
+    that they are held against (`ServedOrder.version`)."""
     columns = ["at", "query_key", "tool_id", "contract_digest", "success", "weight"]
-    contracts = sorted(tool.contract_digest for tool in pool.tools)
-    return digest([[*map(list, frame.select(columns).sort(columns).rows())], contracts])
+    return digest([[*map(list, frame.select(columns).sort(columns).rows())], order])
 
 
 def split_calls(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -84,22 +66,12 @@ def split_calls(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return frame.filter(~out), frame.filter(out)
 
 
-def make_examples(frame: pl.DataFrame, pool: Pool, embed: Embed) -> list[Example]:
+def make_examples(frame: pl.DataFrame, pool: Pool, ask: Ask) -> list[Example]:
     """The examples of rows of OBSERVED with words, in the order of time; those of tools that the
     pool does not hold are left out."""
     rows = [row for row in frame.sort("at", "call_id").to_dicts() if row["tool_id"] in pool.places]
-    questions = ask_questions([row["query"] for row in rows], pool, embed)
+    questions = ask([row["query"] for row in rows])
     return [_make_example(row, questions[row["query"]], pool) for row in rows]
-
-
-def ask_questions(words: Iterable[str], pool: Pool, embed: Embed) -> dict[str, Question]:
-    """By their words, questions as the retriever brings them before the reranker."""
-    texts = list(dict.fromkeys(words))
-    vectors = embed(texts) if texts else []
-    return {
-        text: Question(text, vector, find_top(pool.vectors @ vector, None, CANDIDATES))
-        for text, vector in zip(texts, vectors, strict=True)
-    }
 
 
 def _make_example(row: Mapping[str, object], question: Question, pool: Pool) -> Example:

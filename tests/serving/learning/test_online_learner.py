@@ -3,7 +3,7 @@
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,14 +174,14 @@ def test_a_search_waits_for_no_learning(home: Path, monkeypatch: pytest.MonkeyPa
     learning = Learning(home)
     log_turn(learning, count=1)
     embedding, go_on = threading.Event(), threading.Event()
-    embed = Router.embed_words
+    ask = Router.list_questions
 
-    def wait_and_embed(self: Router, words: str) -> Any:
+    def wait_and_ask(self: Router, words: Sequence[str]) -> Any:
         embedding.set()
         assert go_on.wait(30)
-        return embed(self, words)
+        return ask(self, words)
 
-    monkeypatch.setattr(Router, "embed_words", wait_and_embed)
+    monkeypatch.setattr(Router, "list_questions", wait_and_ask)
     thread = threading.Thread(target=learning.settle, daemon=True)
     thread.start()
     assert embedding.wait(30)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +7,11 @@ import pytest
 
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.sources.frame import make_frame
-from serving.reranking.pool import Pool
+from serving.reranking.features import Question
+from serving.reranking.pool import Pool, ToolFacts
 from tests.support.reranking import DIM, make_pool
-from training.reranker.history import _OLD, add_words, make_examples
+from training.reranker.examples import Example
+from training.reranker.history import _OLD, add_passed_over, add_words, make_examples
 from warehouse.store import Warehouse
 
 TOOLS = make_pool()
@@ -20,30 +22,48 @@ SEEN = Observation(
 )  # fmt: skip
 
 
-def embed(words: Sequence[str]) -> np.ndarray:
-    return np.repeat(np.eye(1, DIM, dtype=np.float32), len(words), 0)
+ORDER = np.arange(len(POOL))[::-1]  # as tools are served, whatever they are alike to
+
+
+def ask(words: Iterable[str]) -> dict[str, Question]:
+    return {text: Question(text, np.eye(1, DIM, dtype=np.float32)[0], ORDER) for text in words}
 
 
 def test_calls_are_examples_in_the_order_of_time() -> None:
     earlier = replace(SEEN, at=10.0, success=False, client="alice")
-    first, second = make_examples(make_frame([SEEN, earlier]), POOL, embed)
+    first, second = make_examples(make_frame([SEEN, earlier]), POOL, ask)
     assert (first.success, first.question.at) == (False, 10.0)
     assert (first.question.client, second.question.client) == ("token:ann alice", None)
     assert first.task == second.task == "q1:1"
     assert second.place == POOL.places["npm:s1::tool_1"]
-    assert (np.diff((POOL.vectors @ np.eye(1, DIM)[0])[first.question.candidates]) <= 0).all()
+    assert first.question.candidates.tolist() == ORDER.tolist()
+
+
+def test_what_was_passed_over_is_what_is_served_first() -> None:
+    tools = [
+        ToolFacts(f"npm:s::tool_{at}", "npm:s", {"name": f"tool_{at}"}, f"c1:{at}")
+        for at in range(40)
+    ]
+    pool, served = Pool(tools, np.eye(40, DIM, dtype=np.float32)), np.arange(40)[::-1]
+    asked = Question("do job 1", np.eye(1, DIM, dtype=np.float32)[0], served)
+    done = Example(asked, 35, True)
+    own, *passed = add_passed_over([done], pool)
+    assert own is done
+    assert len({one.place for one in passed}) == 4
+    assert {one.place for one in passed} <= set(range(20, 40)) - {35}
+    assert not any(one.success for one in passed)
 
 
 def test_what_another_contract_did_counts_for_less() -> None:
     old = replace(SEEN, contract_digest="c1:old", weight=0.5)
-    [example] = make_examples(make_frame([old]), POOL, embed)
+    [example] = make_examples(make_frame([old]), POOL, ask)
     assert example.weight == 0.5 * _OLD
 
 
 def test_a_tool_that_is_gone_teaches_nothing() -> None:
     gone = replace(SEEN, tool_id="npm:gone::x")
-    assert len(make_examples(make_frame([gone, SEEN]), POOL, embed)) == 1
-    assert make_examples(make_frame([]), POOL, embed) == []
+    assert len(make_examples(make_frame([gone, SEEN]), POOL, ask)) == 1
+    assert make_examples(make_frame([]), POOL, ask) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reranked import JOBS, draw_calls, fill_pool, train
+from tests.support.reranked import JOBS, draw_calls, order_rows, train
 from tests.vectors.conftest import WordEmbedder
 from training.releases.cards.model_card import write_card
 from training.releases.gate import as_rows
@@ -14,7 +14,7 @@ from training.reranker.evaluation import (
     evaluate_reranker,
     summarise_reranker,
 )
-from training.reranker.history import ask_questions, make_examples, split_calls
+from training.reranker.history import make_examples, split_calls
 from training.reranker.role import UNTRAINED_ORDER, find_lack, load_reranker
 from training.runtime.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
 from training.runtime.model_store import find_unreadable_weights, get_model_folder
@@ -42,14 +42,14 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path: Pat
     assert train(tmp_path, learnt, embedder) == card  # the same calls again train nothing
     assert all(verdict.passed for verdict in check_adapter_rules(tmp_path, card))
     make_adapter_table("reranker").frame([make_adapter_row(card)])
-    pool = fill_pool(embedder)
+    served = order_rows(tmp_path, embedder)
+    pool = served.pool
     models = {card["name"]: load_reranker(tmp_path, card, pool), UNTRAINED_ORDER: None}
     asked = {f"tell me the {job} of a city good": f"npm:good::good_{job}" for job in JOBS}
-    questions = ask_questions(asked, pool, embedder.embed)
+    questions = served.ask(asked)
     requests = [(questions[text], pool.places[name]) for text, name in asked.items()]
-    rows = evaluate_reranker(
-        models, make_examples(held_out, pool, embedder.embed), requests, pool, "set"
-    )
+    calls = make_examples(held_out, pool, served.ask)
+    rows = evaluate_reranker(models, calls, requests, pool, served.score, "set")
     RERANKER_EVALUATION.frame(rows)
     gates, summary = check_evaluation(
         "reranker", rows, card["name"], UNTRAINED_ORDER, summarise_reranker
@@ -73,10 +73,9 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
 
 
 def test_calls_that_all_worked_are_no_evaluation(tmp_path: Path) -> None:
-    embedder = WordEmbedder()
-    pool = fill_pool(embedder)
-    calls = make_examples(draw_calls(60), pool, embedder.embed)
+    served = order_rows(tmp_path, WordEmbedder())
+    calls = make_examples(draw_calls(60), served.pool, served.ask)
     fine = [one for one in calls if one.success]
-    rows = evaluate_reranker({"a": None, "b": None}, fine, [], pool, "set")
+    rows = evaluate_reranker({"a": None, "b": None}, fine, [], served.pool, served.score, "set")
     gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}

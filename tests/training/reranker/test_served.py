@@ -62,10 +62,12 @@ def publish_contracts(warehouse: Warehouse) -> None:
 
 
 def write_log(home: Path, count: int) -> None:
-    """Searches in words and calls of what they showed, as a meta-server's log has them."""
+    """Searches in words and calls of what they showed, as a meta-server's log has them. Most
+    are nearer to the tool that fails, by its name: the order alone does not tell what works."""
     log = Outcomes(home)
     for at, row in enumerate(draw_calls(count).to_dicts()):
-        words = " ".join(row["query"].split()[:-1]) + f" {at % 80}"
+        city = "bad city" if at % 80 < 60 else "city"
+        words = " ".join(row["query"].split()[:-1]).replace("city", city) + f" {at % 80}"
         search = {"token": "ann", "search_id": str(at), "query": f"q1:{at % 80}"}
         log.record({**search, "status": "searched", "words": words})
         ended = {"status": "ok"} if row["success"] else {"status": "tool_error", "blame": "tool"}

@@ -62,7 +62,7 @@ def make_lessons(
             f"caller: none of {len(rows)} training rows fits context {settings.context} even with"
             " its right tool alone; raise context"
         )
-    return lessons, {**counts, **_summarise_tokens(lessons)}
+    return lessons, {**counts, **summarise_tokens(lessons)}
 
 
 def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[Lesson]:
@@ -95,7 +95,7 @@ def _holds_results(row: Row) -> bool:
     return any(message["role"] == "tool" for message in read_messages(row))
 
 
-def _summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
+def summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
     lengths = sorted(len(each.ids) for each in lessons)
     learned = sum(each.learned for each in lessons)
     return {

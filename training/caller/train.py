@@ -15,7 +15,8 @@ from training.caller.bases import (
     find_base_source,
     load_base,
 )
-from training.caller.course import Course, Report
+from training.caller.batches import Lesson
+from training.caller.course import Course, Report, Tell
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import run_sft
 from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
@@ -23,6 +24,11 @@ from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
 from training.runtime.device import get_process_device, is_main, pick_device, seed_everything
 from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
+
+# (tokenizer) -> the lessons, and counts of what was left out
+Write = Callable[[Any], tuple[list[Lesson], dict[str, Any]]]
+# (model with its adapter, tokenizer, course, report, tell) -> what the card says of it besides
+Refine = Callable[[Any, Any, Course, Report, Tell], dict[str, Any]]
 
 
 def train_caller(job: Job, report: Report) -> dict[str, Any]:
@@ -32,12 +38,28 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     Raises TrainingFailed: nothing to learn from, a base that does not load, a tokenizer without a
     chat template, a loss that is not a number, too little memory, a full disk.
     """
+    settings = read_settings(job.settings)
+
+    def write(tokenizer: Any) -> tuple[list[Lesson], dict[str, Any]]:
+        return make_lessons(job.rows, build_train_pool(job.rows, job.pool), tokenizer, settings)
+
+    return train_on_lessons(job, settings, write, report)
+
+
+def train_on_lessons(
+    job: Job,
+    settings: CallerSettings,
+    write: Write,
+    report: Report,
+    refine: Refine | None = None,
+) -> dict[str, Any]:
+    """As `train_caller`, of any role, on the lessons that `write` makes of the job's rows. refine:
+    what is done to the trained adapter before it is saved."""
     done = read_model_card(job.home, job.name)
     if done:
         return {**done, "cached": True}
     if not job.rows:
-        raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
-    settings = read_settings(job.settings)
+        raise TrainingFailed(f"{job.role}: the training split is empty; check the accepted pairs")
     device = pick_device(settings.device)
     wanted = resolve_base(job.base)
     tiny, _, digest = wanted.partition(":")
@@ -45,8 +67,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     seed_everything(settings.seed, settings.threads)
     model, tokenizer = load_base(base, device)
     known = describe_base(model, tokenizer)
-    pool = build_train_pool(job.rows, job.pool)
-    lessons, counts = make_lessons(job.rows, pool, tokenizer, settings)
+    lessons, counts = write(tokenizer)
     notes: list[str] = []
 
     def tell(line: str) -> None:
@@ -58,6 +79,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell)
+    more = refine(adapted, tokenizer, course, report, tell) if refine else {}
     tenth = max(1, len(losses) // 10)
     made = {
         "role": job.role,
@@ -75,6 +97,7 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         "losses": losses,
         "notes": notes,
         **figures,
+        **more,
     }
     if is_main():
         _save_adapter(job, made, adapted)

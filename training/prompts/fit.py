@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from assets.contracts.canonical import tool_text
 from training.prompts.render import (
@@ -16,6 +16,16 @@ from training.prompts.render import (
 )
 from training.prompts.rows import list_named_tools, read_calls, read_messages
 from training.prompts.word_index import split_index_words
+
+
+class Sized(Protocol):
+    """What has a length in tokens."""
+
+    @property
+    def tokens(self) -> int: ...
+
+
+Step, Made = TypeVar("Step"), TypeVar("Made", bound=Sized)
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ def fit_prompt(
 
     steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
     steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
-    return _find_first_fitting(steps, lambda step: made(*step), limit)
+    return find_first_fitting(steps, lambda step: made(*step), limit)
 
 
 def _render_parts(
@@ -98,9 +108,9 @@ def _render_parts(
     return [render_conversation(tokenizer, shown, *asked, examples=examples)]
 
 
-def _find_first_fitting(
-    steps: Sequence[tuple[int, int]], made: Callable[[tuple[int, int]], Rendered], limit: int
-) -> Rendered | None:
+def find_first_fitting(
+    steps: Sequence[Step], made: Callable[[Step], Made], limit: int
+) -> Made | None:
     """The first step that fits; each is shorter than the one before, so halves are searched. The
     first is tried by itself: nearly every row fits as it is."""
     best = made(steps[0])

@@ -17,12 +17,13 @@ WORDS = ("amber", "harbour", "velvet", "orchard", "lantern", "granite", "meadow"
 @dataclass(frozen=True)
 class GoodCall:
     """A call that fits. server: whose tool it is. sibling: the arguments of another good call of
-    the same tool, where there is one."""
+    the same tool, where there is one. beside: names of the server's other tools."""
 
     server: str
     contract: Mapping[str, Any]
     arguments: Arguments
     sibling: Arguments | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

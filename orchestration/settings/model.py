@@ -37,6 +37,7 @@ from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
 from warehouse.home import check_home
+from warehouse.retention.policy import KeepPolicy
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
@@ -112,6 +113,7 @@ class Settings(BaseSettings):
     training: Training = Training()
     serve: Serve = Serve()
     worlds: Worlds = Worlds()
+    retention: KeepPolicy = KeepPolicy()
     openai_base_url: str | None = Field(
         default=None,
         description="endpoint of every role that names a model and no base_url",

@@ -47,6 +47,14 @@ class Pruned:
     encoders: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
 
+    def list_folders(self, home: Path) -> list[Path]:
+        """The folders of all that goes."""
+        return [
+            *(home / "router" / name for name in self.versions),
+            *(home / "encoders" / name for name in self.encoders),
+            *(get_model_folder(home, name) for name in self.models),
+        ]
+
 
 def prune_releases(
     home: Path, policy: RetentionPolicy | None = None, protect: Iterable[str] = ()
@@ -56,24 +64,27 @@ def prune_releases(
     A kill leaves nothing half there: a folder is renamed out of sight first, and the next call
     removes what was left.
     """
-    keep = (policy or RetentionPolicy()).keep
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)
-        made = list_releases(home)
-        kept = _list_kept_releases(home, keep)
-        going = _list_prunable_versions(home, made, kept)
-        encoders = _list_prunable_encoders(home, going)
-        models = _list_prunable_models(home, made, kept, set(protect))
-        for folder in [
-            *(home / "router" / name for name in going),
-            *encoders,
-            *(get_model_folder(home, name) for name in models),
-        ]:
+        found = plan_pruning(home, policy, protect)
+        for folder in found.list_folders(home):
             _remove_folder(folder)
-        for name in models:
+        for name in found.models:
             (home / "jobs" / f"{name}.json").unlink(missing_ok=True)
-        return Pruned(going, [folder.name for folder in encoders], models)
+        return found
+
+
+def plan_pruning(
+    home: Path, policy: RetentionPolicy | None = None, protect: Iterable[str] = ()
+) -> Pruned:
+    """What `prune_releases` would remove now."""
+    made = list_releases(home)
+    kept = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
+    going = _list_prunable_versions(home, made, kept)
+    encoders = _list_prunable_encoders(home, going)
+    models = _list_prunable_models(home, made, kept, set(protect))
+    return Pruned(going, [folder.name for folder in encoders], models)
 
 
 def _list_kept_releases(home: Path, keep: int) -> set[str]:

@@ -34,6 +34,8 @@ from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
 
+VECTOR_TAG = "training-set-"
+
 Row = dict[str, Any]
 Choose = Callable[[list[Row], list[Row]], list[Row]]
 
@@ -121,13 +123,18 @@ def save_built_set(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) ->
     """
     home = warehouse.home
     if load_manifest(home, built.name) is None or not get_pool_path(home, built.name).exists():
-        tag = f"training-set-{built.name[:16]}"
+        tag = make_vector_tag(built.name)
         version = LanceStore(home / "lance").tag(tag)
         save_pool(home, built.name, built.made.pool)
         facts = {"embedder": embedder.id, "lance_version": version, "lance_tag": tag}
         save_manifest(home, make_set_manifest(built.made, built.name, **facts))
         return
     _remove_held_contracts(home, built)
+
+
+def make_vector_tag(training_set: str) -> str:
+    """The name that keeps the vectors which a set was made of."""
+    return f"{VECTOR_TAG}{training_set[:16]}"
 
 
 def _remove_held_contracts(home: Path, built: BuiltSet) -> None:

@@ -1,13 +1,14 @@
 """Blobs: bytes named by their SHA-256, zstd-compressed, verified whenever they are met."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from warehouse.storage.digest import Sha256, sha256
-from warehouse.storage.files import write_atomically
+from warehouse.storage.digest import Sha256, is_sha256, sha256
+from warehouse.storage.files import hold_lock, keep_file_young, write_atomically
 
 
 class BlobCorrupt(RuntimeError):
@@ -22,6 +23,7 @@ class Blobs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._lock = root.with_name(f".{root.name}.lock")
 
     def path(self, sha: str) -> Path:
         """Where the blob of that name lies or would lie. Raises ValueError unless it is a SHA-256,
@@ -45,11 +47,32 @@ class Blobs:
         if len(data) > self.max_bytes:
             raise ValueError(f"{len(data):,} bytes, a blob holds at most {self.max_bytes:,}")
         sha = sha256(data)
-        if not self.has(sha):
-            # The sync (1 ms here) is what a power cut turns into an empty file otherwise.
-            frame = zstandard.ZstdCompressor(level=3).compress(data)
-            write_atomically(self.path(sha), frame)
+        # Held against `remove`: what is here when this returns stays for as long as its grace.
+        with hold_lock(self._lock, shared=True):
+            if self.has(sha):
+                keep_file_young(self.path(sha))
+            else:
+                # The sync (1 ms here) is what a power cut turns into an empty file otherwise.
+                frame = zstandard.ZstdCompressor(level=3).compress(data)
+                write_atomically(self.path(sha), frame)
         return sha
+
+    def list_files(self) -> Iterator[Path]:
+        """The file of every blob."""
+        for folder in self.root.glob("??/??"):
+            yield from (path for path in sorted(folder.iterdir()) if is_sha256(path.name))
+
+    def remove(self, sha: str, before: float) -> bool:
+        """Removes a blob that was last put before `before` (epoch seconds); whether it did."""
+        path = self.path(sha)
+        with hold_lock(self._lock):
+            try:
+                if path.stat().st_mtime >= before:
+                    return False
+                path.unlink()
+            except FileNotFoundError:
+                return False
+        return True
 
     def get(self, sha: str) -> bytes:
         """The bytes of that name. Raises KeyError when absent, BlobCorrupt when they differ."""

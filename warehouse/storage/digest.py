@@ -27,6 +27,11 @@ class Sha256(str):
         return super().__new__(cls, text)
 
 
+def is_sha256(text: str) -> bool:
+    """Whether a name is one of `Sha256`."""
+    return _HEX.fullmatch(text) is not None
+
+
 def read_sha256(text: str | None) -> Sha256 | None:
     """The SHA-256 that a third party states, as HEX or `sha256:HEX` in either case; None where the
     text is none."""

@@ -4,6 +4,7 @@ import fcntl
 import glob
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_YOUNG_S = 3600.0
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
@@ -124,13 +127,20 @@ def write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
+def keep_file_young(path: Path) -> None:
+    """Makes a file that is used again as young as one that is written now; of those of the last
+    hour nothing is changed."""
+    if abs(time.time() - path.stat().st_mtime) > _YOUNG_S:
+        os.utime(path)
+
+
 @contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path` (a lock file) across processes; the kernel frees it when
-    the holder dies."""
+def hold_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds a lock on `path` (a lock file) across processes, alone or with others that share it;
+    the kernel frees it when the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
         finally:

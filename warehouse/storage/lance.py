@@ -5,6 +5,7 @@ times with no error. So the key is declared, writers hold a file lock, and each 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +85,36 @@ class LanceStore:
             found.update(zip(names.to_pylist(), matrix, strict=True))
         return found
 
-    def compact(self, table: str = TEXTS) -> None:
-        """Joins the small files of many writes, and drops versions that are a week old and have no
+    def compact(self, table: str = TEXTS, older_than: timedelta = timedelta(days=7)) -> None:
+        """Joins the small files of many writes, and drops versions that are as old and have no
         tag."""
         with hold_lock(self.root / f".{table}.lock"):
             for part in self._list_parts(table):
                 opened = self._open(part)
                 if opened is not None:
-                    opened.optimize()
+                    opened.optimize(cleanup_older_than=older_than)
+
+    def list_tables(self) -> list[str]:
+        """The tables that can be compacted; those of other lengths go with the one beside them."""
+        names = sorted(path.name.removesuffix(".lance") for path in self.root.glob("*.lance"))
+        beside = {one for name in names for one in self._list_parts(name)[1:]}
+        return [name for name in names if name not in beside]
+
+    def list_tags(self, table: str = TEXTS) -> list[str]:
+        """The names that keep versions of a table."""
+        opened = self._open(table)
+        return sorted(opened.tags.list()) if opened is not None else []
+
+    def remove_tag(self, name: str, table: str = TEXTS) -> bool:
+        """Lets the versions go that a tag keeps; whether there was one."""
+        gone = False
+        with hold_lock(self.root / f".{table}.lock"):
+            for part in self._list_parts(table):
+                opened = self._open(part)
+                if opened is not None and name in opened.tags.list():
+                    opened.tags.delete(name)
+                    gone = True
+        return gone
 
     def tag(self, name: str, table: str = TEXTS) -> int:
         """Names the table's present version (so that compaction keeps it); returns the version."""

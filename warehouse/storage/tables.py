@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from warehouse.storage.digest import digest
-from warehouse.storage.files import hold_lock, write_atomically
+from warehouse.storage.files import hold_lock, keep_file_young, write_atomically
 from warehouse.storage.pointers import (
     PointerBroken,
     add_history,
@@ -30,6 +30,10 @@ _FIX = (
     "`toolmill ledger repair` puts it back to the last version of its history; or delete it and"
     " materialize the asset of that table again"
 )
+
+
+class VersionGone(ValueError):
+    """A version that was published and that retention has taken away since."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,11 @@ class Tables:
         folder = self.folder(spec.name, partition)
         version = folder / f"{name}.parquet"
         stable = [column for column in spec.columns if column not in spec.volatile]
-        if not _holds_rows(version, frame.select(stable)):
-            write_atomically(version, _encode_parquet(frame.select(stable)))
+        with hold_lock(folder / ".lock"):  # against `remove_version`
+            if _holds_rows(version, frame.select(stable)):
+                keep_file_young(version)
+            else:
+                write_atomically(version, _encode_parquet(frame.select(stable)))
         beside = frame.select([*spec.key, *spec.volatile]) if spec.volatile else None
         volatile = None if beside is None else _encode_parquet(beside)
         return Staged(spec, partition or WHOLE, name, len(frame), volatile)
@@ -178,7 +185,7 @@ class Tables:
     ) -> Head | None:
         """The current version, or the one current at `as_of` (epoch seconds), or None.
 
-        Raises PointerBroken.
+        Raises PointerBroken; VersionGone for one that retention has taken away.
         """
         if as_of is None:
             path = self.folder(name, partition) / "HEAD.json"
@@ -187,10 +194,33 @@ class Tables:
             if body is not None and head is None:
                 raise PointerBroken(f"{path}: names no version; {_FIX}")
             return head
-        heads = self.history(name, partition)
-        return next((head for head in reversed(heads) if head.at <= as_of), None)
+        heads = self.list_publications(name, partition)
+        head = next((head for head in reversed(heads) if head.at <= as_of), None)
+        if head is not None and not self._is_kept(name, partition, head):
+            raise VersionGone(_describe_gone(name, partition, head, as_of))
+        return head
 
     def history(self, name: str, partition: str | None = None) -> list[Head]:
+        """Every publication of one partition that can still be read, oldest first."""
+        heads = self.list_publications(name, partition)
+        return [head for head in heads if self._is_kept(name, partition, head)]
+
+    def _is_kept(self, name: str, partition: str | None, head: Head) -> bool:
+        return (self.folder(name, partition) / f"{head.digest}.parquet").exists()
+
+    def remove_version(self, file: Path, before: float) -> bool:
+        """Removes a file of a version that is not current and was last staged before `before`
+        (epoch seconds); whether it did. Raises PointerBroken."""
+        folder = file.parent
+        with hold_lock(folder / ".lock"):
+            head = self.head(folder.parent.name, folder.name)
+            current = head is not None and file.name.startswith(f"{head.digest}.")
+            if current or not file.exists() or file.stat().st_mtime >= before:
+                return False
+            file.unlink()
+        return True
+
+    def list_publications(self, name: str, partition: str | None = None) -> list[Head]:
         """Every publication of one partition, oldest first; a torn line is passed over."""
         lines = read_history(self.folder(name, partition) / "HEADS.jsonl")
         heads = [head for head in map(_parse_head, lines) if head]
@@ -273,6 +303,15 @@ def _parse_head(body: Mapping[str, Any]) -> Head | None:
     kinds = ((head.digest, str), (head.rows, int), (head.run_id, str), (head.at, float | int))
     whole = all(isinstance(value, kind) for value, kind in kinds) and isinstance(head.audit, list)
     return head if whole else None
+
+
+def _describe_gone(name: str, partition: str | None, head: Head, as_of: float) -> str:
+    moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(as_of))
+    where = f"{name}/{partition or WHOLE}"
+    return (
+        f"{where} as of {moment} UTC was version {head.digest[:12]}, which retention has taken away"
+        " ([retention] versions, days); ask for a later time, or restore a backup that has it"
+    )
 
 
 def _make_volatile_name(version: str) -> str:

@@ -1,6 +1,7 @@
 """`toolmill doctor`, `gc` and `backup` as a person meets them."""
 
 import json
+import os
 from pathlib import Path
 
 from tests.orchestration.doctor.conftest import well  # noqa: F401
@@ -33,3 +34,20 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
     assert done.returncode == 2
     assert "pointers" in done.stderr
+
+
+def test_gc_shows_first_and_takes_away_with_yes(well: Warehouse, tmp_path: Path) -> None:  # noqa: F811
+    lost = well.blobs.path(well.blobs.put(b"lost"))
+    os.utime(lost, (1e9, 1e9))
+    settings = {"TOOLMILL_STATE": str(well.state), "DAGSTER_HOME": str(tmp_path / "none")}
+    done = invoke_toolmill("gc", home=well.home, **settings)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("1 things, 0.0 MB, can go")
+    assert lost.exists()
+    made = json.loads(invoke_toolmill("gc", "--yes", "--json", home=well.home, **settings).stdout)
+    assert made["kinds"]["blobs"]["removed"] == 1
+    assert not lost.exists()
+    (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
+    done = invoke_toolmill("gc", "--yes", home=well.home, **settings)
+    assert done.returncode == 1
+    assert "nothing is removed" in done.stdout

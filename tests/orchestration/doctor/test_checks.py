@@ -23,6 +23,7 @@ from orchestration.runs.dead_runs import PROCESS_TAG
 from orchestration.tables import ADAPTERS, TABLES
 from tests.orchestration.doctor.conftest import list_files, make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
+from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.ledger.files import journal_of
@@ -242,7 +243,7 @@ def test_what_killed_writers_left_is_found_after_a_day(at: Home) -> None:
     left = at.home / "tables" / "pairs" / ".HEAD.json.123.0123abcd"
     left.write_text("half")
     assert not look("leftovers", at).findings
-    os.utime(left, (time.time() - 2 * 86_400,) * 2)
+    make_old(left, time.time() - 2 * 86_400)
     expect_finding("leftovers", at, str(at.home), "toolmill gc --yes", NOTICE)
 
 

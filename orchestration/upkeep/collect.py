@@ -1,0 +1,152 @@
+"""What of a home nothing refers to: by no pointer, kept version, release, ledger row or tag."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.tables import ADAPTERS, KEPT_WHOLE
+from orchestration.upkeep.derived import (
+    list_ended_trainings,
+    list_old_vectors,
+    list_unused_artifacts,
+)
+from orchestration.upkeep.events import list_old_runs
+from orchestration.upkeep.progress import find_oldest_start
+from training.releases.retention import (
+    RetentionPolicy,
+    plan_pruning,
+    prune_releases,
+)
+from training.sets.training_set import TRAINING_SET
+from warehouse.retention.blobs import collect_references, list_unnamed_blobs
+from warehouse.retention.garbage import Garbage, measure_size, remove_path
+from warehouse.retention.leftovers import list_leftovers
+from warehouse.retention.policy import DAY, KeepPolicy
+from warehouse.retention.versions import (
+    list_kept_versions,
+    list_old_versions,
+    list_version_files,
+)
+from warehouse.storage.tables import Tables
+
+# What a part raises where what it must know cannot be read: it then removes nothing.
+_UNKNOWN = (OSError, ValueError, RuntimeError, KeyError)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A home and what its settings say of it. now: epoch seconds."""
+
+    home: Path
+    state: Path
+    keep: KeepPolicy
+    releases: RetentionPolicy
+    now: float
+    instance: dg.DagsterInstance | None = None
+    toolchain: Callable[[], object] | None = None
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.home / "tables")
+
+
+@dataclass
+class Collection:
+    """What was found, and of which parts nothing can be said: (kind, why)."""
+
+    before: float
+    garbage: list[Garbage] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def find_garbage(place: Place) -> Collection:
+    """All that may go: older than the grace period and than every run that goes on. It only looks;
+    whatever is used again before it is removed stays."""
+    began = find_oldest_start(place.state, place.instance)
+    before = min(place.now - place.keep.grace_days * DAY, began or place.now)
+    found = Collection(before)
+    parts = {
+        "tables": _list_tables,
+        "blobs": _list_blobs,
+        "releases": _list_releases,
+        "artifacts": _list_artifacts,
+        "trainings": lambda at, limit: list_ended_trainings(at.home, limit),
+        "vectors": _list_vectors,
+        "events": _list_events,
+        "leftovers": _list_leftovers,
+    }
+    for kind, look in parts.items():
+        try:
+            found.garbage += list(look(place, before))
+        except _UNKNOWN as error:
+            found.skipped[kind] = " ".join(str(error).split())[:300]
+    return found
+
+
+def _map_kept(place: Place) -> dict[tuple[str, str], set[str]]:
+    return list_kept_versions(place.tables, place.keep, place.now, KEPT_WHOLE)
+
+
+def _list_tables(place: Place, before: float) -> Iterator[Garbage]:
+    return list_old_versions(place.tables, _map_kept(place), before)
+
+
+def _list_blobs(place: Place, before: float) -> Iterator[Garbage]:
+    from warehouse.storage.blobs import Blobs
+
+    files = list_version_files(place.tables, _map_kept(place), before)
+    named = collect_references(files, place.state)
+    return list_unnamed_blobs(Blobs(place.home / "blobs"), named, before)
+
+
+def _list_releases(place: Place, before: float) -> Iterator[Garbage]:
+    """One item a folder; the first one that is removed takes the others along, under the lock."""
+    last = [place.tables.read(table)["model"].to_list() for table in ADAPTERS]
+    protect = [name for names in last for name in names]
+    for folder in plan_pruning(place.home, place.releases, protect).list_folders(place.home):
+        if folder.exists() and folder.stat().st_mtime < before:
+            name = f"{folder.parent.name}/{folder.name}"
+            yield Garbage("releases", name, measure_size(folder), partial(_prune, place, protect))
+
+
+def _prune(place: Place, protect: list[str]) -> bool:
+    prune_releases(place.home, place.releases, protect)
+    return True
+
+
+def _list_artifacts(place: Place, before: float) -> Iterator[Garbage]:
+    toolchain = place.toolchain() if place.toolchain else None
+    if toolchain is None:
+        return iter(())
+    return list_unused_artifacts(place.home, place.tables, toolchain, before)  # type: ignore[arg-type]
+
+
+def _list_vectors(place: Place, before: float) -> Iterator[Garbage]:
+    """The vectors of the sets that models on disk learnt from, and of the last ones, stay."""
+    heads = place.tables.list_publications(TRAINING_SET.name)
+    sets = {head.digest for head in heads[-place.keep.versions :]}
+    grace_s = place.now - before
+    return list_old_vectors(place.home, sets | _list_learnt_sets(place.home), before, grace_s)
+
+
+def _list_learnt_sets(home: Path) -> set[str]:
+    from training.runtime.model_store import CARD, read_card
+
+    cards = [read_card(path.parent) or {} for path in (home / "models").glob(f"*/{CARD}")]
+    return {str(card["training_set"]) for card in cards if card.get("training_set")}
+
+
+def _list_events(place: Place, before: float) -> Iterator[Garbage]:
+    if place.instance is None:
+        return iter(())
+    head = place.tables.head(TRAINING_SET.name)
+    limit = min(before, place.now - place.keep.event_days * DAY)
+    return list_old_runs(place.instance, limit, head.digest if head else None)
+
+
+def _list_leftovers(place: Place, before: float) -> Iterator[Garbage]:
+    for path in list_leftovers(place.home, before):
+        yield Garbage("leftovers", path.name, measure_size(path), partial(remove_path, path))

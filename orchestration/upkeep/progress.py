@@ -1,0 +1,55 @@
+"""Which runs are going on in a home, and since when: what they write is nobody's garbage yet."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+
+from orchestration.runs.dead_runs import UNFINISHED, find_run_process
+
+_COMING = [*UNFINISHED, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+
+
+def find_oldest_start(state: Path, instance: dg.DagsterInstance | None) -> float | None:
+    """When the oldest run that goes on began (epoch seconds); None where none does."""
+    return min(_list_starts(state, instance), default=None)
+
+
+def _list_starts(state: Path, instance: dg.DagsterInstance | None) -> Iterator[float]:
+    lock = state / "run.lock"
+    if lock.exists() and _is_held(lock):
+        yield lock.stat().st_mtime
+    yield from _list_attempts(state / "ledger.db")
+    for run in instance.get_run_records(dg.RunsFilter(statuses=_COMING)) if instance else ():
+        if find_run_process(run.dagster_run) is not False:
+            yield run.start_time or run.create_timestamp.timestamp()
+
+
+def _is_held(lock: Path) -> bool:
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _list_attempts(path: Path) -> Iterator[float]:
+    """Of effects that are under way, whoever carries them out."""
+    if path.exists():
+        where = f"{path.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(where, uri=True, timeout=5)) as db:
+            query = "SELECT MIN(started_at) FROM attempts WHERE status = 'started'"
+            for (began,) in db.execute(query):
+                if began is not None:
+                    yield began
+
+
+def find_instance_folder(state: Path) -> Path | None:
+    """The folder of Dagster's instance; None before the first run."""
+    folder = Path(os.environ.get("DAGSTER_HOME") or state / "dagster")
+    return folder if (folder / "dagster.yaml").is_file() else None

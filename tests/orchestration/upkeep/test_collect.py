@@ -1,0 +1,201 @@
+"""A collection takes away what nothing refers to, and stops anywhere without harm."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import PAIRS
+from orchestration.cli.app import ROOT
+from orchestration.doctor.catalogue import CHECKS
+from orchestration.doctor.check import Home, run_check
+from orchestration.runs.dead_runs import PROCESS_TAG, make_process_tags
+from orchestration.runs.nightly import hold_run_lock
+from orchestration.upkeep.collect import Place, find_garbage
+from orchestration.upkeep.events import collect_last_runs, list_old_runs
+from orchestration.upkeep.progress import find_oldest_start
+from tests.orchestration.doctor.conftest import make_deployment, publish_rows
+from tests.orchestration.runs.test_dead_runs import a_dead_process, started
+from tests.support.aged import make_old
+from training.releases.retention import RetentionPolicy
+from warehouse.retention.policy import DAY, KeepPolicy
+from warehouse.store import Warehouse
+
+KEEP = KeepPolicy(versions=1, days=0, grace_days=1)
+
+
+def make_place(warehouse: Warehouse, **other: object) -> Place:
+    args = {"keep": KEEP, "releases": RetentionPolicy(), "now": time.time(), **other}
+    return Place(warehouse.home, warehouse.state, **args)  # type: ignore[arg-type]
+
+
+def grow_old(home: Path) -> None:
+    for path in home.rglob("*"):
+        if path.is_file():
+            make_old(path, time.time() - 30 * DAY)
+
+
+@pytest.fixture
+def lived(warehouse: Warehouse) -> Warehouse:
+    """Four nights of one server whose tools change each night, and a killed writer's leftover."""
+    for night in range(4):
+        tools = f'[{{"name": "t{night}"}}]'.encode()
+        publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", "s", tools))
+        row = {"pair_id": f"p{night}", "server_id": "npm:a", "license": "MIT"}
+        publish_rows(warehouse, PAIRS, row)
+    (warehouse.home / "blobs" / f".{'a' * 64}.12.0123abcd").write_bytes(b"half")
+    jobs = warehouse.home / "jobs"
+    jobs.mkdir()
+    (jobs / "m1.json").write_text("{}")
+    (jobs / "m2.json").write_text("{}")
+    (warehouse.home / "models" / "m1").mkdir(parents=True)
+    (warehouse.home / "models" / "m1" / "model.json").write_text("{}")
+    grow_old(warehouse.home)
+    return warehouse
+
+
+def count_kinds(place: Place) -> dict[str, int]:
+    found = find_garbage(place)
+    assert found.skipped == {}
+    kinds = [one.kind for one in found.garbage]
+    return {kind: kinds.count(kind) for kind in kinds}
+
+
+def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived: Warehouse) -> None:
+    place = make_place(lived)
+    # Of deployments and pairs three versions each; deployments have volatile columns.
+    expected = {"tables": 9, "blobs": 3, "trainings": 1, "leftovers": 1}
+    assert count_kinds(place) == expected
+    assert count_kinds(place) == expected, "looking removes nothing"
+    assert all(one.remove() for one in find_garbage(place).garbage)
+    assert count_kinds(place) == {}
+    assert lived.tables.read(PAIRS)["pair_id"].to_list() == ["p3"]
+    [row] = lived.tables.read(DEPLOYMENTS).to_dicts()
+    assert lived.blobs.get(row["tools_blob"]) == b'[{"name": "t3"}]'
+    at = Home(lived.home, lived.state)
+    assert {c.name for c in CHECKS if c.name != "dagster" and run_check(c, at).broken} == set()
+
+
+def test_what_is_younger_than_the_grace_period_stays(lived: Warehouse) -> None:
+    assert count_kinds(make_place(lived, keep=KeepPolicy(versions=1, days=0, grace_days=60))) == {}
+
+
+def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
+    (lived.home / "tables/pairs/registry/HEAD.json").write_text("{")
+    found = find_garbage(make_place(lived))
+    assert {one.kind for one in found.garbage} == {"trainings", "leftovers"}
+    assert set(found.skipped) == {"tables", "blobs"}
+    assert "HEAD.json" in found.skipped["tables"]
+
+
+def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:
+    with hold_run_lock(lived.state):
+        lock = lived.state / "run.lock"
+        make_old(lock, time.time() - 40 * DAY)
+        assert find_oldest_start(lived.state, None) == pytest.approx(lock.stat().st_mtime)
+        assert count_kinds(make_place(lived)) == {}
+    assert find_oldest_start(lived.state, None) is None
+    assert count_kinds(make_place(lived)) != {}
+
+
+_KILLED = """
+import os, sys, time
+from pathlib import Path
+from orchestration.upkeep.collect import Place, find_garbage
+from training.releases.retention import RetentionPolicy
+from warehouse.retention.policy import KeepPolicy
+home, state, left = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+keep = KeepPolicy(versions=1, days=0, grace_days=1)
+unlink = os.unlink
+def count(path, *args, **options):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), 9)
+    unlink(path, *args, **options)
+os.unlink = os.remove = count
+for one in find_garbage(Place(home, state, keep, RetentionPolicy(), time.time())).garbage:
+    one.remove()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [0, 1, 5, 11])
+def test_killed_anywhere_it_leaves_a_home_that_is_well(lived: Warehouse, left: int) -> None:
+    command = [sys.executable, "-c", _KILLED, str(lived.home), str(lived.state), str(left)]
+    done = subprocess.run(command, cwd=ROOT, timeout=120)
+    assert done.returncode == -9
+    at = Home(lived.home, lived.state)
+    broken = [
+        c.name for c in CHECKS if c.name not in ("dagster", "leftovers") if run_check(c, at).broken
+    ]
+    assert broken == []
+    [row] = lived.tables.read(DEPLOYMENTS).to_dicts()
+    assert lived.blobs.get(row["tools_blob"]) == b'[{"name": "t3"}]'
+    assert all(one.remove() for one in find_garbage(make_place(lived)).garbage)
+    assert count_kinds(make_place(lived)) == {}
+
+
+@pytest.mark.slow
+def test_a_publisher_beside_it_loses_nothing(lived: Warehouse) -> None:
+    """The publisher goes back and forth between versions and blobs that are old, while collections
+    run: whatever it made current can be read."""
+    code = """
+import sys, time
+from pathlib import Path
+from assets.servers.deploy.table import DEPLOYMENTS
+from tests.orchestration.doctor.conftest import make_deployment, publish_rows
+from warehouse.store import Warehouse
+made = Warehouse(home=Path(sys.argv[1]), state=Path(sys.argv[2]))
+for turn in range(120):
+    tools = ('[{"name": "t%d"}]' % (turn % 4)).encode()
+    publish_rows(made, DEPLOYMENTS, make_deployment(made, "npm:a", "s", tools))
+    [row] = made.tables.read(DEPLOYMENTS).to_dicts()
+    assert made.blobs.get(row["tools_blob"]) == tools
+"""
+    command = [sys.executable, "-c", code, str(lived.home), str(lived.state)]
+    publisher = subprocess.Popen(command, cwd=ROOT)
+    removed = 0
+    while publisher.poll() is None:
+        removed += sum(one.remove() for one in find_garbage(make_place(lived)).garbage)
+    assert publisher.returncode == 0
+    assert removed
+
+
+@dg.asset
+def made_often() -> dg.MaterializeResult:
+    return dg.MaterializeResult(data_version=dg.DataVersion("v1"))
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
+        yield made
+
+
+def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterInstance) -> None:
+    runs = [dg.materialize([made_often], instance=instance).run_id for _ in range(3)]
+    alive, dead = (
+        started(instance, make_process_tags()),
+        started(instance, {PROCESS_TAG: a_dead_process()}),
+    )
+    assert collect_last_runs(instance) == {runs[-1]}
+    later = time.time() + 1
+    old = list(list_old_runs(instance, later, None))
+    assert {one.name.split()[-1] for one in old} == {run[:8] for run in runs[:2]}
+    assert all(one.size > 0 for one in old)
+    assert all(one.remove() for one in old)
+    assert list(list_old_runs(instance, later, None)) == []
+    left = {run.run_id for run in instance.get_runs()}
+    assert left == {runs[-1], alive.run_id, dead.run_id}
+    key = dg.AssetKey("made_often")
+    event = instance.get_latest_materialization_event(key)
+    assert event is not None
+    assert event.run_id == runs[-1]
+    assert list(list_old_runs(instance, time.time() - DAY, None)) == []
+    assert find_oldest_start(Path("/nowhere"), instance) is not None

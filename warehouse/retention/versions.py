@@ -1,0 +1,58 @@
+"""Table versions that neither the pointer, the retention nor a release needs."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from warehouse.retention.garbage import Garbage, measure_size
+from warehouse.retention.policy import DAY, KeepPolicy
+from warehouse.storage.tables import Head, Tables
+
+
+def choose_versions(heads: Sequence[Head], policy: KeepPolicy, now: float) -> set[str]:
+    """The digests that stay of one partition's publications, oldest first: the last ones, and all
+    that were current at any time of the last days."""
+    last = list(dict.fromkeys(head.digest for head in reversed(heads)))[: policy.versions]
+    since = now - policy.days * DAY
+    recent = [head for head in heads if head.at >= since]
+    before = [head for head in heads if head.at < since]
+    return {*last, *(head.digest for head in [*before[-1:], *recent])}
+
+
+def list_kept_versions(
+    tables: Tables, policy: KeepPolicy, now: float, whole: Collection[str]
+) -> dict[tuple[str, str], set[str]]:
+    """(table, partition) -> the digests that stay. whole: tables whose versions all stay. Raises
+    PointerBroken: with a pointer that cannot be read nobody knows what is current."""
+    kept = {}
+    for folder in sorted(path for path in tables.root.glob("*/*") if path.is_dir()):
+        name, partition = folder.parent.name, folder.name
+        tables.head(name, partition)
+        heads = tables.list_publications(name, partition)
+        stay = {head.digest for head in heads} if name in whole else set()
+        kept[name, partition] = stay | choose_versions(heads, policy, now)
+    return kept
+
+
+def list_old_versions(
+    tables: Tables, kept: Mapping[tuple[str, str], set[str]], before: float
+) -> Iterator[Garbage]:
+    """The files of versions that do not stay and were written before `before`."""
+    for (name, partition), stay in kept.items():
+        for path in sorted(tables.folder(name, partition).glob("*.parquet")):
+            digest = path.name.split(".")[0]
+            if digest not in stay and path.stat().st_mtime < before:
+                remove: Callable[[], bool] = partial(tables.remove_version, path, before)
+                yield Garbage(
+                    "tables", f"{name}/{partition}/{path.name}", measure_size(path), remove
+                )
+
+
+def list_version_files(
+    tables: Tables, kept: Mapping[tuple[str, str], set[str]], before: float
+) -> Iterator[Path]:
+    """The files of what stays, and of what is too young to go."""
+    for (name, partition), stay in kept.items():
+        for path in sorted(tables.folder(name, partition).glob("*.parquet")):
+            if path.name.split(".")[0] in stay or path.stat().st_mtime >= before:
+                yield path

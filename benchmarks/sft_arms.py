@@ -62,7 +62,7 @@ def _train_ours(
 ) -> list[tuple[float, int]]:
     from training.caller.course import Course
     from training.caller.sft import run_sft
-    from training.caller.train import _add_adapter, _enable_packing
+    from training.caller.train import _enable_packing, add_adapter
 
     chosen: CallerSettings = replace(
         resolve_caller_settings("local"), context=length, packing=packing, checkpoint_steps=10_000
@@ -78,7 +78,7 @@ def _train_ours(
             done = (updates[-1][1] if updates else 0) + sum(len(lessons[r].ids) for r in rows)
             updates.append((_read_clock(device), done))
 
-        run_sft(_add_adapter(model, chosen, None), course, report, print)
+        run_sft(add_adapter(model, chosen, None), course, report, print)
     return updates
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from training.caller.course import Course, Report, Tell
 from training.caller.packing import Plan, compute_efficiency
-from training.caller.trainer import INNER, build_trainer
+from training.caller.trainer import build_trainer
 from training.runtime import checkpoints
 from training.runtime.device import (
     Meter,
@@ -18,6 +18,7 @@ from training.runtime.device import (
     measure_peak_mb,
 )
 from training.runtime.model_store import TrainingFailed
+from training.runtime.trainer_state import INNER
 
 
 def run_sft(

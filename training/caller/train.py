@@ -52,9 +52,12 @@ def train_on_lessons(
     write: Write,
     report: Report,
     refine: Refine | None = None,
+    *,
+    teaches: bool = True,
 ) -> dict[str, Any]:
     """As `train_caller`, of any role, on the lessons that `write` makes of the job's rows. refine:
-    what is done to the trained adapter before it is saved."""
+    what is done to the trained adapter before it is saved; where `teaches` is false, to a new
+    adapter, and it says the losses and what the training took."""
     done = read_model_card(job.home, job.name)
     if done:
         return {**done, "cached": True}
@@ -75,11 +78,12 @@ def train_on_lessons(
         report({"note": line})
 
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
-    adapted = _add_adapter(model, settings, None if tiny == TINY else find_base_source(base)[1])
+    adapted = add_adapter(model, settings, None if tiny == TINY else find_base_source(base)[1])
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
-    losses, figures = run_sft(adapted, course, report, tell)
+    losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
+    losses = losses or more["losses"]
     tenth = max(1, len(losses) // 10)
     made = {
         "role": job.role,
@@ -139,7 +143,9 @@ def _enable_packing(
     return False
 
 
-def _add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> Any:
+def add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> Any:
+    """The model with a new LoRA adapter. revision: of a base that is a hub id. Raises
+    TrainingFailed for layers that it does not have."""
     from peft import LoraConfig, get_peft_model
 
     found = {name.rpartition(".")[2] for name, _ in model.named_modules()}

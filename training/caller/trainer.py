@@ -1,21 +1,17 @@
 """transformers' Trainer, fed with our passes: arguments, live loss, sealed checkpoints."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from training.caller.batches import pack_batch, pad_batch
 from training.caller.course import Course, Report
 from training.caller.packing import Plan
-from training.runtime import checkpoints
 from training.runtime.device import (
     Meter,
     count_processes,
     is_main,
 )
 from training.runtime.model_store import TrainingFailed
-
-INNER = "state"  # the Trainer's own folder within a checkpoint of ours
+from training.runtime.trainer_state import describe_bad_loss, save_trainer_state
 
 
 def build_trainer(
@@ -26,6 +22,10 @@ def build_trainer(
 
     build = pack_batch if course.packs else pad_batch
     lengths = [len(each.ids) for each in course.lessons]
+
+    def fail_with_loss(step: int, loss: float) -> TrainingFailed:
+        rates = course.settings.learning_rate, course.settings.clip
+        return TrainingFailed(f"caller: {describe_bad_loss(course.root, step, loss, *rates)}")
 
     class Passes(torch.utils.data.Dataset):
         def __len__(self) -> int:
@@ -50,12 +50,12 @@ def build_trainer(
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             loss = super().training_step(*args, **kwargs)
             if not torch.isfinite(loss):
-                step = self.state.global_step + 1
-                raise TrainingFailed(describe_bad_loss(course, step, float(loss)))
+                raise fail_with_loss(self.state.global_step + 1, float(loss))
             return loss
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            _save_trainer_checkpoint(self, super()._save_checkpoint, model, course, name)
+            save = super()._save_checkpoint
+            save_trainer_state(self, save, model, course.root, name, fail_with_loss)
 
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
@@ -107,47 +107,3 @@ def _build_training_arguments(course: Course, made: Plan) -> Any:
     if arguments.n_gpu > 1:  # several GPUs in one process would split a pass; use accelerate
         arguments._n_gpu = 1
     return arguments
-
-
-def _save_trainer_checkpoint(
-    trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Course, name: str
-):
-    """A sealed checkpoint as the Trainer writes it; all processes write their part of it."""
-    import torch
-
-    weights = (weight for weight in model.parameters() if weight.requires_grad)
-    if not all(bool(torch.isfinite(weight).all()) for weight in weights):
-        step = trainer.state.global_step
-        raise TrainingFailed(describe_bad_loss(course, step, float("nan")))
-
-    def fill(folder: Path) -> None:
-        trainer.beside = folder
-        try:
-            save(model, None)
-        finally:
-            del trainer.beside
-        trainer.accelerator.wait_for_everyone()
-        if is_main():
-            (folder / f"checkpoint-{trainer.state.global_step}").rename(folder / INNER)
-
-    checkpoints.save_checkpoint(
-        course.root,
-        trainer.state.global_step,
-        fill,
-        name,
-        main=is_main(),
-        wait=trainer.accelerator.wait_for_everyone,
-    )
-
-
-def describe_bad_loss(course: Course, step: int, loss: float) -> str:
-    kept = checkpoints.find_newest_checkpoint(course.root)
-    held = (
-        f"the checkpoint of step {checkpoints.read_checkpoint_step(kept)} is kept"
-        if kept
-        else "none is kept"
-    )
-    return (
-        f"caller: loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
-        f" {course.settings.learning_rate:g}) or clip (it is {course.settings.clip:g}); {held}"
-    )

@@ -54,7 +54,7 @@ def render_conversation(
     prompt = render_prompt_text(tokenizer, asked, tools)
     if calls is None:
         return prompt, ""
-    return prompt, _render_completion(tokenizer, prompt, asked, _build_call_message(calls), tools)
+    return prompt, _render_completion(tokenizer, prompt, asked, build_call_message(calls), tools)
 
 
 def render_turns(
@@ -97,14 +97,14 @@ def render_answer(
     Raises BadTemplate."""
     asked = [dict(one) for one in messages]
     prompt = render_prompt_text(tokenizer, asked, tools)
-    answer = _build_call_message(calls, words)
+    answer = build_call_message(calls, words)
     return _render_completion(tokenizer, prompt, asked, answer, tools)
 
 
 def _open_conversation(examples: Sequence[Example]) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     for text, right in examples:
-        asked += [{"role": "user", "content": text}, _build_call_message(right)]
+        asked += [{"role": "user", "content": text}, build_call_message(right)]
     return asked
 
 
@@ -132,7 +132,8 @@ def _render_completion(
     return cut_completion(tokenizer, prompt, whole)
 
 
-def _build_call_message(calls: Sequence[Call], words: str = NO_CALL) -> dict[str, Any]:
+def build_call_message(calls: Sequence[Call], words: str = NO_CALL) -> dict[str, Any]:
+    """The answer as a message: the calls, or `words` where there is none."""
     if not calls:
         return {"role": "assistant", "content": words}
     listed = [{"type": "function", "function": one} for one in _copy_calls(calls)]

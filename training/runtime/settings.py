@@ -23,6 +23,8 @@ def read_hyper_parameters(role: str, kind: type[Settings], values: Mapping[str, 
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:  # several values that do not go together
+            raise TrainingFailed(f"{role}: {first['msg'].removeprefix('Value error, ')}") from None
         name = first["loc"][0]
         if first["type"] == "unexpected_keyword_argument":
             known = ", ".join(sorted(each.name for each in fields(kind)))  # type: ignore[arg-type]

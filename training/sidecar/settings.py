@@ -1,7 +1,7 @@
 """Hyper-parameters of the sidecar: the caller's, by the same profiles, and what its data is."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from training.caller.settings import MCP_FLOW, TINY, CallerOptions, CallerSettings
 from training.caller.settings import PROFILES as CALLER_PROFILES
 from training.runtime.settings import Whole, read_hyper_parameters
+from training.sidecar.grpo.settings import TINY_GRPO, GrpoOptions, GrpoSettings
 
 ROLE = "sidecar"
 Algorithm = Literal["sft", "grpo", "sft+grpo"]
@@ -17,10 +18,12 @@ Algorithm = Literal["sft", "grpo", "sft+grpo"]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SidecarSettings(CallerSettings):
-    """The caller's, and: rows: drafts that are learned from, at most. algorithm: how."""
+    """The caller's, and: rows: drafts that are learned from, at most. algorithm: how. grpo: None
+    where it is not used, so that it names no model that it has no part in."""
 
     rows: Whole = 20_000
     algorithm: Algorithm = "sft"
+    grpo: GrpoSettings | None = None
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -29,12 +32,16 @@ class SidecarOptions(CallerOptions):
 
     rows: Annotated[Whole | None, Field(description="drafts learned from, at most")] = None
     algorithm: Algorithm | None = None
+    grpo: GrpoOptions = field(default_factory=GrpoOptions)
 
     def resolve(self, **common: Any) -> SidecarSettings:
         """The hyper-parameters in force; `common`: those that other models share."""
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
         base, profile = chosen.pop("base"), chosen.pop("profile", None)
-        return replace(get_sidecar_profile(base, profile), **{**common, **chosen})
+        found = get_sidecar_profile(base, profile)
+        rewarded = "grpo" in (self.algorithm or found.algorithm)
+        chosen["grpo"] = self.grpo.resolve(GRPO[found.profile]) if rewarded else None
+        return replace(found, **{**common, **chosen})
 
 
 def _take_profile(of: CallerSettings, **changed: Any) -> SidecarSettings:
@@ -46,6 +53,9 @@ PROFILES: dict[str, SidecarSettings] = {
     # What a first run on two cores has time for: it proves that the path works, no more.
     TINY: _take_profile(CALLER_PROFILES[TINY], rows=160),
 }
+
+
+GRPO = {MCP_FLOW: GrpoSettings(), TINY: TINY_GRPO}
 
 
 def get_sidecar_profile(base: str, profile: str | None = None) -> SidecarSettings:

@@ -1,13 +1,14 @@
 """What a call comes to in a replayed world: alone, or with the rest of its task after it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.replay.environment import ReplayEnvironment
-from assets.outcomes.replay.recording import Recording, ReplayTask
+from assets.outcomes.replay.recording import Recording, ReplayTask, make_key
+from training.sidecar.rows import RevisionRow
 
 
 class ScoreCall(Protocol):
@@ -46,6 +47,25 @@ class WorldScorer:
         _make_own_calls(environment, task, done + 1, len(task.calls))
         found = environment.score()
         return found.reward if found.known else None
+
+
+def find_worlds(recording: Recording, rows: Iterable[RevisionRow]) -> list[RevisionRow]:
+    """The rows, each with the reference `id#n` of the first recorded task whose call n is its right
+    call, by the same contract; "" for one whose right call no task makes."""
+    places: dict[str, str] = {}
+    for name, task in sorted(recording.tasks.items()):
+        for at, call in enumerate(task.calls):
+            places.setdefault(make_key(call.contract_digest, call.arguments, ""), f"{name}#{at}")
+    places.pop("", None)  # arguments without a canonical form
+    return [replace(row, world=places.get(_make_right_key(row), "")) for row in rows]
+
+
+def _make_right_key(row: RevisionRow) -> str:
+    for call in row.right:
+        contract = next((one for one in row.contracts if one["name"] == call["name"]), None)
+        if contract is not None and isinstance(call["arguments"], Mapping):
+            return make_key(contract_digest(contract), call["arguments"], "")
+    return ""
 
 
 def _make_own_calls(environment: ReplayEnvironment, task: ReplayTask, first: int, end: int) -> None:

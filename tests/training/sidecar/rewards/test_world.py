@@ -8,7 +8,7 @@ from tests.outcomes.replay.recorded import CONTRACTS, READ, WRITE, find_task, re
 from tests.training.sidecar.rewards.rows import make_row, write_call
 from training.sidecar.rewards.score import HARMFUL, score_revision
 from training.sidecar.rewards.score import RIGHT as IS_RIGHT
-from training.sidecar.rewards.world import WorldScorer
+from training.sidecar.rewards.world import WorldScorer, find_worlds
 from training.sidecar.rows import RevisionRow
 
 MADE = recording()
@@ -20,10 +20,11 @@ UNSEEN = {"name": "read", "arguments": {"path": "/unseen"}}
 
 def row(world: str, right: dict[str, Any] = READ, **changed: Any) -> RevisionRow:
     said = ({"role": "user", "content": "Read /a, /z or /unseen and write x into /b."},)
-    return make_row(
-        "wrong_type", contracts=tuple(CONTRACTS.values()), conversation=said, right=(right,),
-        draft_name=right["name"], draft_arguments={"path": 7}, world=world, **changed,
-    )  # fmt: skip
+    held: dict[str, Any] = {
+        "contracts": tuple(CONTRACTS.values()), "conversation": said, "right": (right,),
+        "draft_name": right["name"], "draft_arguments": {"path": 7}, "world": world,
+    }  # fmt: skip
+    return make_row("wrong_type", **{**held, **changed})
 
 
 def score(made: RevisionRow, call: dict[str, Any], whole: bool = False) -> Any:
@@ -74,3 +75,14 @@ def test_a_world_that_refuses_the_right_call_scores_nobody() -> None:
     for call in (FAILS, READ):
         assert "executed" not in score(made, call).parts
     assert score(made, FAILS).verdict == IS_RIGHT
+
+
+def test_rows_find_the_recorded_task_that_makes_their_right_call() -> None:
+    other = {**CONTRACTS["read"], "description": "Reads otherwise"}
+    [read, write, unseen, changed] = find_worlds(
+        MADE, [row("t:other"), row("", WRITE), row("", UNSEEN), row("", contracts=(other,))]
+    )
+    assert WorldScorer(MADE)(read.world, CONTRACTS["read"], READ) == 1.0
+    assert write.world == f"{BOTH}#1"
+    assert unseen.world == changed.world == ""
+    assert score(write, WRITE, whole=True).parts["executed"] == 1.0

@@ -36,13 +36,13 @@ def train_sidecar(job: Job, report: Report) -> dict[str, Any]:
         model: Any, tokenizer: Any, course: Course, on: Report, tell: Tell
     ) -> dict[str, Any]:
         said = {"algorithm": settings.algorithm}
-        return said | _reward_answers(model, tokenizer, rows, settings, course, on, tell)
+        return said | _train_by_rewards(model, tokenizer, rows, settings, course, on, tell)
 
     teaches = settings.algorithm != "grpo"
     return train_on_lessons(job, settings, write, report, refine, teaches=teaches)
 
 
-def _reward_answers(
+def _train_by_rewards(
     model: Any,
     tokenizer: Any,
     rows: Sequence[RevisionRow],

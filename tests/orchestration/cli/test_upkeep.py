@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.orchestration.doctor.conftest import well  # noqa: F401
@@ -51,3 +52,40 @@ def test_gc_shows_first_and_takes_away_with_yes(well: Warehouse, tmp_path: Path)
     done = invoke_toolmill("gc", "--yes", home=well.home, **settings)
     assert done.returncode == 1
     assert "nothing is removed" in done.stdout
+
+
+def test_a_home_is_saved_and_restored_and_found_well(well: Warehouse, tmp_path: Path) -> None:  # noqa: F811
+    none = str(tmp_path / "none")
+    saved = invoke_toolmill(
+        *("backup", str(tmp_path / "kept"), "--keep", "3"),
+        home=well.home,
+        TOOLMILL_STATE=str(well.state),
+        DAGSTER_HOME=none,
+    )
+    assert saved.returncode == 0, saved.stderr
+    assert json.loads(saved.stdout)["removed_backups"] == 0
+    home = tmp_path / "new"
+    done = invoke_toolmill("restore", str(tmp_path / "kept"), home=home, DAGSTER_HOME=none)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert (made["healthy"], made["version"]) == (True, version("toolmill"))
+    assert (home / "state" / "ledger.db").exists()
+    again = invoke_toolmill("restore", str(tmp_path / "kept"), home=home, DAGSTER_HOME=none)
+    assert again.returncode == 2
+    assert "holds something already" in again.stderr
+
+
+def test_what_was_lost_before_it_was_saved_is_told_after_the_restore(
+    well: Warehouse,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    settings = {"DAGSTER_HOME": str(tmp_path / "none")}
+    for path in well.blobs.list_files():
+        path.unlink()
+    invoke_toolmill(
+        "backup", str(tmp_path / "kept"), home=well.home, TOOLMILL_STATE=str(well.state), **settings
+    )
+    done = invoke_toolmill("restore", str(tmp_path / "kept"), home=tmp_path / "new", **settings)
+    assert done.returncode == 1
+    assert "the answers of 1 effects are lost" in done.stderr
+    assert not json.loads(done.stdout)["healthy"]

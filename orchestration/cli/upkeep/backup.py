@@ -1,0 +1,60 @@
+"""`toolmill backup` and `toolmill restore`: a home elsewhere, and back again."""
+
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.cli.terminal import print_json, print_line
+from orchestration.settings.load import load_settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="a new folder, or one of earlier backups")],
+    link: Annotated[
+        bool, typer.Option("--link/--copy", help="second names for files, where that is possible")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="then remove all but the last; default: all stay")
+    ] = None,
+) -> None:
+    """Save home and state as they are now, also while a run goes on; only what is new is copied.
+    Left out: installed packages and caches, which are fetched again."""
+    from warehouse.backup.save import prune_backups, save_backup
+    from warehouse.home import require_home
+
+    settings = load_settings()
+    home, state = settings.home_path(), settings.state_path()
+    require_home(home)
+    made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
+    removed = prune_backups(folder, keep) if keep else 0
+    print_json({"folder": str(folder), **made, "removed_backups": removed})
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="the folder of backups")],
+    at: Annotated[str | None, typer.Option("--at", help="which; default: the last")] = None,
+) -> None:
+    """Make the configured home, which must be empty or absent, from a backup, and check it as
+    `toolmill doctor` does; exit 1 where something does not hold."""
+    from orchestration.doctor.catalogue import CHECKS
+    from orchestration.doctor.check import Home, run_check
+    from warehouse.backup.restore import restore_backup
+
+    settings = load_settings()
+    home, state = settings.home.resolve(), settings.state_path()
+    made = restore_backup(folder.resolve(), home, state, at)
+    results = [run_check(check, Home(home, state, everything=True)) for check in CHECKS]
+    broken = [(result.name, one) for result in results for one in result.broken]
+    for name, finding in broken:
+        print_line(f"{name}: {finding.thing}: {finding.problem} -> {finding.fix}", err=True)
+    print_json({"home": str(home), **asdict(made), "healthy": not broken})
+    if broken:
+        sys.exit(1)

@@ -1,0 +1,236 @@
+"""A backup is what a home was at one moment, and comes back whole or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support.paths import ROOT
+from warehouse.backup import save
+from warehouse.backup.manifest import get_pool_path, list_stamps
+from warehouse.backup.restore import BackupBroken, Restored, restore_backup
+from warehouse.backup.save import Saved, prune_backups, save_backup
+from warehouse.errors import UnusableInput
+from warehouse.home import LAYOUT
+from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.files import journal_of
+from warehouse.ledger.recovery import check
+from warehouse.storage.files import hash_file
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+NAMES = TableSpec(name="names", key=("n",), columns={"n": pl.Int64, "blob": pl.String})
+
+
+def live(warehouse: Warehouse, n: int) -> None:
+    """One more night: an effect, a blob, a version that names it."""
+    data = f"answer {n}".encode()
+    warehouse.ledger.once("llm", f"k{n}", lambda: Outcome(data, usd=0.01), reserve_usd=0.1)
+    rows = [{"n": n, "blob": warehouse.blobs.put(data)}]
+    staged = warehouse.tables.stage(NAMES, NAMES.frame(rows))
+    warehouse.tables.promote(staged, "run", [])
+
+
+@pytest.fixture
+def lived(warehouse: Warehouse) -> Warehouse:
+    live(warehouse, 1)
+    warehouse.memo.put("validators", "url", {"etag": "x"})
+    (warehouse.home / "artifacts" / "a").mkdir(parents=True)
+    (warehouse.home / "artifacts" / "a" / "big").write_text("fetched again")
+    (warehouse.home / "latest").symlink_to("tables")
+    volume = warehouse.state / "volumes" / "v"
+    volume.mkdir(parents=True)
+    (volume / "notes.db").write_text("a server's own")
+    (warehouse.state / "salt").write_bytes(b"secret")
+    (warehouse.state / "salt").chmod(0o600)
+    return warehouse
+
+
+def back_up(warehouse: Warehouse, folder: Path, *, link: bool = False) -> Saved:
+    return save_backup(warehouse.home, warehouse.state, folder, "0.1.0", link=link)
+
+
+def bring_back(folder: Path, to: Path, stamp: str | None = None) -> Warehouse:
+    made = restore_backup(folder, to / "home", to / "home" / "state", stamp)
+    assert isinstance(made, Restored)
+    return Warehouse(home=to / "home", state=to / "home" / "state")
+
+
+def assert_whole(made: Warehouse, *nights: int) -> None:
+    [row] = made.tables.read(NAMES).to_dicts()
+    assert row["n"] == nights[-1]
+    assert made.blobs.get(row["blob"]) == f"answer {row['n']}".encode()
+    for night in nights:
+        held = made.ledger.once("llm", f"k{night}", lambda: pytest.fail("paid twice"))
+        assert held == f"answer {night}".encode()
+    health = check(made.state / "ledger.db", made.blobs)
+    assert (health.healthy, health.blobs_missing, health.torn_lines) == (True, 0, 0)
+
+
+def test_what_was_saved_comes_back(lived: Warehouse, tmp_path: Path) -> None:
+    back_up(lived, tmp_path / "kept")
+    live(lived, 2)
+    made = bring_back(tmp_path / "kept", tmp_path / "new")
+    assert_whole(made, 1)
+    assert made.memo.get("validators", "url") == {"etag": "x"}
+    assert (made.home / "latest").readlink() == Path("tables")
+    assert (made.state / "volumes/v/notes.db").read_text() == "a server's own"
+    assert (made.state / "salt").stat().st_mode & 0o777 == 0o600
+    assert not (made.home / "artifacts").exists()
+    assert made.ledger.spent() == pytest.approx(0.01)
+
+
+def test_a_second_backup_copies_only_what_is_new(lived: Warehouse, tmp_path: Path) -> None:
+    first = back_up(lived, tmp_path / "kept")
+    again = back_up(lived, tmp_path / "kept")
+    assert (first.copied > 5, again.copied, again.bytes_copied) == (True, 0, 0)
+    live(lived, 2)
+    third = back_up(lived, tmp_path / "kept")
+    # A blob, a version, its pointer and history; the ledger and its journal.
+    assert third.copied == 6
+    assert list_stamps(tmp_path / "kept") == [first.stamp, again.stamp, third.stamp]
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "new"), 1, 2)
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "old", first.stamp), 1)
+
+
+def test_older_backups_go_with_what_only_they_held(lived: Warehouse, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    back_up(lived, kept)
+    live(lived, 2)
+    last = back_up(lived, kept)
+    before = len(list((kept / "files").rglob("*")))
+    assert prune_backups(kept, 1) == 1
+    assert list_stamps(kept) == [last.stamp]
+    assert len(list((kept / "files").rglob("*"))) < before
+    assert_whole(bring_back(kept, tmp_path / "new"), 1, 2)
+    assert prune_backups(kept, 1) == 0
+
+
+def test_linked_files_outlive_what_becomes_of_the_home(lived: Warehouse, tmp_path: Path) -> None:
+    made = back_up(lived, tmp_path / "kept", link=True)
+    assert made.linked == 2, "the blob and the version"
+    live(lived, 2)
+    for path in lived.home.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "new"), 1)
+
+
+def test_an_effect_that_is_under_way_is_no_part_of_it(lived: Warehouse, tmp_path: Path) -> None:
+    """A line of the journal whose transaction is not committed names an answer of later."""
+    journal = journal_of(lived.state / "ledger.db")
+    line = json.loads(journal.read_text().splitlines()[-1])
+    with journal.open("a") as file:
+        file.write("\n" + json.dumps({**line, "id": 9, "key": "k9"}))
+    back_up(lived, tmp_path / "kept")
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "new"), 1)
+
+
+def test_a_home_that_holds_anything_is_left_alone(lived: Warehouse, tmp_path: Path) -> None:
+    back_up(lived, tmp_path / "kept")
+    before = sorted(path for path in lived.home.rglob("*"))
+    with pytest.raises(UnusableInput, match="holds something already"):
+        restore_backup(tmp_path / "kept", lived.home, lived.state)
+    assert sorted(path for path in lived.home.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("layout", "word"), [(LAYOUT + 1, "a newer"), (LAYOUT - 1, "an older")])
+def test_a_backup_of_another_version_is_refused(
+    lived: Warehouse, tmp_path: Path, layout: int, word: str
+) -> None:
+    stamp = back_up(lived, tmp_path / "kept").stamp
+    path = tmp_path / "kept" / "backups" / f"{stamp}.json"
+    body = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**body, "layout": layout, "version": "9.9.9"}))
+    with pytest.raises(UnusableInput, match=rf"made by {word} version \(9\.9\.9, layout {layout}"):
+        bring_back(tmp_path / "kept", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("data", [b"other", None])
+def test_a_damaged_backup_puts_nothing_in_place(
+    lived: Warehouse, tmp_path: Path, data: bytes | None
+) -> None:
+    back_up(lived, tmp_path / "kept")
+    [path] = (lived.home / "tables").rglob("*.parquet")
+    held = get_pool_path(tmp_path / "kept", hash_file(path))
+    held.unlink() if data is None else held.write_bytes(data)
+    with pytest.raises(BackupBroken, match="restore another backup"):
+        bring_back(tmp_path / "kept", tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/out", ""])
+def test_a_manifest_that_leads_out_of_its_root_is_refused(
+    lived: Warehouse, tmp_path: Path, name: str
+) -> None:
+    stamp = back_up(lived, tmp_path / "kept").stamp
+    path = tmp_path / "kept" / "backups" / f"{stamp}.json"
+    body = json.loads(path.read_bytes())
+    body["home"][name] = next(iter(body["home"].values()))
+    path.write_text(json.dumps(body))
+    with pytest.raises(UnusableInput, match="cannot be read"):
+        bring_back(tmp_path / "kept", tmp_path / "new")
+
+
+def test_a_folder_of_other_things_or_in_the_home_is_refused(
+    lived: Warehouse, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").write_text("x")
+    with pytest.raises(UnusableInput, match="neither empty nor"):
+        back_up(lived, tmp_path / "mine")
+    with pytest.raises(UnusableInput, match="name a folder elsewhere"):
+        back_up(lived, lived.home / "kept")
+    with pytest.raises(UnusableInput, match="`toolmill backup` makes one"):
+        bring_back(tmp_path / "mine", tmp_path / "new")
+
+
+def test_killed_before_its_manifest_it_is_none(
+    lived: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = back_up(lived, tmp_path / "kept")
+    live(lived, 2)
+
+    def fall(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(save, "list_home_files", fall)
+        with pytest.raises(KeyboardInterrupt):
+            back_up(lived, tmp_path / "kept")
+    assert list_stamps(tmp_path / "kept") == [first.stamp]
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "one"), 1)
+    back_up(lived, tmp_path / "kept")
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "two"), 1, 2)
+
+
+@pytest.mark.slow
+def test_backups_beside_a_writer_are_whole(lived: Warehouse, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from tests.warehouse.backup.test_backup import live
+from warehouse.store import Warehouse
+made = Warehouse(home=Path(sys.argv[1]), state=Path(sys.argv[2]))
+for n in range(2, 150):
+    live(made, n)
+"""
+    command = [sys.executable, "-c", code, str(lived.home), str(lived.state)]
+    writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    stamps = []
+    while writer.poll() is None:
+        stamps.append(back_up(lived, tmp_path / "kept").stamp)
+    assert writer.returncode == 0
+    chosen = stamps[:: max(1, len(stamps) // 6)]
+    seen = set()
+    for stamp in chosen:
+        made = bring_back(tmp_path / "kept", tmp_path / stamp, stamp)
+        night = made.tables.read(NAMES)["n"][0]
+        seen.add(night)
+        assert_whole(made, *range(1, night + 1))
+    assert len(seen) > 1, "they were taken while it wrote"

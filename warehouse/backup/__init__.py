@@ -1,0 +1,1 @@
+"""Backup: a home and its state as they were at one moment, kept in another folder."""

@@ -1,0 +1,99 @@
+"""Restoring: a home and its state from a backup, whole or not at all."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.backup.manifest import (
+    MARK,
+    Entry,
+    Manifest,
+    get_pool_path,
+    list_stamps,
+    read_manifest,
+)
+from warehouse.errors import UnusableInput
+from warehouse.storage.files import hash_file
+
+
+class BackupBroken(RuntimeError):
+    """A file of a backup is missing or another one."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was restored."""
+
+    stamp: str
+    version: str
+    files: int
+
+
+def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = None) -> Restored:
+    """Makes home and state as they were at a backup (default: the last). Every file is held against
+    its digest; both are made beside their place and take it last, the home at the very end.
+
+    Raises UnusableInput for a home or state that holds anything, and for a backup of another
+    version; BackupBroken with nothing in place.
+    """
+    manifest = _read_backup(folder, stamp)
+    for place in (home, state):
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise UnusableInput(
+                f"{place}: holds something already; restore into an empty or absent folder"
+                " (TOOLMILL_HOME, TOOLMILL_STATE), or move it away first"
+            )
+    inside = state.is_relative_to(home)
+    beside = {place: _make_place_beside(place) for place in ([home] if inside else [state, home])}
+    try:
+        made_home = beside[home]
+        made_state = made_home / state.relative_to(home) if inside else beside[state]
+        _restore_files(folder, manifest.state, made_state)
+        _restore_files(folder, manifest.home, made_home)
+        for place, made in beside.items():
+            if place.exists():
+                place.rmdir()
+            made.rename(place)
+    finally:
+        for made in beside.values():
+            shutil.rmtree(made, ignore_errors=True)
+    return Restored(manifest.stamp, manifest.version, len(manifest.home) + len(manifest.state))
+
+
+def _read_backup(folder: Path, stamp: str | None) -> Manifest:
+    stamps = list_stamps(folder) if (folder / MARK).is_file() else []
+    if not stamps:
+        raise UnusableInput(f"{folder}: no folder of backups; `toolmill backup` makes one")
+    return read_manifest(folder, stamp or stamps[-1])
+
+
+def _make_place_beside(place: Path) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place.with_name(f".{place.name}.restoring.{uuid.uuid4().hex[:8]}")
+
+
+def _restore_files(folder: Path, entries: Mapping[str, Entry], to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    for name, entry in entries.items():
+        path = to / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if entry.target:
+            path.symlink_to(entry.target)
+            continue
+        source = get_pool_path(folder, entry.sha256)
+        try:
+            shutil.copyfile(source, path)
+        except FileNotFoundError:
+            raise BackupBroken(f"{folder}: {name[:120]} is lost; restore another backup") from None
+        if hash_file(path) != entry.sha256:
+            raise BackupBroken(
+                f"{source}: holds other bytes than its name ({name[:120]}); restore another backup"
+            )
+        path.chmod(entry.mode)
+        os.utime(path, ns=(entry.written, entry.written))
+        with suppress(PermissionError):
+            os.chown(path, entry.owner, entry.group)

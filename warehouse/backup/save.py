@@ -1,0 +1,258 @@
+"""Saving: a home and its state into a folder of backups; what an earlier one holds is not copied
+again."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.backup.manifest import (
+    Entry,
+    Manifest,
+    get_pool_path,
+    list_stamps,
+    open_folder,
+    read_manifest,
+)
+from warehouse.backup.walk import (
+    list_databases,
+    list_home_files,
+    list_state_files,
+    read_pointers,
+)
+from warehouse.errors import UnusableInput
+from warehouse.home import LAYOUT
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import hash_file, hold_lock, write_atomically
+
+# Written beside and renamed, never changed in place: a second name for the same bytes is safe.
+_RENAMED = {"blobs", "encoders", "lance", "models", "router"}
+
+
+@dataclass
+class Saved:
+    """What a backup came to. copied, linked: files that no earlier backup had."""
+
+    stamp: str
+    files: int = 0
+    copied: int = 0
+    linked: int = 0
+    bytes_copied: int = 0
+
+
+def save_backup(home: Path, state: Path, folder: Path, version: str, *, link: bool) -> Saved:
+    """Saves home and state as they are now, also while a run goes on. link: files that are never
+    changed in place get a second name where that is possible, instead of a copy.
+
+    The backup counts from the moment its manifest is there: a kill leaves the ones before, and
+    files that the next one needs not copy. Raises UnusableInput, OSError.
+    """
+    folder = folder.resolve()
+    for root in (home, state):
+        if folder.is_relative_to(root) or root.is_relative_to(folder):
+            raise UnusableInput(f"{folder}: lies in {root} or holds it; name a folder elsewhere")
+    open_folder(folder)
+    with hold_lock(folder / ".lock"):
+        return _Saver(home, state, folder, link).save(version)
+
+
+def prune_backups(folder: Path, keep: int) -> int:
+    """Removes all but the last backups, then the files that only those held; returns how many
+    backups went. A kill leaves files that the next call removes. Raises UnusableInput where a
+    backup that stays cannot be read."""
+    folder = folder.resolve()
+    with hold_lock(folder / ".lock"):
+        stamps = list_stamps(folder)
+        kept = [read_manifest(folder, stamp) for stamp in stamps[-keep:]]
+        going = stamps[:-keep]
+        for stamp in going:
+            (folder / "backups" / f"{stamp}.json").unlink()
+        held = {one.sha256 for each in kept for one in (*each.home.values(), *each.state.values())}
+        for path in (folder / "files").rglob("*"):
+            if path.is_file() and path.name not in held:
+                path.unlink()
+    return len(going)
+
+
+class _Saver:
+    """One backup that is being made."""
+
+    def __init__(self, home: Path, state: Path, folder: Path, link: bool) -> None:
+        self._home, self._state, self._folder, self._link = home, state, folder, link
+        stamps = list_stamps(folder)
+        last = read_manifest(folder, stamps[-1]) if stamps else None
+        self._before = {"home": last.home, "state": last.state} if last else {}
+        now = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        while stamp in stamps:
+            now += 1
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        self._at, self.saved = now, Saved(stamp)
+
+    def save(self, version: str) -> Saved:
+        home, state = self._home, self._state
+        pointers = {
+            name: self._keep_bytes(home / name, data) for name, data in read_pointers(home).items()
+        }
+        databases = {}
+        for path in list_databases(state):
+            databases |= self._keep_database(path)
+        rest = self._keep_all("state", state, list_state_files(state))
+        files = self._keep_all("home", home, list_home_files(home, state))
+        manifest = Manifest(
+            self.saved.stamp,
+            self._at,
+            LAYOUT,
+            version,
+            {**files, **pointers},
+            {**rest, **databases},
+        )
+        path = self._folder / "backups" / f"{self.saved.stamp}.json"
+        write_atomically(path, manifest.dump(), 0o600)
+        self.saved.files = len(manifest.home) + len(manifest.state)
+        return self.saved
+
+    def _keep_all(self, side: str, root: Path, paths: Iterable[Path]) -> dict[str, Entry]:
+        found = {}
+        for path in paths:
+            name = str(path.relative_to(root))
+            try:
+                found[name] = self._keep_file(path, self._before.get(side, {}).get(name))
+            except FileNotFoundError:  # taken away meanwhile: nothing that stays names it
+                continue
+        return found
+
+    def _keep_file(self, path: Path, before: Entry | None) -> Entry:
+        """One file, read only if it is another one than in the last backup."""
+        found = path.lstat()
+        facts = (found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+        if stat.S_ISLNK(found.st_mode):
+            return Entry("", *facts, found.st_mtime_ns, os.readlink(path))
+        same = before and (before.size, before.written) == (found.st_size, found.st_mtime_ns)
+        if same and before and get_pool_path(self._folder, before.sha256).exists():
+            return Entry(before.sha256, *facts, found.st_mtime_ns)
+        top = path.relative_to(self._home).parts[0] if path.is_relative_to(self._home) else ""
+        renamed = top in _RENAMED or path.suffix == ".parquet"
+        sha = self._link_file(path) if renamed and self._link else None
+        return Entry(sha or self._copy_file(path), *facts, found.st_mtime_ns)
+
+    def _link_file(self, path: Path) -> str | None:
+        """A second name for the file; None where the file system has none to give."""
+        sha = hash_file(path)
+        target = get_pool_path(self._folder, sha)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, target)
+        except FileExistsError:
+            return sha
+        except OSError:
+            return None
+        if hash_file(target) != sha:  # another file had taken its name
+            target.unlink()
+            return None
+        self.saved.linked += 1
+        return sha
+
+    def _copy_file(self, path: Path) -> str:
+        """A copy, named by the bytes that were copied."""
+        beside = self._folder / "files" / f".{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        beside.parent.mkdir(exist_ok=True)
+        try:
+            with path.open("rb") as source, os.fdopen(_open_private(beside), "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+                out.flush()
+                os.fsync(out.fileno())
+            return self._settle(beside)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def _settle(self, beside: Path) -> str:
+        sha = hash_file(beside)
+        target = get_pool_path(self._folder, sha)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.saved.copied += 1
+            self.saved.bytes_copied += beside.stat().st_size
+            beside.replace(target)
+        return sha
+
+    def _keep_bytes(self, path: Path, data: bytes) -> Entry:
+        sha = sha256(data)
+        target = get_pool_path(self._folder, sha)
+        if not target.exists():
+            write_atomically(target, data, 0o600)
+            self.saved.copied += 1
+            self.saved.bytes_copied += len(data)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            found = self._home.stat()
+        facts = (0o644, found.st_uid, found.st_gid, found.st_mtime_ns)
+        return Entry(sha, len(data), *facts)
+
+    def _keep_database(self, path: Path) -> dict[str, Entry]:
+        """A database by SQLite's own copy; of the ledger the journal too, as far as the copy has
+        seen it."""
+        name, found = str(path.relative_to(self._state)), path.stat()
+        before, log = self._before.get("state", {}).get(name), _describe_log(path)
+        if before and (before.written, before.log) == (found.st_mtime_ns, log):
+            made = {name: before}
+            journal = str(Path(name).with_suffix(".journal"))
+            if known := self._before["state"].get(journal):
+                made[journal] = known
+            if all(get_pool_path(self._folder, one.sha256).exists() for one in made.values()):
+                return made
+        beside = self._folder / "files" / f".{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        beside.parent.mkdir(exist_ok=True)
+        try:
+            os.close(_open_private(beside))
+            seen = _copy_database(path, beside)
+            size = beside.stat().st_size
+            facts = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
+            made = {name: Entry(self._settle(beside), size, *facts, log=log)}
+        finally:
+            beside.unlink(missing_ok=True)
+        journal_file = path.with_suffix(".journal")
+        if journal_file.exists():
+            with journal_file.open("rb") as file:
+                data = file.read(-1 if seen is None else seen)
+            made[str(journal_file.relative_to(self._state))] = self._keep_bytes(journal_file, data)
+        return made
+
+
+def _open_private(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _describe_log(path: Path) -> str:
+    """What tells that a database's log is as it was."""
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists():
+        return ""
+    found = log.stat()
+    return f"{found.st_size}:{found.st_mtime_ns}"
+
+
+def _copy_database(path: Path, to: Path) -> int | None:
+    """Copies a database in one read transaction; returns how much of its journal a ledger has seen,
+    None for another database. Raises OSError naming one that cannot be read."""
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(to)) as target,
+        ):
+            source.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE")  # else its log would stand beside it
+            try:
+                row = target.execute("SELECT size FROM journaled").fetchone()
+            except sqlite3.OperationalError:
+                return None
+            return row[0] if row else None
+    except sqlite3.Error as error:
+        raise OSError(f"{path}: {error}; `toolmill doctor` says what to do") from error

@@ -12,15 +12,25 @@ import anyio.to_thread
 import httpx2
 from starlette.requests import Request
 
-from serving.proxy.auto_tools import Chosen, NotChosen, ToolChooser, asks_for_tools
+from serving.proxy.auto_tools import Chosen, NotChosen, asks_for_tools
 from serving.proxy.calls import CallRepair, ToolsRefused, read_offer
 from serving.proxy.chat import ChatStream, repair_chat
 from serving.proxy.events import read_events
+from serving.proxy.example_prompts import add_examples
 from serving.proxy.exchange import Exchange, Refused
+from serving.proxy.local.first_call import FirstCall
 from serving.proxy.metrics import Metrics
+from serving.proxy.parts import ProxyParts
 from serving.proxy.responses import ResponsesStream, repair_response
-from serving.proxy.settings import ProxySettings
-from serving.proxy.upstream import Upstream, UpstreamFailed, explain_failure, keep_headers
+from serving.proxy.settings import ProxyError, ProxySettings
+from serving.proxy.upstream import (
+    Headers,
+    Upstream,
+    UpstreamFailed,
+    choose_headers,
+    explain_failure,
+    keep_headers,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +43,17 @@ JUDGED = {
 class Answering:
     """Sends requests on and judges what comes back, for one event loop."""
 
-    def __init__(
-        self, settings: ProxySettings, metrics: Metrics, chooser: ToolChooser | None = None
-    ) -> None:
-        self._settings, self._metrics, self._chooser = settings, metrics, chooser
-        self._upstream = Upstream(settings)
+    def __init__(self, settings: ProxySettings, metrics: Metrics, parts: ProxyParts) -> None:
+        self._settings, self._metrics, self._parts = settings, metrics, parts
+        if not settings.upstream and parts.local is None:
+            raise ProxyError("neither --upstream nor --local: nobody is there who answers")
+        self._remote = Upstream(settings) if settings.upstream else None
+        self._first = FirstCall(parts.local) if parts.local and self._remote else None
 
     async def close(self) -> None:
         """Closes the connections to the upstream."""
-        await self._upstream.close()
+        if self._remote is not None:
+            await self._remote.close()
 
     async def answer_request(
         self, request: Request, body: bytes, exchange: Exchange, *, own: bool
@@ -50,9 +62,10 @@ class Answering:
         began = time.perf_counter()
         judged = JUDGED.get(request.url.path) if request.method == "POST" else None
         repair, (whole, stream) = None, judged or (None, None)
+        headers = choose_headers(request.headers.raw, self._settings.key, own=own)
         try:
             if judged:
-                body, repair = await self._prepare_repair(body)
+                body, repair = await self._prepare_repair(body, headers)
         except Refused as error:
             self._metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
@@ -60,10 +73,16 @@ class Answering:
         raw = request.scope.get("raw_path") or request.url.path.encode()
         query = request.scope["query_string"]
         rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
-        headers = self._upstream.choose_headers(request.headers.raw, own=own)
         spent = time.perf_counter() - began
         try:
-            opened = self._upstream.open_answer(request.method, rest, headers, body)
+            if repair is not None and self._first is not None:
+                found = await self._first.write_answer(rest, body, repair)
+                self._metrics.count("first_calls", f'outcome="{found.outcome}"')
+                if found.sent:
+                    repair = found.repair
+                    await exchange.send_whole(200, found.headers, found.sent)
+                    return
+            opened = self._open_answer(request.method, rest, headers, body)
             async with opened as response:
                 if repair is None or response.status_code != 200 or _is_packed(response):
                     await self._pass_answer(response, exchange)
@@ -76,10 +95,18 @@ class Answering:
         if repair is not None:
             exchange.repaired = repair.count_repaired()
             self._metrics.count("calls_repaired", by=exchange.repaired)
-            self._metrics.count("calls_left", by=len(repair.notes) - exchange.repaired)
+            self._metrics.count("calls_left", by=repair.count_left())
             self._metrics.observe_overhead(spent)
 
-    async def _prepare_repair(self, body: bytes) -> tuple[bytes, CallRepair | None]:
+    def _open_answer(self, method: str, rest: str, headers: Headers, body: bytes) -> Any:
+        """Of the upstream, or of the local model where there is none."""
+        answers = self._remote or self._parts.local
+        assert answers is not None
+        return answers.open_answer(method, rest, headers, body)
+
+    async def _prepare_repair(
+        self, body: bytes, headers: Headers
+    ) -> tuple[bytes, CallRepair | None]:
         """(the body to send on, what its calls are judged by: None where nothing is to be judged,
         and what the upstream says of it is its answer). Raises Refused."""
         try:
@@ -93,17 +120,25 @@ class Answering:
             raise Refused(400, "too_many_tools", str(error)) from None
         except (ValueError, RecursionError, AttributeError):
             return body, None
-        repair = (
-            CallRepair(replace(offer, chosen=chosen), self._settings.history) if offer else None
-        )
-        return body, repair
+        if offer is None:
+            return body, None
+        if self._parts.examples is not None:
+            body = await anyio.to_thread.run_sync(add_examples, found, offer, self._parts.examples)
+        revising, reviser = None, self._parts.reviser
+        if reviser is not None:
+            revising = reviser.begin_request(headers, self._count_revised)
+        offer = replace(offer, chosen=chosen)
+        return body, CallRepair(offer, self._settings.history, revising)
+
+    def _count_revised(self, outcome: str) -> None:
+        self._metrics.count("calls_revised", f'outcome="{outcome}"')
 
     async def _choose_tools(self, body: Any) -> Chosen:
-        if self._chooser is None:
+        if self._parts.chooser is None:
             reason = 'tools: "auto" needs an index to pick from; start the proxy with --index'
             raise Refused(400, "no_index", reason)
         try:
-            return await anyio.to_thread.run_sync(self._chooser.choose_tools, body)
+            return await anyio.to_thread.run_sync(self._parts.chooser.choose_tools, body)
         except NotChosen as error:
             raise Refused(400, "no_tools_chosen", str(error)) from None
 

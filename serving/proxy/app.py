@@ -9,9 +9,9 @@ from starlette.requests import ClientDisconnect, Request
 from serving.meta.access.policy import HttpSettings
 from serving.meta.access.tokens import owner_of
 from serving.proxy.answer import JUDGED, Answering
-from serving.proxy.auto_tools import ToolChooser
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.metrics import Metrics
+from serving.proxy.parts import ProxyParts
 from serving.proxy.settings import ProxySettings
 from serving.proxy.upstream import TOKEN
 from warehouse.network.egress import is_loopback
@@ -24,13 +24,13 @@ class Proxy:
         self,
         settings: ProxySettings,
         listening: HttpSettings,
-        chooser: ToolChooser | None = None,
+        parts: ProxyParts | None = None,
     ) -> None:
         from opentelemetry import trace
 
         self._settings, self._listening = settings, listening
         self.metrics = Metrics()
-        self._answering = Answering(settings, self.metrics, chooser)
+        self._answering = Answering(settings, self.metrics, parts or ProxyParts())
         self._tracer = trace.get_tracer("toolmill.proxy")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -129,7 +129,7 @@ async def _watch_client(request: Request, scope: anyio.CancelScope) -> None:
 async def run_proxy(
     settings: ProxySettings,
     listening: HttpSettings,
-    chooser: ToolChooser | None = None,
+    parts: ProxyParts | None = None,
     ready: Any = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM. `ready` gets the address once it is bound.
@@ -138,4 +138,4 @@ async def run_proxy(
     """
     from serving.meta.protocol.listen import serve_app
 
-    await serve_app(Proxy(settings, listening, chooser), listening, "toolmill proxy", ready)
+    await serve_app(Proxy(settings, listening, parts), listening, "toolmill proxy", ready)

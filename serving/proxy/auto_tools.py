@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from assets.vectors.encoders.embedder import embed_queries
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.meta.functions import Offered, keep_callable, write_functions
 from serving.proxy.calls import list_user_messages
@@ -67,6 +70,10 @@ class ToolChooser:
             (name, index.contract(place)) for name, place in found.items() if place is not None
         )
         return _write_body(body, list(offered.values()))
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors by the encoder of the index that is served."""
+        return embed_queries(self._served.current().encoder, texts)
 
     def _list_called(self, router: Router, body: JsonObject) -> Iterator[int]:
         """The places of the tools that earlier calls of the conversation name, if still served."""

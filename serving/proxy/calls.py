@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio.to_thread
 
 from assets.contracts.history.moves import ContractHistory
+from serving.proxy.revise.revising import Revising
 from serving.repair.drafts import Draft
 from serving.repair.ladder import repair_draft
-from serving.repair.report import ABSTAINED
+from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
+from serving.repair.revision import Revise
 from serving.repair.tools import Toolset, read_toolset
 from warehouse.json_types import JsonObject, Record
 
@@ -37,12 +39,15 @@ class Offer:
 
 @dataclass(frozen=True)
 class Fixed:
-    """name, text: of the call as it is handed on. steps: what was changed. left: why it was not."""
+    """name, text: of the call as it is handed on. steps: what was changed. left: why it was not.
+    asked: whether a model was asked for it; refused: why its answer was not taken."""
 
     name: str
     text: str
     steps: list[str] = field(default_factory=list)
     left: str = ""
+    asked: bool = False
+    refused: str = ""
 
 
 def read_offer(body: JsonObject, most: int) -> Offer | None:
@@ -78,22 +83,42 @@ def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
     return [one for one in listed if isinstance(one, Mapping) and one.get("role") == "user"]
 
 
-def fix_call(offer: Offer, history: ContractHistory | None, name: str, text: str) -> Fixed:
+def fix_call(
+    offer: Offer,
+    history: ContractHistory | None,
+    name: str,
+    text: str,
+    revise: Revise | None = None,
+) -> Fixed:
     """A call, changed only where it then fits a function that was offered."""
-    draft = Draft(name, text)
-    found = repair_draft(draft, offer.toolset, conversation=offer.user_messages, history=history)
+    found = repair_draft(
+        Draft(name, text),
+        offer.toolset,
+        conversation=offer.user_messages,
+        history=history,
+        revise=revise,
+    )
+    rung = next((one for one in found.rungs if one.rung == "revise"), None)
+    asked = revise is not None and rung is not None and rung.outcome != SKIPPED
+    refused = rung.why if rung and asked and rung.outcome != CHANGED else ""
     if found.outcome == ABSTAINED:
         reason = found.reason
-        return Fixed(name, text, left=f"{reason.kind}: {reason.question}" if reason else "")
-    return Fixed(found.name, found.text, found.steps)
+        left = f"{reason.kind}: {reason.question}" if reason else ""
+        return Fixed(name, text, [], left, asked, refused)
+    return Fixed(found.name, found.text, found.steps, "", asked, refused)
 
 
 class CallRepair:
     """The calls of one answer. The same call is judged once, however many events of a stream
-    repeat it."""
+    repeat it. revising: a model for the calls that the ladder leaves without one."""
 
-    def __init__(self, offer: Offer, history: ContractHistory | None = None) -> None:
-        self._offer, self._history = offer, history
+    def __init__(
+        self,
+        offer: Offer,
+        history: ContractHistory | None = None,
+        revising: Revising | None = None,
+    ) -> None:
+        self._offer, self._history, self._revising = offer, history, revising
         self._known: dict[tuple[str, str, str], Fixed] = {}
         self.notes: list[Record] = []
 
@@ -116,14 +141,40 @@ class CallRepair:
             return Fixed(name, text)
         if cut and not _is_whole(text):
             return Fixed(name, text, left="cut_off: the answer ended before the call was complete")
-        return await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
+        fixed = await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
+        return await self._ask_model(fixed, name, text) if fixed.left else fixed
+
+    async def _ask_model(self, fixed: Fixed, name: str, text: str) -> Fixed:
+        """What a model makes of a call that the ladder left, within its own time."""
+        model = self._revising
+        if model is None:
+            return fixed
+        with anyio.move_on_after(model.timeout_s) as scope:
+            asked = self._offer, self._history, name, text, model.revise
+            found = await anyio.to_thread.run_sync(fix_call, *asked, abandon_on_cancel=True)
+        if scope.cancelled_caught:
+            found = replace(fixed, asked=True, refused=f"no answer in {model.timeout_s:g} s")
+        if found.asked:
+            model.count("left" if found.left else "repaired")
+        return found
 
     def _note(self, key: tuple[str, str, str], fixed: Fixed) -> None:
-        note = {"call": key[0], "tool": key[1]}
+        note: dict[str, Any] = {"call": key[0], "tool": key[1]}
+        if fixed.asked and self._revising is not None:
+            note["revised_by" if fixed.steps else "asked"] = self._revising.label
+            note |= {"refused": fixed.refused} if fixed.refused else {}
         if fixed.steps:
             self.notes.append({**note, "repaired": fixed.steps})
         elif fixed.left:
             self.notes.append({**note, "left": [fixed.left]})
+
+    def begin_again(self) -> "CallRepair":
+        """The same for another answer to the same request."""
+        return CallRepair(self._offer, self._history, self._revising)
+
+    def count_left(self) -> int:
+        """Calls that do not fit and were left."""
+        return len(self.notes) - self.count_repaired()
 
     def count_repaired(self) -> int:
         """Calls that were changed until now."""

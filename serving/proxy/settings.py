@@ -36,14 +36,15 @@ def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSetti
 class ProxySettings:
     """What the proxy does with a request.
 
-    upstream: base address of an OpenAI-compatible API; without a path, `/v1` is added. key: sent to
+    upstream: base address of an OpenAI-compatible API; without a path, `/v1` is added; "" where a
+    local model stands in its place. key: sent to
     it in the place of the client's, "" sends the client's. timeout_s: without a byte of the
     upstream's; total_s: of one request. max_held: bytes of an answer that are held back to be
     judged; what is longer passes unjudged. history: of the contracts, for tools and parameters that
     were renamed.
     """
 
-    upstream: str
+    upstream: str = ""
     key: str = field(default="", repr=False)
     timeout_s: float = 120.0
     total_s: float = 900.0
@@ -53,6 +54,8 @@ class ProxySettings:
     history: ContractHistory | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if not self.upstream:
+            return
         parts = urlsplit(self.upstream)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ProxyError(

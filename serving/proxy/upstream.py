@@ -69,17 +69,18 @@ class Upstream:
         finally:
             await response.aclose()
 
-    def choose_headers(self, headers: Iterable[tuple[bytes, bytes]], *, own: bool) -> Headers:
-        """The client's headers to send on. own: its Authorization is the proxy's token, and not
-        for the upstream."""
-        kept = _drop_named(headers, {b"authorization"} if own or self._settings.key else set())
-        if self._settings.key:
-            kept.append((b"authorization", f"Bearer {self._settings.key}".encode()))
-        return kept
-
     async def close(self) -> None:
         """Closes every connection."""
         await self._client.aclose()
+
+
+def choose_headers(headers: Iterable[tuple[bytes, bytes]], key: str, *, own: bool) -> Headers:
+    """The client's headers to send on. key: sent in the place of its own, "" sends that. own: its
+    Authorization is the proxy's token, and not for the upstream."""
+    kept = _drop_named(headers, {b"authorization"} if own or key else set())
+    if key:
+        kept.append((b"authorization", f"Bearer {key}".encode()))
+    return kept
 
 
 def keep_headers(response: httpx2.Response) -> Headers:

@@ -16,9 +16,11 @@ def generate_completions(
     max_new: int = 96,
     batch: int = 16,
     limit: Limit | None = None,
+    is_over: Callable[[], bool] | None = None,
 ) -> list[str]:
     """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of
-    like length at once. limit: what may be written at all."""
+    like length at once. limit: what may be written at all. is_over: asked before each token; the
+    completions end there once it is true."""
     import torch
 
     device = next(model.parameters()).device
@@ -37,10 +39,20 @@ def generate_completions(
                 do_sample=False,
                 pad_token_id=tokenizer.pad_token_id,
                 logits_processor=[limit(part, longest)] if limit else None,
+                stopping_criteria=[_make_stop(is_over)] if is_over else None,
             )
         for at, row in zip(part, made[:, longest:], strict=True):
             out[at] = tokenizer.decode(row, skip_special_tokens=True)
     return out
+
+
+def _make_stop(is_over: Callable[[], bool]) -> Callable[..., Any]:
+    import torch
+
+    def stop(input_ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.full((len(input_ids),), is_over(), device=input_ids.device)
+
+    return stop
 
 
 def _make_batches(lengths: Sequence[int], batch: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ import pytest
 from openai import OpenAI
 
 from serving.proxy.auto_tools import ToolChooser
+from serving.proxy.parts import ProxyParts
 from tests.serving.meta_server import publish, served
 from tests.serving.proxy.examples import CHAT_TOOLS, make_completion, make_response, stream_chat
 from tests.serving.proxy.upstream_script import Running, run_proxied
@@ -24,7 +25,7 @@ TIME: Any = [{"role": "user", "content": "Tell the hour in a city"}]
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     place = tmp_path_factory.mktemp("index")
     publish(place)
-    with run_proxied(chooser=ToolChooser(served(place), k=2)) as one:
+    with run_proxied(parts=ProxyParts(ToolChooser(served(place), k=2))) as one:
         one.script.body = make_completion()
         yield one
 

@@ -122,7 +122,7 @@ def test_an_upstream_that_is_late_gone_or_redirects() -> None:
     gone = ProxySettings(f"http://127.0.0.1:{port}")
     assert gone.find_base().endswith("/v1")
     with run_proxied() as running:
-        running.proxy._answering._upstream._base = gone.find_base()
+        running.proxy._answering._remote._base = gone.find_base()
         assert read_code(post(running.url)) == (502, "upstream_refused")
 
 

@@ -72,12 +72,12 @@ class Running:
 
 @contextmanager
 def run_proxied(
-    *, token: str = "", max_body: int = 4_000_000, chooser: Any = None, **options: Any
+    *, token: str = "", max_body: int = 4_000_000, parts: Any = None, **options: Any
 ) -> Iterator[Running]:
     script = Script()
     with run_server(script) as port:
         settings = ProxySettings(f"http://127.0.0.1:{port}", **options)
         listening = make_listening("127.0.0.1", 0, token, max_body)
-        proxy = Proxy(settings, listening, chooser)
+        proxy = Proxy(settings, listening, parts)
         with run_server(proxy, listening) as own:
             yield Running(f"http://127.0.0.1:{own}", script, proxy)

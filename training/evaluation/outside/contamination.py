@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
-from training.prompts.word_index import fold_words
 from training.sets.near import iterate_cosine_blocks
+from warehouse.sanitize.words import fold_words
 
 KINDS = ("exact", "contained", "overlap", "near")
 

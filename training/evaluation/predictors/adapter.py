@@ -3,7 +3,7 @@ model.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,28 @@ class AdapterPredictor:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
 
+    def answer_one(
+        self, asked: Asked, most_tokens: int | None, is_over: Callable[[], bool]
+    ) -> Answered:
+        """One answer of at most so many tokens (None: as it was loaded), that ends early once
+        `is_over()` is true. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        _, tokenizer, limits = self._loaded
+        made = _render_prompt(tokenizer, asked, limits)
+        if not isinstance(made, Rendered):
+            return make_failed_answer(made, shown=0)
+        most = min(most_tokens or limits["max_new"], limits["max_new"])
+        shown = _list_shown(asked, made)
+        began = time.perf_counter()
+        [text] = self._generate_answers(
+            [made.prompt], self._limit_by([shown]), max_new=most, is_over=is_over
+        )
+        count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        spent = {"prompt_tokens": made.tokens, "completion_tokens": count}
+        took = time.perf_counter() - began
+        return parse_answer(text, **spent, seconds=took, shown=len(shown), cut=count >= most)
+
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> Answered:
@@ -146,7 +168,9 @@ class AdapterPredictor:
             self.quarantined |= one.quarantined
         return lambda places, begun: made.make_processor([written[at] for at in places], begun)
 
-    def _generate_answers(self, prompts: Sequence[str], limit: Limit | None) -> list[str]:
+    def _generate_answers(
+        self, prompts: Sequence[str], limit: Limit | None, **options: Any
+    ) -> list[str]:
         """Greedy answers; where memory runs out, with half the batch."""
         assert self._loaded is not None
         model, tokenizer, limits = self._loaded
@@ -156,9 +180,9 @@ class AdapterPredictor:
                     model,
                     tokenizer,
                     prompts,
-                    max_new=limits["max_new"],
                     batch=self._batch,
                     limit=limit,
+                    **{"max_new": limits["max_new"], **options},
                 )
             except RuntimeError as error:
                 if not is_out_of_memory(error):

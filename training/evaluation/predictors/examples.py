@@ -10,19 +10,20 @@ The last two use what only the test knows; they can make the measured gain small
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from serving.examples.nearest import choose_nearest
 from training.prompts.rows import read_calls, read_messages
-from training.prompts.word_index import fold_words
 from warehouse.json_types import Row
+from warehouse.sanitize.words import fold_words
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Example = tuple[str, list[dict[str, Any]]]
 TOO_NEAR = 0.95  # a cosine at which two requests are one
-_PER_TOOL = 2  # of one tool in a prompt
 RULE = (
     "similar accepted train pairs, the nearest by cosine of the base embedder; never the request's"
     " own pair or words, never its server where the split is unseen, never a pair at a cosine of"
@@ -54,7 +55,16 @@ def select_similar_examples(
         part = rows[start : start + _BLOCK]
         scores = embed([row["instruction"] for row in part]) @ ours.T
         for row, near in zip(part, scores, strict=True):
-            chosen = list(_choose_examples(_Known(row), known, near, n, too_near))
+            asked = _Known(row)
+            found = choose_nearest(
+                known,
+                near,
+                n,
+                words=asked.words,
+                too_near=too_near,
+                may_show=partial(_is_example_allowed, asked),
+            )
+            chosen = list(found)
             out.append(tuple((one.instruction, one.calls) for one in reversed(chosen)))
     return out
 
@@ -63,36 +73,14 @@ class _Known:
     """What of a row decides whether it may be shown."""
 
     def __init__(self, row: Row) -> None:
-        self.pair_id, self.server_id, self.tool = row["pair_id"], row["server_id"], row["tool"]
+        self.pair_id, self.server_id = row["pair_id"], row["server_id"]
+        self.tool = (self.server_id, row["tool"])
         self.instruction: str = row["instruction"]
         self.unseen = row["split"] not in _SEEN
         self.calls = read_calls(row)
         self.words = tuple(fold_words(self.instruction))
         given = any(call["arguments"] for call in self.calls)
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
-
-
-def _choose_examples(
-    row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, too_near: float
-) -> Iterator[_Known]:
-    """The nearest that may be shown, the nearest first; no text twice."""
-    chosen, of_tool = {row.words}, {}
-    for place in np.argsort(-near, kind="stable"):
-        one = known[place]
-        tool = (one.server_id, one.tool)
-        if (
-            float(near[place]) >= too_near
-            or one.words in chosen
-            or not _is_example_allowed(row, one)
-        ):
-            continue
-        if of_tool.get(tool, 0) >= _PER_TOOL:
-            continue
-        chosen.add(one.words)
-        of_tool[tool] = of_tool.get(tool, 0) + 1
-        yield one
-        if len(chosen) > n:
-            return
 
 
 def _is_example_allowed(row: _Known, one: _Known) -> bool:

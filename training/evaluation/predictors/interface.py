@@ -41,7 +41,7 @@ class Asked:
 class Answered:
     """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
     prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
-    no answer came at all, which is no fault of the model."""
+    no answer came at all, which is no fault of the model. `cut`: it ended at its limit."""
 
     calls: list[dict[str, Any]]
     kind: str
@@ -52,6 +52,7 @@ class Answered:
     usd: float = 0.0
     error: str | None = None
     shown: int | None = None
+    cut: bool = False
 
 
 class Predictor(Protocol):

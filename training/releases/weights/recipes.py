@@ -31,7 +31,7 @@ def write_recipes(folder: Path, tokenizer: Any, facts: Mapping[str, Any]) -> dic
     if has_file:
         text = write_modelfile(facts, begin if reads_tools else None, tokenizer.eos_token)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
-    told = Template((_HERE / "serve.md").read_text(encoding="utf-8")).substitute(
+    page = Template((_HERE / "serve.md").read_text(encoding="utf-8")).substitute(
         name=facts["name"],
         role=facts["role"],
         model=f"`{facts['model'][:12]}`",
@@ -43,7 +43,7 @@ def write_recipes(folder: Path, tokenizer: Any, facts: Mapping[str, Any]) -> dic
         vllm=_describe_vllm(facts, parser, begin),
         ollama=_describe_ollama(facts, reads_tools),
     )
-    (folder / SERVE).write_text(told, encoding="utf-8")
+    (folder / SERVE).write_text(page, encoding="utf-8")
     return {"vllm_parser": parser, "ollama_tools": has_file and reads_tools}
 
 

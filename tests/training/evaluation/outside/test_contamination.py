@@ -14,8 +14,8 @@ from training.evaluation.outside.contamination import (
     measure_all_and_clean,
 )
 from training.evaluation.outside.texts import read_texts
-from training.prompts.word_index import fold_words
 from warehouse.errors import UnusableInput
+from warehouse.sanitize.words import fold_words
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",

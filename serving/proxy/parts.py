@@ -1,0 +1,21 @@
+"""What a proxy may have besides its upstream, each part by itself."""
+
+from dataclasses import dataclass
+
+from serving.examples.book import ExampleBook
+from serving.proxy.auto_tools import ToolChooser
+from serving.proxy.local.upstream import LocalUpstream
+from serving.proxy.revise.revising import Reviser
+
+
+@dataclass(frozen=True)
+class ProxyParts:
+    """chooser: picks tools where `tools` is "auto". local: a model that runs here; without an
+    upstream it answers everything, beside one it writes the first call of a conversation. reviser:
+    rewrites calls that the ladder leaves. examples: put into the prompts that go to the upstream
+    (the local model has its own)."""
+
+    chooser: ToolChooser | None = None
+    local: LocalUpstream | None = None
+    reviser: Reviser | None = None
+    examples: ExampleBook | None = None

@@ -1,0 +1,79 @@
+"""A model at an OpenAI-compatible endpoint as the reviser: the upstream's own, or another."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from serving.proxy.upstream import Headers
+from serving.repair.drafts import read_drafts
+from serving.repair.parse import parse_arguments
+from serving.repair.revision import ProposedCall, Revise, RevisionRequest
+from warehouse.network.http import open_client
+
+_PROMPT = Path(__file__).parent / "prompts" / "revise.md"
+_MOST_BYTES = 8_000_000  # of an answer
+_MOST_TOKENS = 4096
+_PASSED = {b"authorization", b"openai-organization", b"openai-project"}
+
+
+class EndpointReviser:
+    """Asks a model for a rewritten call. base: address that stands for `/v1`. key: "" asks with the
+    key that the client sent. timeout_s: without a byte."""
+
+    def __init__(self, base: str, model: str, key: str = "", timeout_s: float = 20.0) -> None:
+        self._url, self._model, self._key = f"{base}/chat/completions", model, key
+        host = urlsplit(base).hostname or ""
+        self._client = open_client(
+            trusted=[host], allow_loopback=True, most_bytes=_MOST_BYTES, timeout=timeout_s
+        )
+        self._system = _PROMPT.read_text(encoding="utf-8").strip()
+
+    def __call__(self, headers: Headers) -> Revise:
+        sent = [one for one in headers if one[0] in _PASSED]
+        if self._key:
+            sent = [(b"authorization", f"Bearer {self._key}".encode())]
+
+        def revise(request: RevisionRequest) -> ProposedCall | None:
+            """Raises httpx2.HTTPError, ValueError: the draft then stands."""
+            body = {"model": self._model, "temperature": 0, "max_tokens": _MOST_TOKENS}
+            body |= {"messages": self._write_messages(request)}
+            body |= {"tools": [_write_tool(one.contract) for one in request.candidates]}
+            answer = self._client.post(self._url, json=body, headers=sent)
+            answer.raise_for_status()
+            return read_proposal(answer.json()["choices"][0]["message"])
+
+        return revise
+
+    def _write_messages(self, request: RevisionRequest) -> list[dict[str, str]]:
+        lines = [f"user: {_write_json(one.get('content'))}" for one in request.conversation]
+        draft = {"name": request.name, "arguments": request.arguments}
+        lines += [f"draft: {_write_json(draft)}"]
+        lines += [f"problem: {_write_json(one)}" for one in request.problems]
+        return [
+            {"role": "system", "content": self._system},
+            {"role": "user", "content": "\n".join(lines)},
+        ]
+
+
+def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:
+    """The first call in a chat message, else its question; None for neither."""
+    drafts = read_drafts(message.get("tool_calls") or [])
+    if drafts:
+        values = [drafts[0].arguments]
+        if isinstance(values[0], str):
+            values = list(parse_arguments(values[0]).values)
+        return ProposedCall(drafts[0].name, values[0]) if len(values) == 1 else None
+    text = message.get("content")
+    asked = isinstance(text, str) and text.strip().endswith("?")
+    return ProposedCall("", None, " ".join(str(text).split())) if asked else None
+
+
+def _write_tool(contract: Mapping[str, Any]) -> dict[str, Any]:
+    named = {"name": contract["name"], "description": contract.get("description") or ""}
+    return {"type": "function", "function": {**named, "parameters": contract["inputSchema"]}}
+
+
+def _write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,40 @@
+"""The rung of a model in the proxy: who is asked about calls that the ladder leaves, how long."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from serving.proxy.upstream import Headers
+from serving.repair.revision import Revise
+
+
+class OpenRevise(Protocol):
+    """Who rewrites drafts for one request; headers: as they are sent to the upstream, so that its
+    model is asked with the client's own key. Called in threads."""
+
+    def __call__(self, headers: Headers) -> Revise: ...
+
+
+@dataclass(frozen=True)
+class Reviser:
+    """label: as clients are told it. timeout_s: of one call; what answers later is not heard."""
+
+    label: str
+    open: OpenRevise
+    timeout_s: float = 20.0
+
+    def begin_request(
+        self, headers: Iterable[tuple[bytes, bytes]], count: Callable[[str], None]
+    ) -> "Revising":
+        """For the calls of one request. count: notes what became of a call: repaired or left."""
+        return Revising(self.label, self.open([*headers]), self.timeout_s, count)
+
+
+@dataclass(frozen=True)
+class Revising:
+    """A reviser for one request."""
+
+    label: str
+    revise: Revise
+    timeout_s: float
+    count: Callable[[str], None]

@@ -1,0 +1,61 @@
+"""A caller that runs here, as the proxy asks it: the same prompt as in training and evaluation."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from serving.proxy.local.model import CannotAnswer, LocalAnswer, LocalRequest
+from training.evaluation.predictors.adapter import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
+from training.evaluation.predictors.interface import Asked, CannotPredict, Predictor
+from training.prompts.rows import read_message_calls
+
+_WHY = {
+    TOO_LONG: "the conversation and the tools that it called do not fit the model's context; send"
+    " less of it",
+    NOT_RENDERABLE: "the model's chat template cannot hold this conversation: roles must alternate"
+    " as it was trained",
+}
+
+
+class LocalCaller:
+    """A trained caller, or the baseline. Tools that do not fit its context are left out, those that
+    were called before last."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        # Clients are told the name of a folder, not where it lies.
+        self.label = Path(predictor.label).name if "folder:" in predictor.label else predictor.label
+
+    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
+        """Raises CannotAnswer."""
+        asked = make_question(request)
+        try:
+            if isinstance(self._predictor, AdapterPredictor):
+                made = self._predictor.answer_one(asked, request.most_tokens, is_over)
+            else:
+                [made] = self._predictor.predict([asked])
+        except CannotPredict as error:
+            raise CannotAnswer(str(error)) from None
+        if made.error is not None:
+            raise CannotAnswer(_WHY.get(made.error, made.error))
+        spent = made.prompt_tokens, made.completion_tokens
+        return LocalAnswer("" if made.calls else made.text, made.calls, *spent, made.cut)
+
+
+def make_question(request: LocalRequest) -> Asked:
+    """A request of the proxy as a predictor is asked. What was answered before is context."""
+    messages = [
+        {**one, "weight": 0} if one["role"] == "assistant" else dict(one)
+        for one in request.messages
+    ]
+    texts = [one["content"] for one in messages if one["role"] == "user"]
+    called = frozenset(call["name"] for one in messages for call in read_message_calls(one))
+    names = {str(one["name"]) for one in request.contracts}
+    alone = len(messages) == 1 and messages[0]["role"] == "user"
+    return Asked(
+        "proxy",
+        texts[-1] if texts else "",
+        [dict(one) for one in request.contracts],
+        examples=tuple((one.instruction, one.calls) for one in request.examples),
+        keep=called & names,
+        before=() if alone else tuple(messages),
+    )

@@ -59,6 +59,15 @@ class ToolCall:
         return make_call_key(self.contract_digest, self.arguments, world_digest)
 
 
+@dataclass(frozen=True)
+class Observed:
+    """A call that was made, and the facts of the world before and after it."""
+
+    execution: Execution
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
 def make_call_key(contract_digest: str, arguments: Any, world_digest: str) -> str:
     """The key of a result: of the contract, the canonical arguments and the state of the world."""
     return "x1:" + digest([contract_digest, arguments, world_digest])
@@ -84,8 +93,25 @@ async def execute_call(
 ) -> Execution:
     """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
     call that changed nothing is made once more. Raises what the world raises."""
+    given: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
+    return (await watch_call(caller, call, world, **given)).execution
+
+
+async def watch_call(
+    caller: CallsTools,
+    call: ToolCall,
+    world: Environment,
+    *,
+    before: Mapping[str, Any] | None = None,
+    timeout_s: float = 10.0,
+    owner: str = "",
+    repeat: bool = False,
+) -> Observed:
+    """`execute_call` with the states that it read. before: the world's facts where they were read
+    just now."""
     # Each state is read once: of a database a reading takes longer than most calls.
-    before = await asyncio.to_thread(world.read_facts)
+    if before is None:
+        before = await asyncio.to_thread(world.read_facts)
     result = await _send(caller, call, timeout_s, owner)
     after = await asyncio.to_thread(world.read_facts)
     start, end = digest(before), digest(after)
@@ -93,8 +119,8 @@ async def execute_call(
     kept = keep_execution(result, call.arguments, start, end, changed)
     if repeat and start == end and kept.outcome == USEFUL:
         again = digest_answer(await _send(caller, call, timeout_s, owner))
-        return replace(kept, repeated=again)
-    return kept
+        kept = replace(kept, repeated=again)
+    return Observed(kept, before, after)
 
 
 async def _send(caller: CallsTools, call: ToolCall, timeout_s: float, owner: str) -> CallResult:

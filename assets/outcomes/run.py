@@ -6,9 +6,16 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
-from assets.outcomes.execution import EXECUTION_VERSION, ToolCall, execute_call
+from assets.outcomes.execution import (
+    EXECUTION_VERSION,
+    Observed,
+    ToolCall,
+    execute_call,
+    watch_call,
+)
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
@@ -42,7 +49,7 @@ class Job:
     seed: int
     again: bool = False
 
-    @property
+    @cached_property
     def world_digest(self) -> str:
         """Of all that decides where it runs, and of a task what it is checked by."""
         if self.wanted.task is None:
@@ -148,15 +155,15 @@ class Run:
     async def _make(self, job: Job, place: ServerInWorld) -> Receipt:
         before = await place.read_first()
         # Whether a task is carried out is told by its check, not by a second answer.
-        done = await self._execute(job, place, repeat=job.wanted.task is None)
-        after = await place.read_state() if done.changes_state else before
+        seen = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
+        done = seen.execution
         stale = await self._find_stale(place) if done.changes_state else None
         if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
             place.read = place.read or (job.wanted.call, done.answer)
         await self._settle(job, done, place)
         proofs: list[Proof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
-            proofs = await self._prove(job, Effect(done, before, after), place)
+            proofs = await self._prove(job, Effect(done, before, seen.after), place)
         kept = {
             "execution": done.dump(),
             "proofs": list(map(vars, proofs)),
@@ -164,11 +171,14 @@ class Run:
         }
         return Receipt(json.dumps(kept, sort_keys=True).encode())
 
-    async def _execute(self, job: Job, place: ServerInWorld, *, repeat: bool) -> Execution:
-        return await execute_call(
+    async def _watch(
+        self, job: Job, place: ServerInWorld, *, before: Facts | None = None, repeat: bool = False
+    ) -> Observed:
+        return await watch_call(
             place.caller,
             job.wanted.call,
             place.world,
+            before=before,
             timeout_s=self.settings.timeout_s,
             owner=place.owner,
             repeat=repeat,
@@ -219,11 +229,10 @@ class Run:
                 return known
             other = replace(job.wanted.call, arguments=arguments)
             made = replace(job, wanted=replace(job.wanted, call=other))
-            done = await self._execute(made, place, repeat=False)
-            after = await place.read_state() if done.changes_state else effect.before
-            await self._settle(made, done, place)
-            tried[digest(arguments)] = done, after
-            return done, after
+            seen = await self._watch(made, place)
+            await self._settle(made, seen.execution, place)
+            tried[digest(arguments)] = seen.execution, seen.after
+            return tried[digest(arguments)]
 
         if effect.execution.outcome == REFUSED:
             return []

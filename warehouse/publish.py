@@ -14,7 +14,7 @@ import dagster as dg
 import polars as pl
 
 from warehouse.audit import Audit, Expect, Verdict, audit
-from warehouse.sanitize.markdown import Markdown, escape_markdown, quote_text
+from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
@@ -23,6 +23,7 @@ OWNER = "team:toolmill"
 _LONGEST_TEXT = 2000  # characters of what a check says
 NOT_DUE = "nothing to check"  # what a declared rule observed that this run gave no verdict on
 _ROOT = Path(__file__).resolve().parents[1]
+_DECLARED: dict[str, "AssetAudit"] = {}
 
 Published = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
@@ -89,7 +90,14 @@ def describe_asset(
     `sources` are the folders (or files) whose code makes it: their digest is its code version, so
     that a change of that code, and of no other, makes it due again.
     """
-    schema = {"dagster/column_schema": _build_column_schema(checked.table)} if checked.table else {}
+    _DECLARED[checked.asset] = checked
+    shown: dict[str, Any] = {}
+    if checked.table:
+        shown["dagster/column_schema"] = _build_column_schema(checked.table)
+    if checked.expectations:
+        rows = [[one.rule, ", ".join(one.columns), one.text] for one in checked.expectations]
+        table = make_markdown_table(["expectation", "columns", "what is expected"], rows)
+        shown["great_expectations"] = make_markdown_metadata(table)
     return {
         "name": checked.asset,
         "check_specs": checked.build_specs(),
@@ -97,8 +105,13 @@ def describe_asset(
         "owners": [OWNER],
         "kinds": set(kinds or ({"polars", "parquet"} if checked.table else {"json"})),
         "tags": {"toolmill/package": sources[0].removesuffix(".py").replace("/", ".")},
-        "metadata": schema,
+        "metadata": shown,
     }
+
+
+def list_declared_audits() -> list[AssetAudit]:
+    """The audits of all assets that this process has loaded."""
+    return list(_DECLARED.values())
 
 
 @cache

@@ -51,7 +51,7 @@ from orchestration.cli.models import (
 from orchestration.cli.outcomes import reliability, replay, rerank_eval, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
-from orchestration.cli.upkeep import backup, doctor, gc
+from orchestration.cli.upkeep import audits, backup, doctor, gc
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -125,7 +125,7 @@ _GROUPS = {  # as `--help` shows them
     "Search and serve": (index, serve, proxy, active, log),
     "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),
     "Effects": (spend, ledger),
-    "Upkeep": (doctor, gc, backup),
+    "Upkeep": (doctor, gc, backup, audits),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
 _NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}

@@ -49,7 +49,7 @@ from training.reranker.ranker_fit import FitSettings
 SUMMARY, SHEET = "summary.json", "labels.csv"
 CURVE = (50, 100, 200, 500, 1000)
 # Ours also with outcomes that count half after 600 requests, ToolFlix also without its wide
-# features (its authors' slim model).
+# features.
 FADING = FitSettings(half_life_s=600 * TICK_S)
 KNOWN: dict[str, Make] = {
     **METHODS,

@@ -111,7 +111,10 @@ def start_litellm(venv: Path, upstream: str, folder: Path) -> tuple[list[str], i
     """The command of LiteLLM's proxy before the same upstream, and its port."""
     port, config = find_port(), folder / "litellm.json"
     model = {"model": "openai/m", "api_base": f"{upstream}/v1", "api_key": _KEY}
-    config.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": model}]}))
+    models = [{"model_name": "m", "litellm_params": model}]
+    # On loopback without a key, as ours: 1.108 refuses to start without this word.
+    general = {"dangerously_permit_weak_or_unset_master_key": True}
+    config.write_text(json.dumps({"model_list": models, "general_settings": general}))
     where = ["--host", "127.0.0.1", "--port", str(port)]
     return [str(venv / "bin" / "litellm"), "--config", str(config), *where], port
 

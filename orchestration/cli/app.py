@@ -45,6 +45,7 @@ from orchestration.cli.models import (
     log,
     mcp_zero,
     proxy,
+    push,
     release,
     serve,
 )
@@ -123,7 +124,16 @@ _GROUPS = {  # as `--help` shows them
     "Pairs": (judge, review, export, readme, match, repair, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay, reliability),
     "Search and serve": (index, serve, proxy, active, log),
-    "Models and releases": (evaluate, active_eval, rerank_eval, agent, champion, release, mcp_zero),
+    "Models and releases": (
+        evaluate,
+        active_eval,
+        rerank_eval,
+        agent,
+        champion,
+        release,
+        push,
+        mcp_zero,
+    ),
     "Effects": (spend, ledger),
     "Upkeep": (doctor, gc, backup, audits),
 }

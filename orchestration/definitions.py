@@ -26,6 +26,7 @@ import training.reporting.outcomes.defs
 import training.reranker.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import NoTrainingDue, on_new_data
+from orchestration.batches import make_harvest_sensor
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import is_training_due, retrain_on_drift
@@ -79,14 +80,16 @@ def build_defs(
     shown on the page of every asset."""
     found = dg.load_assets_from_modules(list(PACKAGES))
     assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
+    jobs = define_jobs()
     return dg.Definitions(
         assets=dg.map_asset_specs(
             lambda spec: _add_automation(spec).merge_attributes(metadata=metadata or {}), assets
         ),
-        jobs=define_jobs(),
+        jobs=jobs,
         schedules=[nightly_schedule],
         sensors=[
             retrain_on_drift,
+            make_harvest_sensor(jobs),
             dg.AutomationConditionSensorDefinition(
                 "on_new_data", target=dg.AssetSelection.all(), use_user_code_server=True
             ),

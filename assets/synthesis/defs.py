@@ -22,6 +22,7 @@ from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
+from warehouse.llm.roles import PENDING
 from warehouse.progress import Lines
 from warehouse.publish import (
     Published,
@@ -38,7 +39,7 @@ PAIRS_AUDIT = audit_table(
     [
         expect_unique("pair_id"),
         expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-        expect_one_of("status", ["ok", "failed"]),
+        expect_one_of("status", ["ok", "failed", PENDING]),
     ],
     rules=["approved_endpoint", "written_floor", "contracts_current"],
 )
@@ -73,7 +74,7 @@ def pairs(
 ) -> Published:
     name = context.partition_key
     try:
-        llm = writer.make_llm(warehouse, name)
+        llm = writer.make_llm(warehouse, name, batches=True)
     except NotApproved as error:
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
@@ -93,6 +94,7 @@ def pairs(
             "retired": len(made.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
+            **report.report_batches(llm.batches),
         },
     )
     close_run_after(context, warehouse.ledger, "pairs")
@@ -113,7 +115,7 @@ def judgements(
 ) -> Published:
     name = context.partition_key
     try:
-        llm = writer.make_llm(warehouse, name)
+        llm = writer.make_llm(warehouse, name, batches=True)
     except NotApproved as error:
         yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
@@ -129,6 +131,7 @@ def judgements(
         metadata={
             **report.report_judgements(made.rows, made.pairs),
             "trial": report.tabulate_trials(made.trials),
+            **report.report_batches(llm.batches),
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
@@ -166,14 +169,17 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
 
 
 def _check_written(rows: Sequence[Record]) -> Verdict:
-    ok = sum(row["status"] == "ok" for row in rows)
-    kinds = sorted({row["error_kind"] for row in rows if row["status"] != "ok"})
-    observed = f"{ok} of {len(rows)} written" + (f"; failed by {', '.join(kinds)}" if kinds else "")
-    hints = [row["hint"] for row in rows if row["status"] != "ok"]
-    if hints and ok < WRITTEN_FLOOR * len(rows):
-        observed += f", e.g. {hints[0]}"
+    due = [row for row in rows if row["status"] != PENDING]
+    lost = [row for row in due if row["status"] != "ok"]
+    ok, enough = len(due) - len(lost), len(due) - len(lost) >= WRITTEN_FLOOR * len(due)
+    kinds = sorted({row["error_kind"] for row in lost})
+    observed = f"{ok} of {len(due)} written" + (f"; failed by {', '.join(kinds)}" if kinds else "")
+    if lost and not enough:
+        observed += f", e.g. {lost[0]['hint']}"
+    if len(due) < len(rows):
+        observed += f"; {len(rows) - len(due)} wait for a batch"
     expected = f"at least {WRITTEN_FLOOR:.0%} of the pairs asked for"
-    return Verdict("written_floor", ok >= WRITTEN_FLOOR * len(rows), observed, expected)
+    return Verdict("written_floor", enough, observed, expected)
 
 
 def _check_current(rows: Sequence[Record], offer: Offer) -> Verdict:

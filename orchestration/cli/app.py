@@ -33,7 +33,7 @@ from orchestration.cli.data import (
     worlds,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.ledger import ledger, spend
+from orchestration.cli.ledger import batch, ledger, spend
 from orchestration.cli.models import (
     active,
     active_eval,
@@ -134,12 +134,12 @@ _GROUPS = {  # as `--help` shows them
         push,
         mcp_zero,
     ),
-    "Effects": (spend, ledger),
+    "Effects": (spend, ledger, batch),
     "Upkeep": (doctor, gc, backup, audits),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
 _NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}
-_NAMES |= {reliability: "reliability"}
+_NAMES |= {reliability: "reliability", batch: "batch"}
 for _group, _parts in _GROUPS.items():
     for _part in _parts:
         if _part in _NAMES:

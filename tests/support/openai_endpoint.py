@@ -64,7 +64,7 @@ def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
             if say.close:
                 self.close_connection = True
                 return
-            content = say.raw if say.raw is not None else _payload(body, say)
+            content = say.raw if say.raw is not None else make_payload(body, say)
             payload = content if isinstance(content, bytes) else content.encode()
             self.send_response(say.status)
             for name, value in {"content-type": "application/json", **say.headers}.items():
@@ -110,7 +110,8 @@ def _in_order(answers: list[Say]) -> Script:
     return lambda _body, number: answers[min(number, len(answers)) - 1]
 
 
-def _payload(body: dict[str, Any], say: Say) -> str:
+def make_payload(body: dict[str, Any], say: Say) -> str:
+    """The JSON of a response to a request that is answered so."""
     if say.status != 200:
         return json.dumps({"error": {"message": say.content, "type": "error", "code": None}})
     words = sum(len(str(message.get("content") or "").split()) for message in body["messages"])

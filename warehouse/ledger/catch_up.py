@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from warehouse.ledger.events import EFFECT, RUN, Event
+from warehouse.ledger.batch_records import write_batch
+from warehouse.ledger.events import EFFECT, RUN, Batch, Event
 
 
 def apply_events(db: sqlite3.Connection, events: Iterable[Event | None]) -> None:
@@ -55,6 +56,10 @@ def _apply_run(db: sqlite3.Connection, row: dict[str, Any]) -> None:
     db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", [row[name] for name in RUN])
 
 
+def _apply_batch(db: sqlite3.Connection, row: dict[str, Any]) -> None:
+    write_batch(db, Batch(**row))
+
+
 _APPLY = {
     "done": _apply_done,
     "unknown": partial(_apply_end, "unknown"),
@@ -62,4 +67,5 @@ _APPLY = {
     "forgotten": _apply_forgotten,
     "budget": _apply_budget,
     "run": _apply_run,
+    "batch": _apply_batch,
 }

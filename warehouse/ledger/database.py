@@ -33,6 +33,7 @@ class Database:
                 path, timeout=patience_s, isolation_level=None, check_same_thread=False
             )
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+            _add_batch_column(self._db)
             self._db.executescript(_SCHEMA.read_text())
             self._journal: Journal | None = None
             self.journal = self._journal = self._open_journal()
@@ -90,17 +91,28 @@ class Database:
             )
 
     def find_blob(self, key: str) -> str | None:
-        """The blob of an effect that is done. No transaction: a reader of WAL never waits for a
-        writer, nor holds one up."""
+        """The blob of an effect that is done."""
+        rows = self.select("SELECT blob FROM effects WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
+    def select(self, sql: str, *values: str | float) -> list[tuple]:
+        """Rows as they are. No transaction: a reader of WAL never waits for a writer, nor holds one
+        up."""
         with self._lock:
             try:
-                row = self._db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+                return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise make_unavailable(self.path, error) from error
-        return row[0] if row else None
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
             self.journal.close()
             self._held.close()
+
+
+def _add_batch_column(db: sqlite3.Connection) -> None:
+    """A ledger older than batches gets their column, before the index over it is made."""
+    columns = {row[1] for row in db.execute("PRAGMA table_info(attempts)")}
+    if columns and "batch" not in columns:
+        db.execute("ALTER TABLE attempts ADD COLUMN batch TEXT NOT NULL DEFAULT ''")

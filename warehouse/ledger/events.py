@@ -23,6 +23,7 @@ class Started(BaseModel, strict=True):
     started_at: _Number
     scope: str
     reserved_usd: _Dollars
+    batch: str = ""  # the file of requests that it went with, where it went with one
 
 
 class Done(Started):
@@ -65,6 +66,46 @@ class Run(BaseModel, strict=True):
     closed_at: _Number | None
 
 
+class Batch(BaseModel, strict=True):
+    """A file of requests for a provider's Batch API, and how far it is. Times are epoch seconds,
+    prices US dollars per million tokens with the batch's discount in them.
+
+    state: gathering (by the process `pid`), ready (to be sent; it may have been), sent, and at the
+    end harvested, dropped (never sent) or given_up.
+    """
+
+    name: str  # in the provider's metadata: by it a batch is found again
+    state: str
+    stage: str  # of the run, as its progress is named: pairs, judgements, summaries, readmes
+    partition: str
+    role: str
+    model: str
+    base_url: str
+    window: str
+    usd_in: _Dollars
+    usd_out: _Dollars
+    opened_at: _Number
+    pid: _Count
+    process: str
+    requests: _Count = 0
+    blob: str = ""  # the file itself
+    dropped: list[str] = []  # optional parameters that the endpoint refused, left out of it
+    file_id: str = ""
+    tried_at: _Number = 0.0  # when its creation was last asked for, with an answer or without
+    batch_id: str = ""
+    sent_at: _Number = 0.0
+    status: str = ""  # as the provider last said
+    completed_at: _Number = 0.0  # by the provider's clock
+    reads: _Count = 0  # of its results that came to less than the provider counts
+    answered: _Count = 0
+    failed: _Count = 0
+    unknown: _Count = 0
+    ignored: _Count = 0  # answers under ids that are not its own, or that came twice
+    usd: _Dollars = 0.0
+    refused: list[str] = []  # optional parameters that its errors complain of
+    problem: str = ""  # the last thing that went wrong, in one line
+
+
 _KINDS: dict[str, type[BaseModel]] = {
     "done": Done,
     "started": Started,
@@ -73,6 +114,7 @@ _KINDS: dict[str, type[BaseModel]] = {
     "forgotten": Forgotten,
     "budget": Budget,
     "run": Run,
+    "batch": Batch,
 }
 DONE, STARTED, RUN = (tuple(kind.model_fields) for kind in (Done, Started, Run))
 EFFECT = ("key", "stage", "blob", "finished_at")

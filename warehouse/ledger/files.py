@@ -5,6 +5,7 @@ ledger.lock  held in share by everyone who has the ledger open, alone by who reb
 """
 
 import fcntl
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,10 +82,12 @@ def held_by_database(db: sqlite3.Connection) -> Replayed:
         held.effects[row["key"]] = row
     for row in _read_rows(db, "attempts", "id"):
         if row["status"] == "done" or (
-            row["status"] in ("started", "unknown") and row["reserved_usd"] > 0
+            row["status"] in ("started", "unknown")
+            and (row["reserved_usd"] > 0 or row.get("batch"))
         ):
             names = DONE if row["status"] == "done" else STARTED
             kept = {name: row.get(name) for name in names if name != "blob"}
+            kept["batch"] = kept["batch"] or ""  # a ledger older than batches has no such column
             held.attempts[row["id"]] = {**kept, "status": row["status"]}
     for row in _read_rows(db, "budgets", "scope"):
         held.budgets[row["scope"]] = row["limit_usd"]
@@ -92,6 +95,8 @@ def held_by_database(db: sqlite3.Connection) -> Replayed:
         held.runs[(row["scope"], row["number"])] = row
     for row in _read_rows(db, "journaled", "one"):
         held.journaled = row["size"]
+    for row in _read_rows(db, "batches", "name"):
+        held.batches[row["name"]] = json.loads(row["body"])
     held.number_attempts()
     return held
 

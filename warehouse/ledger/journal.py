@@ -1,8 +1,8 @@
 """The ledger's journal: one JSON line for everything that must outlive the database.
 
-Journaled: every finished effect, the start and end of attempts that hold a budget, forgotten keys,
-budgets, runs. Left out: attempts that cost nothing and came to nothing. Every line begins with
-its line break, so that one that a full disk tore spoils no other.
+Journaled: every finished effect, the start and end of attempts that hold a budget or went with a
+batch, batches, forgotten keys, budgets, runs. Left out: attempts that cost nothing and came to
+nothing. Every line begins with its line break, so that one that a full disk tore spoils no other.
 """
 
 import json
@@ -47,6 +47,7 @@ class Replayed:
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    batches: dict[str, dict[str, Any]] = field(default_factory=dict)
     # Attempts whose id another has, be it of the same key: a database from a backup gives the
     # numbers after it again.
     displaced: list[dict[str, Any]] = field(default_factory=list)
@@ -75,6 +76,8 @@ class Replayed:
             self.budgets[row["scope"]] = row["usd"]
         elif kind == "run":
             self.runs[(row["scope"], row["number"])] = row
+        elif kind == "batch":
+            self.batches[row["name"]] = row
 
     def _put_attempt(self, row: dict[str, Any]) -> None:
         known = self.attempts.get(row["id"], row)
@@ -102,7 +105,7 @@ class Replayed:
                 "id": number, "key": effect["key"], "stage": effect["stage"], "partition": "_",
                 "run_id": "-", "started_at": at, "finished_at": at, "scope": "usd",
                 "reserved_usd": 0.0, "model": "", "prompt_tokens": 0, "completion_tokens": 0,
-                "usd": 0.0, "status": "done",
+                "usd": 0.0, "status": "done", "batch": "",
             }  # fmt: skip
 
 
@@ -155,6 +158,7 @@ def _iter_events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
     yield "unknown", unknown
     yield "budget", [{"scope": scope, "usd": usd} for scope, usd in held.budgets.items()]
     yield "run", held.runs.values()
+    yield "batch", held.batches.values()
 
 
 def _pick_columns(row: Row, names: Iterable[str]) -> dict[str, Any]:

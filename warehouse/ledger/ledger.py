@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.ledger.attempts import Attempt, Attempts, Outcome, sum_spent
+from warehouse.ledger.batches import Batches
 from warehouse.ledger.database import Database
 from warehouse.ledger.events import RUN
 from warehouse.ledger.files import LedgerUnavailable
@@ -31,6 +32,7 @@ class Ledger:
         self.path, self.blobs, self.run_id = path, blobs, run_id
         self._database = Database(path, patience_s=patience_s)
         self._attempts = Attempts(self._database, blobs, run_id)
+        self.batches = Batches(self._database, self._attempts)
 
     def once(
         self,
@@ -139,6 +141,28 @@ class Ledger:
             )
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def sum_usage(self) -> list[dict[str, Any]]:
+        """Requests, tokens and US dollars per UTC day and model, of answers that cost tokens. Of a
+        batch the day is the provider's: it may have been harvested on another."""
+        rows = self._database.select(
+            "SELECT strftime('%Y-%m-%d', COALESCE(NULLIF(json_extract(body, '$.completed_at'), 0),"
+            " finished_at), 'unixepoch') AS day, model, COUNT(*), SUM(prompt_tokens),"
+            " SUM(completion_tokens), SUM(usd)"
+            " FROM attempts LEFT JOIN batches ON batches.name = attempts.batch"
+            " WHERE status = 'done' AND prompt_tokens + completion_tokens > 0"
+            " GROUP BY day, model ORDER BY day, model"
+        )
+        names = ("day", "model", "requests", "prompt_tokens", "completion_tokens", "usd")
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def sum_unknown(self) -> list[dict[str, Any]]:
+        """Unknown attempts and the US dollars that they still reserve, per UTC day."""
+        rows = self._database.select(
+            "SELECT strftime('%Y-%m-%d', started_at, 'unixepoch') AS day, COUNT(*),"
+            " SUM(reserved_usd) FROM attempts WHERE status = 'unknown' GROUP BY day ORDER BY day"
+        )
+        return [dict(zip(("day", "attempts", "reserved_usd"), row, strict=True)) for row in rows]
 
     def open_run(self, scope: str) -> str:
         """The run date of `scope`'s open run, or of a new one: what keys effects on the moving

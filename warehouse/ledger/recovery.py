@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.ledger.events import EFFECT, RUN
+from warehouse.ledger.batch_records import DROPPED, GATHERING, OPEN, READY, SENT, write_batch
+from warehouse.ledger.events import EFFECT, RUN, Batch
 from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
@@ -77,20 +78,24 @@ def check(
 
 
 def list_effect_blobs(path: Path) -> set[str]:
-    """The blobs of every effect that database or journal name. Raises LedgerUnavailable where the
-    database is locked or damaged: who removes blobs must know of all."""
+    """The blobs of every effect, and the files of batches under way, that database or journal name.
+    Raises LedgerUnavailable where the database is locked or damaged: who removes blobs must know of
+    all."""
     database, condition = _read_database(path)
     if condition not in ("ok", "absent"):
         raise LedgerUnavailable(f"ledger {path}: {condition}; {_REBUILD}")
     sides = (database, replay_journal(journal_of(path)))
-    return {effect["blob"] for side in sides for effect in side.effects.values()}
+    named = {effect["blob"] for side in sides for effect in side.effects.values()}
+    open_ = [row for side in sides for row in side.batches.values() if row["state"] in OPEN]
+    return named | {row["blob"] for row in open_ if row["blob"]}
 
 
 def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
     """Makes database and journal anew from what either holds; the old files stay beside them.
 
     Attempts that were under way become `unknown`: they may have been paid, and keep their
-    reservation. Raises LedgerUnavailable while any process has the ledger open, or when there is
+    reservation; those of a batch at its provider stay under way, those of one that was never sent
+    are due again. Raises LedgerUnavailable while any process has the ledger open, or when there is
     nothing to build from.
     """
     if not path.exists() and not journal_of(path).exists():
@@ -101,9 +106,7 @@ def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
     with hold_open(path, alone=True):
         database, _ = _read_database(path)
         held = _merge_replayed(database, replay_journal(journal_of(path)))
-        for attempt in held.attempts.values():
-            if attempt["status"] == "started":
-                attempt["status"] = "unknown"
+        _end_attempts(held)
         beside = path.with_name(f"{path.name}.new")
         beside.unlink(missing_ok=True)
         _write_database(beside, held)
@@ -111,6 +114,19 @@ def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
         beside.replace(path)
         write_whole(journal_of(path), held)
     return check(path, blobs)
+
+
+def _end_attempts(held: Replayed) -> None:
+    for number, attempt in list(held.attempts.items()):
+        batch = held.batches.get(attempt.get("batch") or "", {})
+        if attempt["status"] != "started" or batch.get("state") in (READY, SENT):
+            continue
+        if batch:
+            del held.attempts[number]
+        else:
+            attempt["status"] = "unknown"
+    for batch in held.batches.values():
+        batch["state"] = DROPPED if batch["state"] == GATHERING else batch["state"]
 
 
 def _read_database(path: Path) -> tuple[Replayed, str]:
@@ -150,6 +166,7 @@ def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
                 held.effects[key] = effect
         held.budgets.update(side.budgets)
         held.runs.update(side.runs)
+        held.batches.update(side.batches)
     held.number_attempts()
     return held
 
@@ -169,15 +186,18 @@ def _write_database(path: Path, held: Replayed) -> None:
         for row in held.attempts.values():
             db.execute(
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?,"
-                " NULL)",
+                " NULL, ?)",
                 (row["id"], row["key"], row["stage"], row["partition"], row["status"],
                  row["run_id"], row["started_at"], row.get("finished_at"), row["scope"],
                  row["reserved_usd"] or 0.0, row.get("model") or "", row.get("prompt_tokens") or 0,
-                 row.get("completion_tokens") or 0, row.get("usd") or 0.0),
+                 row.get("completion_tokens") or 0, row.get("usd") or 0.0,
+                 row.get("batch") or ""),
             )  # fmt: skip
         for effect in held.effects.values():
             db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in EFFECT])
         db.executemany("INSERT INTO budgets VALUES (?, ?)", held.budgets.items())
+        for batch in held.batches.values():
+            write_batch(db, Batch(**batch))
         for run in held.runs.values():
             db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [run[n] for n in RUN])
         db.execute("DELETE FROM paid")

@@ -7,9 +7,12 @@ CREATE TABLE IF NOT EXISTS attempts (
   run_id TEXT NOT NULL, pid INTEGER NOT NULL, process_started TEXT NOT NULL,
   started_at REAL NOT NULL, finished_at REAL, scope TEXT NOT NULL, reserved_usd REAL NOT NULL,
   model TEXT NOT NULL DEFAULT '', prompt_tokens INTEGER NOT NULL DEFAULT 0,
-  completion_tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, error TEXT
+  completion_tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, error TEXT, batch TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS attempts_by_key ON attempts (key, status);
+CREATE TABLE IF NOT EXISTS batches (
+  name TEXT PRIMARY KEY, state TEXT NOT NULL, body TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS budgets (scope TEXT PRIMARY KEY, limit_usd REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
   scope TEXT NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, opened_at REAL NOT NULL,
@@ -22,6 +25,7 @@ INSERT INTO paid SELECT scope, SUM(usd) FROM attempts
   WHERE NOT EXISTS (SELECT 1 FROM paid) GROUP BY scope;
 CREATE INDEX IF NOT EXISTS attempts_held ON attempts (scope, reserved_usd)
   WHERE status IN ('started', 'unknown');
+CREATE INDEX IF NOT EXISTS attempts_of_batch ON attempts (batch, status) WHERE batch <> '';
 -- How much of the journal this database has seen: what lies behind it was written by a transaction
 -- that was killed, or that a full disk undid, between journal and commit.
 CREATE TABLE IF NOT EXISTS journaled (

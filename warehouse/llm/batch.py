@@ -27,7 +27,8 @@ def run_batch(
 
     Where `work` raises what nobody foresaw, the result is what `fail` makes of the record and a
     hint. The first error of the run (LLMError, BudgetExceeded, the ledger's, a full disk) stops all
-    others and is raised as it is. The client is closed in any case.
+    others and is raised as it is. The client is closed in any case. What goes through the Batch API
+    is sent at the end; `work` met Pending for it.
     """
 
     async def work_or_fail(record: Record) -> Result:
@@ -36,9 +37,16 @@ def run_batch(
         except Exception as error:
             return fail(record, describe_failure(error, (LLMError, BudgetExceeded)))
 
-    return asyncio.run(
-        _run_workers(records, work_or_fail, llm, workers, stage, progress or Silent())
-    )
+    llm.begin_stage(stage)
+    try:
+        found = asyncio.run(
+            _run_workers(records, work_or_fail, llm, workers, stage, progress or Silent())
+        )
+    except BaseException:
+        llm.drop_requests()
+        raise
+    llm.submit_requests()
+    return found
 
 
 async def _run_workers(

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.events import Batch
 from warehouse.ledger.ledger import Ledger
+from warehouse.llm.batch_api.outbox import Outbox
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question
 from warehouse.llm.request_keys import Prepared, make_request_key, prepare_request
@@ -18,6 +20,7 @@ from warehouse.llm.roles import (
     Completion,
     LLMError,
     Message,
+    Pending,
     Provider,
     Reply,
     Request,
@@ -27,8 +30,8 @@ from warehouse.llm.roles import (
 from warehouse.llm.structured_output import BadAnswer, parse_answer
 
 __all__ = [
-    "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Prepared", "Provider", "Reply",
-    "Request", "Role", "make_request_key",
+    "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Pending", "Prepared", "Provider",
+    "Reply", "Request", "Role", "make_request_key",
 ]  # fmt: skip
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
@@ -47,12 +50,20 @@ class LLM:
         endpoint: Provider | None = None,
         partition: str = "_",
         scope: str = "usd",
+        batches: bool = False,
     ) -> None:
+        """batches: whether requests of roles that are set so wait for a batch of `run_batch`;
+        otherwise every request is answered while its caller waits."""
         self.roles = {role.name: role for role in roles}
-        self.counts: Counter[str] = Counter()  # asked, cached, failed (of this object's life)
+        # asked, cached, pending, failed (of this object's life)
+        self.counts: Counter[str] = Counter()
         self.usd = 0.0
+        self.batches: list[Batch] = []  # that were sent, or kept back, in this object's life
         self._calls = PaidCalls(self.roles.values(), ledger, partition=partition, scope=scope)
         self._offline, self._endpoint = offline, endpoint
+        self._ledger, self._partition, self._scope = ledger, partition, scope
+        self._by_batch = batches
+        self._outbox: Outbox | None = None
 
     def role(self, name: str) -> Role:
         """The role of that name. Raises LLMError `unknown_role` naming the known ones."""
@@ -80,9 +91,11 @@ class LLM:
         return {**role.identity(), "version": self.provider(role).version()}
 
     def figures(self) -> dict[str, int | float]:
-        """What `Progress.update` is told beside done and total: asked, cached, failed, usd."""
+        """What `Progress.update` is told beside done and total: asked, cached, failed, usd; and
+        pending, where requests wait for a batch."""
         counts = {name: self.counts[name] for name in ("asked", "cached", "failed")}
-        return {**counts, "usd": round(self.usd, 4)}
+        waiting = {"pending": self.counts["pending"]} if self.counts["pending"] else {}
+        return {**counts, **waiting, "usd": round(self.usd, 4)}
 
     async def complete(
         self,
@@ -97,14 +110,15 @@ class LLM:
 
         A truncated answer is asked for once more with a larger limit, an empty or malformed one
         once more with the complaint; each of these answers is paid, kept, and part of the receipt.
-        Raises LLMError (kinds above) or BudgetExceeded; both leave everything resumable.
+        Raises LLMError (kinds above; Pending where a batch has the request) or BudgetExceeded; all
+        leave everything resumable.
         """
         try:
             who = self.role(role)
             request = Request(who, messages, schema, seed, meta or {}, who.max_tokens)
             return await self._ask_until_usable(self._prepare_request(request, ""))
-        except (LLMError, BudgetExceeded):
-            self.counts["failed"] += 1
+        except (LLMError, BudgetExceeded) as error:
+            self.counts["pending" if isinstance(error, Pending) else "failed"] += 1
             raise
 
     def _prepare_request(self, request: Request, variant: str) -> Prepared:
@@ -123,7 +137,8 @@ class LLM:
             asked = replace(
                 request, messages=[*request.messages, *_write_complaint(completion.text, flaw)]
             )
-            receipts.append(await self._pay_answer(self._prepare_request(asked, "again")))
+            again = self._prepare_request(asked, "again")
+            receipts.append(await self._pay_answer(again, follow_up=True))
             completion = Completion(**receipts[-1].facts)
             try:
                 value = parse_answer(completion.text, completion.finish, request.schema)
@@ -143,18 +158,20 @@ class LLM:
         """The answer with more room. One that was kept serves whatever the limit is now, unless it
         too was cut off and there is more room now than there was then."""
         wider = replace(request, max_tokens=request.max_tokens * ENLARGE)
-        paid = await self._pay_answer(self._prepare_request(wider, "enlarged"))
+        paid = await self._pay_answer(self._prepare_request(wider, "enlarged"), follow_up=True)
         cut = paid.facts["finish"] == "length" and paid.facts["limit"] < wider.max_tokens
-        return (
-            await self._pay_answer(self._prepare_request(wider, f"to {wider.max_tokens}"))
-            if cut
-            else paid
-        )
+        if not cut:
+            return paid
+        widest = self._prepare_request(wider, f"to {wider.max_tokens}")
+        return await self._pay_answer(widest, follow_up=True)
 
-    async def _pay_answer(self, prepared: Prepared) -> Paid:
-        """The answer to one question: out of the ledger without waiting for anything, or sent."""
+    async def _pay_answer(self, prepared: Prepared, *, follow_up: bool = False) -> Paid:
+        """The answer to one question: out of the ledger without waiting for anything, or sent.
+        Raises Pending where it goes by batch."""
         request = prepared.request
         provider = self.provider(request.role)
+        if self._goes_by_batch(request.role, follow_up) and self._calls.find(prepared.key) is None:
+            self._open_outbox("").queue(prepared)
 
         async def answer(tries: int) -> dict[str, Any]:
             completion = await provider.answer(request)
@@ -166,6 +183,34 @@ class LLM:
         self.counts["cached" if paid.cached else "asked"] += 1
         self.usd += 0.0 if paid.cached else paid.usd
         return paid
+
+    def _goes_by_batch(self, role: Role, follow_up: bool) -> bool:
+        if not (self._by_batch and role.batch) or role.model == OFFLINE:
+            return False
+        return not follow_up or role.batch_follow_ups == "batch"
+
+    def _open_outbox(self, stage: str) -> Outbox:
+        """Where requests wait that go by batch."""
+        if self._outbox is None:
+            self._outbox = Outbox(self._ledger, stage, partition=self._partition, scope=self._scope)
+        return self._outbox
+
+    def begin_stage(self, stage: str) -> None:
+        """Names the part of the run whose requests are gathered from here on."""
+        if any(self._goes_by_batch(role, False) for role in self.roles.values()):
+            self._open_outbox(stage)
+
+    def submit_requests(self) -> None:
+        """Sends the batches of what was gathered; `batches` says what came of each."""
+        if self._outbox is not None:
+            self.batches += self._outbox.submit()
+            self._outbox = None
+
+    def drop_requests(self) -> None:
+        """Lets go of what was gathered and is not sent."""
+        if self._outbox is not None:
+            self._outbox.drop()
+            self._outbox = None
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -40,14 +40,7 @@ class Endpoint:
         """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
         connections), LLMError for what will not; both name the endpoint and the fix."""
         role = request.role
-        form = {"type": "json_schema", "json_schema": _describe_schema(request.schema)}
-        body = {
-            "messages": [dict(message) for message in request.messages],
-            "temperature": role.temperature,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens,
-            "response_format": form,
-        }
+        body = make_body(request)
         choice = await self.post(role, body, lambda response: read_choice(response, role))
         return choice.completion
 
@@ -59,7 +52,7 @@ class Endpoint:
         while True:
             # As `extra_body` and read by ourselves: the SDK walks every message and schema that it
             # is given as arguments, and builds every answer anew; together 2 of 5 ms a call.
-            given = _drop_refused({"model": role.model, **body}, refused)
+            given = drop_refused({"model": role.model, **body}, refused)
             try:
                 # The SDK's own limit starts anew with every byte; this one is for the whole answer.
                 async with asyncio.timeout(role.timeout_s):
@@ -72,7 +65,7 @@ class Endpoint:
                     refused.add(dropped)
                     continue
                 cause = _find_refused(error) or error
-                kind, passing = _classify_error(cause)
+                kind, passing = classify_error(cause)
                 if kind is None:
                     raise
                 raise self._make_failure(kind, passing, cause, role) from error
@@ -132,6 +125,18 @@ class Endpoint:
             await client.close()
 
 
+def make_body(request: Request) -> dict[str, Any]:
+    """A chat completion that asks for JSON of the request's shape, without the model's name."""
+    form = {"type": "json_schema", "json_schema": _describe_schema(request.schema)}
+    return {
+        "messages": [dict(message) for message in request.messages],
+        "temperature": request.role.temperature,
+        "seed": request.seed,
+        "max_tokens": request.max_tokens,
+        "response_format": form,
+    }
+
+
 @dataclass(frozen=True)
 class Choice:
     """The first choice of a response. calls: (name, arguments as the endpoint wrote them)."""
@@ -174,7 +179,8 @@ def _read_call(one: Any) -> tuple[str, Any]:
     ) else arguments
 
 
-def _drop_refused(body: Mapping[str, Any], refused: set[str]) -> dict[str, Any]:
+def drop_refused(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
+    """The body without the optional parameters that its endpoint refused."""
     wanted = dict(body)
     if "max_tokens" in refused:
         wanted["max_completion_tokens"] = wanted["max_tokens"]
@@ -188,16 +194,19 @@ def _describe_schema(schema: type[BaseModel]) -> dict[str, Any]:
 
 
 def _find_rejected(error: Exception, refused: set[str]) -> str | None:
+    return find_rejected(getattr(error, "status_code", None), str(error), refused)
+
+
+def find_rejected(status: int | None, message: str, refused: Collection[str]) -> str | None:
     """The optional parameter that a 400 or 422 complains of, if it was sent."""
-    if getattr(error, "status_code", None) not in (400, 422):
+    if status not in (400, 422):
         return None
-    message = str(error)
     if "json_schema" in message:
         message += " response_format"
     return next((name for name in _OPTIONAL if name in message and name not in refused), None)
 
 
-def _classify_error(error: Exception) -> tuple[str | None, bool]:
+def classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 

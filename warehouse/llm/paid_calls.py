@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectPending, Outcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.dispatch import Sending
-from warehouse.llm.request_keys import compute_price
-from warehouse.llm.roles import Role
+from warehouse.llm.request_keys import Priced, compute_price
+from warehouse.llm.roles import Pending, Role
 
 Facts = dict[str, Any]
 
@@ -70,23 +70,31 @@ class PaidCalls:
         async def carry_out() -> Outcome:
             nonlocal sent
             sent = True
-            facts = await answer(tries)
-            used = facts["prompt_tokens"], facts["completion_tokens"]
-            usd = compute_price(question.role, *used)
-            stored = json.dumps({**facts, "usd": usd}, sort_keys=True).encode()
-            return Outcome(stored, facts["model"], *used, usd)
+            return make_outcome(await answer(tries), question.role)
 
-        data = await self._ledger.once_async(
-            question.stage,
-            question.key,
-            carry_out,
-            partition=self._partition,
-            reserve_usd=question.most_usd,
-            scope=self._scope,
-        )
+        try:
+            data = await self._ledger.once_async(
+                question.stage,
+                question.key,
+                carry_out,
+                partition=self._partition,
+                reserve_usd=question.most_usd,
+                scope=self._scope,
+            )
+        except EffectPending as pending:
+            hint = "wait for the batch, or cancel it: toolmill batch list"
+            raise Pending(f"its request in batch {pending}", hint) from pending
         paid = _read_paid(data, cached=not sent)
         used = paid.facts["prompt_tokens"] + paid.facts["completion_tokens"]
         return paid, used if sent else None
+
+
+def make_outcome(facts: Facts, priced: Priced) -> Outcome:
+    """An answer as the ledger keeps it. Facts hold model, prompt_tokens, completion_tokens."""
+    used = facts["prompt_tokens"], facts["completion_tokens"]
+    usd = compute_price(priced, *used)
+    stored = json.dumps({**facts, "usd": usd}, sort_keys=True).encode()
+    return Outcome(stored, facts["model"], *used, usd)
 
 
 def _read_paid(data: bytes, *, cached: bool) -> Paid:

@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from pydantic import BaseModel
 
-from warehouse.llm.roles import Message, Request, Role
+from warehouse.llm.roles import Message, Request
 from warehouse.storage.digest import digest, sha256
 
 
@@ -65,9 +66,19 @@ def _digest_shape(schema: type[BaseModel]) -> str:
     return digest(schema.model_json_schema())
 
 
-def compute_price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:
-    """US dollars for so many tokens at the role's prices."""
-    return (prompt_tokens * role.usd_in + completion_tokens * role.usd_out) / 1_000_000
+class Priced(Protocol):
+    """What has prices, in US dollars per million tokens."""
+
+    @property
+    def usd_in(self) -> float: ...
+
+    @property
+    def usd_out(self) -> float: ...
+
+
+def compute_price(priced: Priced, prompt_tokens: int, completion_tokens: int) -> float:
+    """US dollars for so many tokens at the prices of a role or a batch."""
+    return (prompt_tokens * priced.usd_in + completion_tokens * priced.usd_out) / 1_000_000
 
 
 def _most_prompt_tokens(request: Request) -> int:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -37,6 +37,21 @@ class RoleSettings:
     max_tokens: Annotated[int, Field(ge=16)] = 1024
     temperature: Annotated[float, Field(ge=0)] = 0.7
     attempts: Annotated[int, Field(ge=1, description="before a request counts as failed")] = 5
+    batch: Annotated[
+        bool, Field(description="runs send requests through the Batch API, answered within a day")
+    ] = False
+    batch_price: Annotated[
+        float, Field(ge=0, le=1, description="of a batched request, as a share of usd_in, usd_out")
+    ] = 0.5
+    batch_requests: Annotated[int, Field(ge=1, le=50_000, description="most in one batch")] = 50_000
+    batch_mb: Annotated[float, Field(gt=0, le=200, description="most MB of one batch's file")] = 200
+    batch_window: Annotated[
+        str, Field(pattern=r"^\d{1,3}[hd]$", description="in which a batch is answered")
+    ] = "24h"
+    batch_follow_ups: Annotated[
+        Literal["direct", "batch"],
+        Field(description="how a cut off, malformed or refused answer is asked for again"),
+    ] = "direct"
 
 
 @pydantic_dataclass(frozen=True)
@@ -111,6 +126,7 @@ class LLMError(RuntimeError):
     """No usable answer. `kind` is what a row's `error_kind` says, `hint` how to fix it.
 
     Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
+    pending (an open batch has the request);
     truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);
     unknown_role, no_provider (settings).
     """
@@ -118,6 +134,18 @@ class LLMError(RuntimeError):
     def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:
         super().__init__(f"{kind}: found {found}; expected {expected}; {hint}")
         self.kind, self.found, self.expected, self.hint = kind, found, expected, hint
+
+
+PENDING = "pending"
+
+
+class Pending(LLMError):
+    """The request lies in a batch, or will with the next. retry_at: epoch seconds, when its window
+    ends; 0 where nobody knows."""
+
+    def __init__(self, found: str, hint: str, retry_at: float = 0.0) -> None:
+        super().__init__(PENDING, found, "an answer of the Batch API", hint)
+        self.retry_at = retry_at
 
 
 def classify_status(status: int, message: str) -> tuple[str, bool]:

@@ -8,6 +8,7 @@ import polars as pl
 
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Json, JsonObject, Row
+from warehouse.llm.roles import PENDING
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
@@ -18,6 +19,9 @@ NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarifica
 TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
 ONE_CALL = (SINGLE, LOOKALIKE)
 TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
+
+# Where a batch was sent again the time is another, and the row is not.
+RETRY_AT = (pl.Float64, "epoch seconds: of a pending row, when its batch is answered at the latest")
 
 PAIRS = TableSpec(
     name="pairs",
@@ -62,10 +66,11 @@ PAIRS = TableSpec(
             pl.String,
             "pair_id whose words these are, written for an older contract",
         ),
-        "status": (pl.String, "ok, failed"),
+        "status": (pl.String, "ok, failed, pending: it waits for a batch"),
         "failed_step": pl.String,
         "error_kind": pl.String,
         "hint": pl.String,
+        "retry_at": RETRY_AT,
         "verdict": (pl.String, "of all filters before the judge: accept, reject, unsure"),
         "flaws": (pl.String, "JSON list of {kind, path, reason, certain}"),
         "checks": (pl.String, "JSON of the invocation check: {candidates, picks: {role: digest}}"),
@@ -73,6 +78,7 @@ PAIRS = TableSpec(
         "twin_of": (pl.String, "pair_id of the earlier row that it nearly repeats"),
     },
     schema_version=3,
+    volatile=("retry_at",),
 )
 
 JUDGEMENTS = TableSpec(
@@ -99,15 +105,19 @@ JUDGEMENTS = TableSpec(
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
-        "status": pl.String,
+        "status": (pl.String, "ok, failed, pending: it waits for a batch"),
         "error_kind": pl.String,
         "hint": pl.String,
+        "retry_at": RETRY_AT,
     },
     schema_version=2,
+    volatile=("retry_at",),
 )
 
-# Failures of the endpoint, the budget or a world pass; a bad answer is kept and would come back.
+# Failures of the endpoint, the budget or a world pass, and so does the wait for a batch; a bad
+# answer is kept and would come back.
 PASSING = {
+    PENDING,
     *("endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"),
     "world_failed",
 }
@@ -182,7 +192,7 @@ def fail_row(known: JsonObject, step: str, hint: str) -> dict[str, Json]:
         **dict.fromkeys(("prompt_tokens", "completion_tokens"), 0),
         "usd": 0.0,
         **known,
-        **dict.fromkeys(("verdict", "cosine", "twin_of")),
+        **dict.fromkeys(("verdict", "cosine", "twin_of", "retry_at")),
         "status": "failed",
         "failed_step": step,
         "error_kind": INTERNAL,

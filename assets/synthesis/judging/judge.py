@@ -17,7 +17,8 @@ from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
+from warehouse.llm.client import LLM, OFFLINE, LLMError, Pending, Reply
+from warehouse.llm.roles import Message
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 
@@ -73,9 +74,9 @@ def judge(
 ) -> list[dict[str, Json]]:
     """One row of `JUDGEMENTS` for each row that passes; `contracts`: contract_digest -> contract.
 
-    A judge that gives no usable answer is a row with status `failed` and no verdict: the pair is
-    not accepted, and is asked for again when the plan says so. Of several votes all must come; the
-    ledger keeps those that did.
+    One whose answer comes by batch is `pending`. A judge that gives no usable answer is a row with
+    status `failed` and no verdict: the pair is not accepted, and is asked for again when the plan
+    says so. Of several votes all must come; the ledger keeps those that did.
     """
     due, how = [row for row in rows if reaches_judge(row)], _describe_judge(llm, policy)
 
@@ -99,16 +100,34 @@ async def _judge_row(
     try:
         shown = make_view(row, contracts)
         messages = read_prompt("judge").make_messages(**shown.words)
-        replies = [
-            await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
-            for seed in range(policy.seed, policy.seed + count_votes(llm, policy))
-        ]
+        replies = await _ask_votes(llm, messages, shown.meta, policy)
     except NoContract as error:
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
+    except Pending as error:
+        why = {"error_kind": error.kind, "hint": str(error)[:300]}
+        return {**blank, **why, "status": error.kind, "retry_at": error.retry_at or None}
     except (LLMError, BudgetExceeded, ValueError) as error:
         kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
         return {**blank, "error_kind": kind, "hint": str(error)[:300]}
     return {**blank, **_count_votes(replies, policy.judge_threshold), "status": "ok"}
+
+
+async def _ask_votes(
+    llm: LLM, messages: Sequence[Message], meta: JsonObject, policy: SynthesisPolicy
+) -> list[Reply[Opinion]]:
+    """One reply a vote. Where one waits for a batch the others are asked for all the same, so that
+    they go with it."""
+    replies, waiting = [], None
+    for seed in range(policy.seed, policy.seed + count_votes(llm, policy)):
+        try:
+            replies.append(
+                await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=meta)
+            )
+        except Pending as error:
+            waiting = error
+    if waiting:
+        raise waiting
+    return replies
 
 
 def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from assets.synthesis.common.eligible import read_offer
@@ -18,6 +18,7 @@ from assets.synthesis.judging.trial.trials import (
 from warehouse.audit import Verdict
 from warehouse.json_types import JsonObject, Record
 from warehouse.llm.client import LLM
+from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
@@ -58,12 +59,30 @@ def judge_pairs(
     lacking = [row for row in written if row["pair_id"] in asked]
     made = judge(lacking, offer.contracts, llm, policy, progress=progress)
     kept = [row for row in previous if row["pair_id"] in unchanged]
-    rows = JUDGEMENTS.frame([*kept, *made]).to_dicts()
     # Nothing judged in this run: the judge's last trial stands.
     trial = try_judge(written, offer.contracts, llm, policy) if asked else None
-    trials = make_trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
-    audit = [audit_rejections(written, rows), *audit_trial(trial)]
-    return Judged(rows, written, due, trials, audit)
+    untried = trial is not None and trial.pending > 0
+    fresh = _keep_verdicts(made, previous, untried=untried)
+    rows = JUDGEMENTS.frame([*kept, *fresh]).to_dicts()
+    waiting = asked - {row["pair_id"] for row in fresh if row["status"] != PENDING}
+    audit = [audit_rejections((row for row in written if row["pair_id"] not in waiting), rows)]
+    if trial is None or untried:
+        trials = tables.read(JUDGE_TRIALS, name).to_dicts()
+        return Judged(rows, written, due, trials, audit)
+    return Judged(rows, written, due, make_trial_rows(trial, name), [*audit, *audit_trial(trial)])
+
+
+def _keep_verdicts(
+    made: Sequence[Record], previous: Iterable[Record], *, untried: bool
+) -> list[Record]:
+    """The verdicts of this run; the last one of a pair that waits for a batch stays meanwhile, and
+    all last ones do while the judge's own trial waits: nobody knows yet what a new one is worth."""
+    last = {row["pair_id"]: row for row in previous if row["status"] == "ok"}
+    waits = {row["pair_id"] for row in made if untried or row["status"] == PENDING}
+    held = (last.get(row["pair_id"]) if row["pair_id"] in waits else row for row in made)
+    if untried:
+        return [row for row in held if row is not None]
+    return [row or own for row, own in zip(held, made, strict=True)]
 
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent

@@ -7,6 +7,8 @@ from typing import Any
 
 from assets.synthesis.common.tables import TASKS, reaches_judge, read_goldens
 from warehouse.json_types import Row
+from warehouse.ledger.events import Batch
+from warehouse.llm.roles import PENDING
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
 
@@ -26,7 +28,8 @@ def report_pairs(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "written": sum(row["status"] == "ok" for row in rows),
         "to_the_judge": sum(reaches_judge(row) for row in rows),
-        "failed": sum(row["status"] != "ok" for row in rows),
+        "failed": sum(row["status"] not in ("ok", PENDING) for row in rows),
+        "pending": sum(row["status"] == PENDING for row in rows),
         "provider": _join_names(row["provider"] for row in rows),
         "by_task": make_markdown_table(["task", "rows", *_FATES], counts),
         "why_not": make_markdown_table(["rows", "why"], reasons),
@@ -34,13 +37,13 @@ def report_pairs(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-_FATES = ("accept", "unsure", "reject", "twin", "failed")
+_FATES = ("accept", "unsure", "reject", "twin", "failed", PENDING)
 
 
 def _name_outcome(row: Row) -> str:
     """The outcome of a pair before the judge."""
     if row["status"] != "ok":
-        return "failed"
+        return PENDING if row["status"] == PENDING else "failed"
     return "twin" if row["twin_of"] else str(row["verdict"])
 
 
@@ -53,7 +56,9 @@ def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     """Why pairs go no further, most frequent first: certain flaws, twins, failed steps."""
     found: Counter[str] = Counter()
     for row in rows:
-        if row["status"] != "ok":
+        if row["status"] == PENDING:
+            found["waits for a batch"] += 1
+        elif row["status"] != "ok":
             found[f"{row['failed_step'] or 'a step'} failed: {row['error_kind']}"] += 1
         elif row["twin_of"]:
             found["repeats another pair"] += 1
@@ -61,6 +66,15 @@ def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
             flaws = json.loads(row["flaws"] or "[]")
             found.update({flaw["kind"] for flaw in flaws if flaw["certain"]})
     return found.most_common()
+
+
+def report_batches(batches: Sequence[Batch]) -> dict[str, Any]:
+    """What was sent by batch in a run, as a table; nothing where nothing was."""
+    if not batches:
+        return {}
+    lines = [[one.name, one.role, str(one.requests), one.state, one.problem] for one in batches]
+    head = ["batch", "role", "requests", "state", "problem"]
+    return {"batches": make_markdown_table(head, lines)}
 
 
 def report_judgements(rows: Sequence[Row], pairs: Sequence[Row]) -> dict[str, Any]:
@@ -77,7 +91,8 @@ def report_judgements(rows: Sequence[Row], pairs: Sequence[Row]) -> dict[str, An
     return {
         "accepted": accepted,
         "rejected": len(rejected),
-        "failed": sum(row["status"] != "ok" for row in rows),
+        "failed": sum(row["status"] not in ("ok", PENDING) for row in rows),
+        "pending": sum(row["status"] == PENDING for row in rows),
         "accepted_of_written": f"{accepted} of {whole} [{low:.2f}, {high:.2f}]",
         "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
         "judge": _join_names(row["judge"] for row in rows),

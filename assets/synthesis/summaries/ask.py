@@ -17,6 +17,7 @@ from warehouse.json_types import Contract, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError
+from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 
@@ -94,7 +95,8 @@ async def _ask_one(llm: LLM, server: Server) -> dict[str, Any]:
         if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):
             raise
         kind = error.kind if isinstance(error, LLMError) else "budget"
-        return {**row, "status": "failed", "error_kind": kind, "hint": str(error)[:300]}
+        status = PENDING if kind == PENDING else "failed"
+        return {**row, "status": status, "error_kind": kind, "hint": str(error)[:300]}
     row |= {
         "model": reply.model,
         "prompt_tokens": reply.prompt_tokens,

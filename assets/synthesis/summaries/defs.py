@@ -17,7 +17,7 @@ from warehouse.store import Warehouse
 
 SUMMARIES_AUDIT = audit_table(
     SUMMARIES,
-    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
+    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed", "pending"])],
     rules=["summaries"],
 )
 
@@ -69,6 +69,6 @@ def server_summaries(
 def _open_llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
     """The client; None where private tools may not leave for it: they are summed up offline."""
     try:
-        return writer.make_llm(warehouse, partition)
+        return writer.make_llm(warehouse, partition, batches=True)
     except NotApproved:
         return None

@@ -33,6 +33,7 @@ from assets.vectors.index import read_contract
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, JsonObject, Row
 from warehouse.llm.client import LLM, OFFLINE
+from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan, TableSpec, plan_keys
@@ -56,7 +57,7 @@ SUMMARIES = TableSpec(
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
-        "status": (pl.String, '"ok" or "failed"; a failed row keeps the summary it had'),
+        "status": (pl.String, "ok, failed, pending; the last two keep the summary that they had"),
         "error_kind": pl.String,
         "hint": pl.String,
     },
@@ -103,11 +104,12 @@ def make_summaries(
 
 def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
     """The audit's question: are too many servers without any summary?"""
-    empty = [row for row in rows if not row["summary"]]
-    if len(empty) <= floor * len(rows):
+    due = [row for row in rows if row["status"] != PENDING]
+    empty = [row for row in due if not row["summary"]]
+    if len(empty) <= floor * len(due):
         return []
     first = f"{empty[0]['server_id']}: {empty[0]['error_kind']}, {empty[0]['hint']}"
-    return [f"{len(empty)} of {len(rows)} servers have no summary, e.g. {first}"]
+    return [f"{len(empty)} of {len(due)} servers have no summary, e.g. {first}"]
 
 
 def _make_servers(

@@ -21,8 +21,11 @@ class Writer:
     approved: tuple[str, ...] = ()  # endpoints to which private rows may go
     worlds: TaskSource | None = None
 
-    def make_llm(self, warehouse: Warehouse, partition: str) -> LLM:
-        """The client for one marketplace. Raises NotApproved before a private row could leave."""
+    def make_llm(self, warehouse: Warehouse, partition: str, *, batches: bool = False) -> LLM:
+        """The client for one marketplace. Raises NotApproved before a private row could leave.
+
+        batches: for runs that are repeated, which need not wait for what goes by batch.
+        """
         for role in self.roles:
             endpoint = _find_endpoint(role)
             if not is_endpoint_approved(partition, endpoint, self.approved):
@@ -31,7 +34,11 @@ class Writer:
                     " TOOLMILL_MARKETPLACES__PRIVATE__APPROVED, or let the role be offline"
                 )
         return LLM(
-            self.roles, warehouse.ledger, offline=make_offline_provider(), partition=partition
+            self.roles,
+            warehouse.ledger,
+            offline=make_offline_provider(),
+            partition=partition,
+            batches=batches,
         )
 
 

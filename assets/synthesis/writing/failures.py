@@ -9,20 +9,25 @@ from assets.synthesis.verify.checks.languages import find_other_language
 from warehouse.json_types import JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLMError
+from warehouse.llm.roles import PENDING
 
 _SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row
 
 
 class StepFailed(Exception):
-    """A step of one row that came to nothing: which, why, and what to do."""
+    """A step of one row that came to nothing, or waits for a batch: which, why, and what to do.
+    retry_at: epoch seconds."""
 
-    def __init__(self, step: str, kind: str, found: str, hint: str) -> None:
+    def __init__(
+        self, step: str, kind: str, found: str, hint: str, retry_at: float | None = None
+    ) -> None:
         super().__init__(f"{step}: {kind}: {found}; {hint}")
         self.columns = {
-            "status": "failed",
+            "status": PENDING if kind == PENDING else "failed",
             "failed_step": step,
             "error_kind": kind,
             "hint": f"{found[:200]}; {hint}",
+            "retry_at": retry_at,
         }
 
 
@@ -32,7 +37,8 @@ def make_step_failure(step: str, error: Exception) -> StepFailed:
     if isinstance(error, LLMError):
         if error.kind in _SETTINGS:
             raise error
-        return StepFailed(step, error.kind, error.found, error.hint)
+        retry_at = getattr(error, "retry_at", None)
+        return StepFailed(step, error.kind, error.found, error.hint, retry_at or None)
     if isinstance(error, BudgetExceeded):
         return StepFailed(step, "budget", str(error), "raise budget_usd and run again")
     hint = "the contract or the answer holds a value that JSON cannot"

@@ -31,6 +31,7 @@ from assets.vectors.near import find_near_rows
 from warehouse.item_failure import try_item
 from warehouse.json_types import Record
 from warehouse.llm.client import LLM, OFFLINE
+from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
@@ -90,13 +91,32 @@ def write_pairs(
         [unit for unit in asked if unit.key in set(due.due)], moved, llm, policy, progress
     )
     made += write_world_pairs(asked, {key: want[key] for key in due.due}, worlds, llm, policy)
-    rows = [*kept, *moved, *({**row, "plan_digest": want[make_unit_key(row)]} for row in made)]
+    made = [{**row, "plan_digest": want[make_unit_key(row)]} for row in made]
+    rows = [*kept, *moved, *_keep_until_answered(made, left, offer)]
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(texts, embedder, store, table=INSTRUCTIONS)
 
     rows = filter_rows(_fit_rows(rows), offer.contracts, embed, policy)
     return Written(rows, due, offer, len(moved), retired)
+
+
+def _keep_until_answered(
+    made: Sequence[Record], left: Sequence[Record], offer: Offer
+) -> list[Record]:
+    """The rows made in this run. A unit of which a row waits for a batch keeps the rows that it had
+    before, with their plan, so that it is due again; where all that they show is still clear."""
+    waiting = {make_unit_key(row) for row in made if row["status"] == PENDING}
+    before = [
+        row
+        for row in left
+        if make_unit_key(row) in waiting
+        and row["status"] == "ok"
+        and try_item(partial(_offers_calls, row, offer), lambda _: False)
+        and offer.shows_only_clear(row)
+    ]
+    held = {make_unit_key(row) for row in before}
+    return [*(row for row in made if make_unit_key(row) not in held), *before]
 
 
 def _fit_rows(rows: Sequence[Record]) -> list[Record]:

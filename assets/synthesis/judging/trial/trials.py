@@ -25,6 +25,7 @@ from assets.synthesis.verify.verify_row import verify_row
 from warehouse.audit import Verdict
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM
+from warehouse.llm.roles import PENDING
 from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
 
@@ -77,11 +78,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class MutationReport:
-    """All rates of one trial, and why the judge did not answer where it did not."""
+    """All rates of one trial, and why the judge did not answer where it did not. pending: rows of
+    it that wait for a batch; it says nothing of the judge before they are answered."""
 
     judge: str
     rates: list[Rate]
     error: str | None = None
+    pending: int = 0
 
     def get_rate(self, kind: str, stage: str = BOTH) -> Rate:
         """The rate of that kind; of no rows when the trial had none."""
@@ -123,10 +126,11 @@ def try_judge(
         "reject" if verdict == "reject" else verdicts[place]
         for place, verdict in enumerate(by_rules)
     ]
+    pending = sum(row["status"] == PENDING for row in judged)
     failed = [row for row in judged if row["status"] != "ok"]
     error = f"{failed[0]['error_kind']}: {failed[0]['hint']}" if failed else None
     rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
-    return MutationReport(get_judge_name(llm), rates, error)
+    return MutationReport(get_judge_name(llm), rates, error, pending)
 
 
 def _count_rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:

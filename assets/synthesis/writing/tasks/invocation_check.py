@@ -17,7 +17,7 @@ from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.writing.receipts import make_receipt
 from warehouse.json_types import Json, JsonObject
-from warehouse.llm.client import LLM, LLMError
+from warehouse.llm.client import LLM, LLMError, Pending
 
 CHECKERS = ("checker_a", "checker_b")
 STEP = "invocation_check"
@@ -70,7 +70,8 @@ async def check_invocation(
     """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
 
     Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
-    named in `failed`; when both fail the first one's LLMError is raised, as is BudgetExceeded.
+    named in `failed`; when both fail the first one's LLMError is raised, as are Pending (once both
+    were asked) and BudgetExceeded.
     """
     shown = {row["contract_digest"]: read_contract(row) for row in [*rivals, own]}
     orders = {role: _shuffle(sorted(shown), seed, role) for role in CHECKERS}
@@ -91,6 +92,8 @@ async def check_invocation(
         steps.append(make_receipt(STEP, role, reply, seed))
         number = reply.value.tool
         picks[role] = order[number - 1] if 0 < number <= len(order) else None
+    if waiting := [error for error in errors.values() if isinstance(error, Pending)]:
+        raise waiting[0]
     if not picks:
         raise next(iter(errors.values()))
     return Checked(

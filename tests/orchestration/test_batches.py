@@ -1,0 +1,184 @@
+"""Batches through the sensor and the command line: polled with patience, asked for once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.batches import (
+    Cursor,
+    choose_due,
+    note_polls,
+    read_cursor,
+    request_runs,
+    run_tick,
+    write_cursor,
+)
+from orchestration.definitions import build_defs
+from orchestration.factories import make_writer
+from orchestration.settings.load import load_settings
+from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
+from tests.support.command import invoke_toolmill
+from tests.warehouse.llm.batch_api.runs import echo, run_stage
+from warehouse.ledger.events import Batch
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import Role
+from warehouse.store import Warehouse
+
+WORDS = ["heron", "crane"]
+
+
+def make_batch(name: str, **facts: Any) -> Batch:
+    known: dict[str, Any] = {
+        "name": name, "state": "sent", "stage": "pairs", "partition": "registry", "role": "judge",
+        "model": "m", "base_url": "", "window": "24h", "usd_in": 0.0, "usd_out": 0.0,
+        "opened_at": 1000.0, "pid": 1, "process": "",
+    }  # fmt: skip
+    return Batch(**{**known, **facts})
+
+
+def test_polls_are_bounded_and_wait_longer_each_time() -> None:
+    cursor, open_ = Cursor(), [make_batch(f"b{number:02}") for number in range(25)]
+    first = choose_due(open_, cursor, 0.0)
+    assert len(first) == 20
+    note_polls(cursor, first, open_, 0.0)
+    assert choose_due(open_, cursor, 1.0) == [f"b{number:02}" for number in range(20, 25)]
+    waits, now = [], 0.0
+    for _ in range(6):
+        now = cursor.polls["b00"][0]
+        assert "b00" in choose_due(open_[:1], cursor, now)
+        note_polls(cursor, ["b00"], open_, now)
+        waits.append(cursor.polls["b00"][0] - now)
+    assert waits == [120.0, 240.0, 480.0, 900.0, 900.0, 900.0]
+    note_polls(cursor, [], [], now)
+    assert cursor.polls == {}
+
+
+def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty() -> None:
+    cursor = Cursor({"a": (5.0, 120.0)}, ["b"])
+    assert read_cursor(write_cursor(cursor)) == cursor
+    for spoilt in (None, "", "{", "[]", '{"polls": 3, "asked": []}', '{"polls": {"a": 1}}'):
+        assert read_cursor(spoilt) == Cursor()
+
+
+def test_each_marketplace_and_part_is_asked_for_once() -> None:
+    done = {"state": "harvested", "answered": 3}
+    batches = [
+        make_batch("a", **done),
+        make_batch("b", **done),
+        make_batch("c", **done, partition="mcpso", stage="judgements"),
+        make_batch("d", **done, partition="_", stage="summaries"),
+        make_batch("e", state="harvested"),  # nobody answered anything
+        make_batch("f"),
+        make_batch("g", **done, opened_at=1000.0 - 8 * 86_400),
+    ]
+    cursor = Cursor()
+    asked = request_runs(batches, cursor, 1000.0)
+    found = [
+        (one.job_name, one.partition_key, [key.to_user_string() for key in one.asset_selection])
+        for one in asked
+        if one.asset_selection
+    ]
+    assert found == [
+        ("nightly", "mcpso", ["judgements", "executions"]),
+        ("nightly", "registry", ["pairs", "judgements", "executions"]),
+        ("fan_in", None, ["server_summaries"]),
+    ]
+    assert request_runs(batches, cursor, 1000.0) == []
+    ended = [*batches[:5], make_batch("f", **done)]
+    [later] = request_runs(ended, cursor, 1000.0)
+    assert later.run_key not in {one.run_key for one in asked}
+
+
+@dataclass
+class Place:
+    """A home whose judge goes by batch, and the endpoint."""
+
+    home: Path
+    server: BatchServer
+
+    @property
+    def ledger(self) -> Ledger:
+        return Warehouse(home=self.home, state=self.home / "state").ledger
+
+    def submit(self) -> None:
+        roles = {role.name: role for role in make_writer(load_settings()).roles}
+        assert roles["judge"].batch
+        settings = {"batch": True, "timeout_s": 5.0, "attempts": 3}
+        role = Role(name="generator", model="m", base_url=self.server.url, api_key="k", **settings)
+        run_stage(self.ledger, role, WORDS)
+
+    def invoke(self, *words: str) -> tuple[int, Any, str]:
+        done = invoke_toolmill("batch", *words, "--json", home=self.home)
+        return done.returncode, json.loads(done.stdout or "null"), done.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for role in ("GENERATOR", "JUDGE"):
+        monkeypatch.setenv(f"TOOLMILL_ROLES__{role}__MODEL", "m")
+        monkeypatch.setenv(f"TOOLMILL_ROLES__{role}__BATCH", "true")
+    with batch_endpoint(echo) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        yield Place(tmp_path, server)
+
+
+def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
+    place.server.faults[("POST", "/files")] = [Fault(503)]
+    place.submit()
+    assert not place.server.batches
+    first = run_tick(None)
+    assert len(place.server.batches) == 1
+    assert first.skip_reason
+    assert first.skip_reason.skip_message == "1 batches are open"
+    place.server.end()
+    waiting = run_tick(first.cursor)
+    assert not waiting.run_requests, "it is not due yet"
+    done = run_tick(write_cursor(Cursor()))
+    [request] = done.run_requests or []
+    assert (request.job_name, request.partition_key) == ("nightly", "_")
+    assert not run_tick(done.cursor).run_requests
+    assert run_tick(write_cursor(Cursor({}, ["x"]))).run_requests is not None
+
+
+def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> None:
+    [found] = [one for one in build_defs().sensors or [] if one.name == "harvest_batches"]
+    assert isinstance(found, dg.SensorDefinition)
+    assert sorted(job.name for job in found.jobs) == ["fan_in", "nightly"]
+    assert found.default_status is dg.DefaultSensorStatus.STOPPED
+
+
+def test_the_commands_list_harvest_and_cancel(place: Place) -> None:
+    place.submit()
+    status, [listed], _ = place.invoke("list")
+    assert (status, listed["state"], listed["requests"]) == (0, "sent", 2)
+    status, [polled], _ = place.invoke("harvest", listed["name"])
+    assert (status, polled["status"]) == (0, "validating")
+    status, [cancelled], _ = place.invoke("cancel", listed["name"])
+    assert (status, cancelled["status"]) == (0, "cancelling")
+    place.server.end("cancelled", share=0.5)
+    status, [done], _ = place.invoke("harvest")
+    assert (status, done["state"], done["answered"], done["failed"]) == (0, "harvested", 1, 1)
+    assert place.invoke("list")[1] == []
+    assert len(place.invoke("list", "--all")[1]) == 1
+    lines = invoke_toolmill("batch", "list", "--all", home=place.home).stdout.splitlines()
+    assert "1 answered, 1 failed, 0 unknown" in lines[0]
+    assert lines[1:] == ["1 batches"]
+
+
+def test_a_batch_that_is_not_open_is_one_line(place: Place) -> None:
+    place.submit()
+    assert place.invoke("harvest", "tm-none")[0] == 2
+    status, _, error = place.invoke("cancel", "tm-none")
+    assert status == 1
+    assert error.startswith("unknown_batch: found 'tm-none'; expected an open one: tm-")
+    [open_] = place.ledger.batches.find("sent")
+    status, [gone], _ = place.invoke("cancel", open_.name, "--give-up")
+    assert (status, gone["state"], gone["unknown"]) == (0, "given_up", 2)

@@ -1,0 +1,173 @@
+"""Batches: effects that are sent together and answered within hours, whatever process lives.
+
+gathering -> ready (its file is a blob) -> sent -> harvested        dropped, given_up
+
+Each request of a batch is an attempt like any other: claimed once under its key, held against the
+budget, finished or ended once. It belongs to the batch instead of a process.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from warehouse.ledger.attempts import Attempt, Attempts, EffectPending, Outcome
+from warehouse.ledger.batch_records import (
+    DROPPED,
+    GATHERING,
+    OPEN,
+    is_abandoned,
+    list_batches,
+    read_batch,
+    write_batch,
+)
+from warehouse.ledger.database import Database
+from warehouse.ledger.events import Batch
+from warehouse.process_identity import identify_process
+
+# One answer in a transaction of its own costs a commit and a line; many share the commit.
+_AT_ONCE = 500
+_COUNTED = (("answered", "done"), ("failed", "failed"), ("unknown", "unknown"))
+
+
+class Batches:
+    """The batches of one ledger. Raises LedgerUnavailable where a file cannot be used."""
+
+    def __init__(self, database: Database, attempts: Attempts) -> None:
+        self._database, self._attempts = database, attempts
+
+    def open(self, name: str, **facts: Any) -> Batch:
+        """A new batch that this process gathers; `facts`: of Batch."""
+        process = identify_process() or ""
+        batch = Batch(
+            name=name, state=GATHERING, opened_at=time.time(), pid=os.getpid(), process=process,
+            **facts,
+        )  # fmt: skip
+        self.save(batch)
+        return batch
+
+    def save(self, batch: Batch) -> None:
+        """Keeps what is known of a batch now: journal, then database."""
+        with self._database.transaction() as db:
+            self._database.journal.write("batch", **batch.model_dump())
+            write_batch(db, batch)
+
+    def update(self, batch: Batch, **facts: Any) -> Batch:
+        """The batch with what is new of it, kept where it differs from what is kept."""
+        new = batch.model_copy(update=facts)
+        if self.read(batch.name) != new:
+            self.save(new)
+        return new
+
+    def read(self, name: str) -> Batch | None:
+        with self._database.transaction() as db:
+            return read_batch(db, name)
+
+    def find(self, *states: str) -> list[Batch]:
+        """Batches in one of these states (default: all), oldest first. What a killed process was
+        gathering is put away before."""
+        with self._database.transaction() as db:
+            found = list_batches(db)
+            for batch in found:
+                if batch.state == GATHERING and is_abandoned(batch):
+                    self._attempts.put_away(db, batch.name)
+            return [one for one in list_batches(db) if not states or one.state in states]
+
+    def claim(
+        self, batch: Batch, stage: str, key: str, *, reserve_usd: float, scope: str
+    ) -> bytes | None:
+        """None: the effect is the batch's from here on; or its stored bytes. Raises EffectPending
+        where it is under way already, BudgetExceeded where it does not fit."""
+        claim = self._attempts.claim(
+            stage, key, batch.partition, reserve_usd, scope, batch=batch.name
+        )
+        if claim is None:
+            raise EffectPending("")
+        return None if isinstance(claim, Attempt) else claim
+
+    def find_holder(self, key: str) -> str | None:
+        """The batch that an effect is under way in, as far as a look without a lock tells; one that
+        nobody will send is none."""
+        rows = self._database.select(
+            "SELECT batch FROM attempts WHERE key = ? AND status = 'started' AND batch <> ''", key
+        )
+        return rows[0][0] if rows and not is_abandoned(self.read(rows[0][0])) else None
+
+    def drop(self, batch: Batch, why: str) -> int:
+        """Puts away a batch of which nothing was sent; how many requests are due again."""
+        with self._database.transaction() as db:
+            released = self._attempts.release(db, batch.name, f"dropped: {why}")
+            gone = batch.model_copy(update={"state": DROPPED, "problem": why})
+            self._database.journal.write("batch", **gone.model_dump())
+            write_batch(db, gone)
+        return released
+
+    def list_waiting(self, name: str) -> dict[str, Attempt]:
+        """Key -> attempt, of the requests of a batch that are under way."""
+        with self._database.transaction() as db:
+            rows = db.execute(
+                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope,"
+                " batch FROM attempts WHERE batch = ? AND batch <> '' AND status = 'started'",
+                (name,),
+            ).fetchall()
+        return {row[1]: Attempt(*row) for row in rows}
+
+    def finish(self, found: Iterable[tuple[Attempt, Outcome]]) -> int:
+        """Keeps answers, in transactions of many; how many were not kept before."""
+        kept = 0
+        for part in _split_parts(found):
+            kept += len(self._attempts.finish_all(part))
+        return kept
+
+    def end(self, ended: Iterable[tuple[Attempt, str]], status: str) -> int:
+        """Ends requests without an answer: `failed`, or `unknown` where it may have been paid."""
+        return sum(self._attempts.end_all(part, status) for part in _split_parts(ended))
+
+    def count(self, name: str) -> dict[str, Any]:
+        """What the requests of a batch came to: answered, failed, unknown, and US dollars."""
+        rows = self._database.select(
+            "SELECT status, COUNT(*), SUM(usd) FROM attempts WHERE batch = ? AND batch <> ''"
+            " GROUP BY status",
+            name,
+        )
+        found = {status: (count, usd) for status, count, usd in rows}
+        counts = {name: found.get(status, (0, 0.0))[0] for name, status in _COUNTED}
+        return {**counts, "usd": round(found.get("done", (0, 0.0))[1], 9)}
+
+    def list_failures(self, key: str) -> list[str]:
+        """Why batches gave no answer to a request, oldest first."""
+        rows = self._database.select(
+            "SELECT error FROM attempts WHERE key = ? AND status IN ('failed', 'unknown')"
+            " AND batch <> '' ORDER BY id",
+            key,
+        )
+        return [row[0] or "" for row in rows]
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[Batch | None]:
+        """The batch as it is now, while no other process sends or harvests it; None where another
+        does. The lock ends with its process."""
+        path = self._database.path.with_name(f"batch-{name}.lock")
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield None
+                return
+            yield self.read(name)
+            ended = self.read(name)
+            if ended is None or ended.state not in OPEN:
+                path.unlink(missing_ok=True)  # whoever waits for it reads that it has ended
+
+
+def _split_parts(items: Iterable[Any]) -> Iterator[Sequence[Any]]:
+    part: list[Any] = []
+    for item in items:
+        part.append(item)
+        if len(part) == _AT_ONCE:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,5 +1,5 @@
-"""`toolmill ledger check`, `rebuild` and `repair`: is what was paid and published safe, and how to
-make it whole again."""
+"""`toolmill ledger check`, `rebuild`, `repair` and `reconcile`: is what was paid and published
+safe, how to make it whole again, and does the provider count the same."""
 
 import sys
 from pathlib import Path
@@ -57,6 +57,40 @@ def repair(
     print_json(found.row())
     if found.lost or (dry and not found.healthy):
         sys.exit(1)
+
+
+@app.command()
+def reconcile(
+    files: Annotated[
+        list[Path], typer.Argument(help="the provider's exports of usage, of costs, or both")
+    ],
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=1, help="of the larger figure; more is exit 1")
+    ] = 0.01,
+    totals: Annotated[
+        bool, typer.Option("--totals", help="judge sums over all days, not each day")
+    ] = False,
+    models: Annotated[list[str] | None, typer.Option("--model", help="only these")] = None,
+) -> None:
+    """Hold a provider's usage against the ledger, per day and model: tokens, US dollars, the
+    difference, and what is unknown here; one JSON object."""
+    from orchestration.factories import open_warehouse
+    from warehouse.ledger.reconcile import reconcile_usage
+    from warehouse.ledger.usage_file import read_usage
+
+    usage = [row for file in files for row in read_usage(file)]
+    warehouse = open_warehouse(load_settings())
+    _ledger_path(warehouse.state)
+    found = reconcile_usage(warehouse.ledger, usage, tolerance, models or ())
+    print_json(found.as_json())
+    lines = found.totals if totals else found.days
+    if beyond := [line for line in lines if not line.within]:
+        first = beyond[0]
+        fail(
+            f"{len(beyond)} of {len(lines)} lines differ by more than {tolerance:.1%}, e.g."
+            f" {first.day} {first.model or 'all models'}: {first.difference}",
+            1,
+        )
 
 
 def _ledger_path(state: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import measure_reading
 from assets.vectors.index import embed_texts
 from warehouse.progress import Lines
 from warehouse.storage.lance import LanceStore
@@ -31,3 +32,7 @@ class Kept:
                 on_done(done, due)
 
         return embed_texts(texts, self._model, self._store, on_done=tell).reshape(-1, self.dim)
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """How much of each text the model reads."""
+        return measure_reading(self._model, texts)

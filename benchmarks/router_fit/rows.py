@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import measure_reading
 from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
 from serving.adhoc_source import read_source
 from serving.index.folder import build_index, load_index
-from serving.index.fusion import FOREIGN
 from serving.index.model import Index
 from serving.ranking.features import (
     ABOUT,
@@ -21,6 +21,7 @@ from serving.ranking.features import (
     FULL,
     NAME,
     SERVER,
+    UNREAD_WORDS,
     WORDS,
     choose_candidates,
 )
@@ -28,9 +29,7 @@ from serving.ranking.query import Ask, check_ask
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
 
-FEATURES = (
-    FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, f"{FOREIGN}{FULL}", f"{FOREIGN}{WORDS}",
-)  # fmt: skip
+FEATURES = (FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, UNREAD_WORDS)
 PEERS = ("dense", "bm25", "rrf", "mcp-zero")
 MEASURES = ("Recall@1", "Recall@5", "Recall@10", "MRR@10")
 _DEPTH = 60  # places of a peer that are looked at: ten after twins are one
@@ -96,8 +95,9 @@ def open_index(found: QuerySet, home: Path, embedder: Embedder) -> Index:
 def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) -> list[Signals]:
     """Each request read as the router reads it."""
     asks = [check_ask(Ask(request.text))[0] for request in requests]
-    vectors = embedder.embed([ask.query or "" for ask in asks])
-    return [Signals(index, ask, v, v) for ask, v in zip(asks, vectors, strict=True)]
+    texts = [ask.query or "" for ask in asks]
+    read = zip(asks, embedder.embed(texts), measure_reading(embedder, texts).tolist(), strict=True)
+    return [Signals(index, ask, v, v, reading=(share, share)) for ask, v, share in read]
 
 
 def collect_rows(

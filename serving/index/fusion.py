@@ -5,7 +5,7 @@ that any of them is suitable.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from serving.index.errors import IndexBroken
 
 BUILT_IN = Path(__file__).with_name("fusion.json")
 TRAINED = Path(__file__).with_name("fusion_trained.json")
-FOREIGN = "foreign "  # before the name of a feature of a query in another script than Latin
 RELIABILITY = 0.6  # what all calls or none working moves a score by: half a word's worth
 _PLACES = 6  # decimals kept of a probability
 
@@ -68,13 +67,8 @@ def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
 
 
 @lru_cache(maxsize=4)
-def built_in(trained: bool = False, latin: bool = True) -> Fusion:
+def built_in(trained: bool = False) -> Fusion:
     """The weights that ship with the program; the files say what they were fitted on. `trained`:
-    for the vectors of a trained adapter, which deserve more trust than the base model's. `latin`:
-    the encoder knows no other script, so that its cosines count less there."""
+    for the vectors of a trained adapter, which deserve more trust than the base model's."""
     path = TRAINED if trained else BUILT_IN
-    found = read_fusion(json.loads(path.read_bytes()), str(path))
-    if latin:
-        return found
-    kept = {name: of for name, of in found.weights.items() if not name.startswith(FOREIGN)}
-    return replace(found, weights=kept)
+    return read_fusion(json.loads(path.read_bytes()), str(path))

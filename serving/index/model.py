@@ -24,7 +24,6 @@ RERANKER_FILE = "reranker.npz"
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
 UNVERIFIED = "unverified"  # flag of a tool that a marketplace lists and nobody launched
-READS_LATIN = "minilm-l6-v2"  # in an embedder's id: its vectors know no script but Latin
 MERGED = "+"  # in an embedder's id: what follows is the digest of a trained adapter
 # The views that every query is held against, in one array: one product of 15,600 rows takes half
 # as long as three on two cores, where threads wait for each other after each.
@@ -127,8 +126,7 @@ class Index:
         """The weights that order this index."""
         from serving.index.fusion import built_in
 
-        latin = self.embedder.startswith(READS_LATIN)
-        return built_in(trained=MERGED in self.embedder, latin=latin)
+        return built_in(trained=MERGED in self.embedder)
 
     @cached_property
     def described(self) -> np.ndarray:

@@ -11,15 +11,12 @@ import numpy as np
 
 from assets.vectors.texts import ASKED, FULL, SERVER_VIEWS
 from serving.index.coarse_search import list_nearly_best
-from serving.index.fusion import FOREIGN
 from serving.ranking.query_scores import TINY, Signals
 
 CANDIDATES = 300  # hold 82% of the right tools of the corpus among 12,600; 100 hold 75%
 SERVER, WORDS, COVERAGE = "server", "joint words", "coverage"
 ABOUT, NAME = "about words", "name"
-LATIN_END = "\u024f"  # of the blocks of Latin letters; U+1E00 to U+1EFF hold more
-# In a script that the encoder does not know these two have another worth.
-_BY_SCRIPT = (FULL, WORDS)
+UNREAD_WORDS = "unread joint words"
 
 
 @dataclass(frozen=True)
@@ -38,11 +35,13 @@ def choose_candidates(
     index = signals.index
     mean, spread = signals.standing(FULL)
     words = signals.words
-    rough = signals.glimpse[FULL] / np.float32(spread) + words * np.float32(4)
-    rough += (_score_servers(signals) - np.float32(mean / spread)).take(index.server_of)
+    trust = signals.trust(FULL)
+    rough = signals.glimpse[FULL] * (trust / np.float32(spread)) + words * np.float32(4)
+    shift = trust * np.float32(mean / spread)
+    rough += (_score_servers(signals) - shift).take(index.server_of)
     places = _choose_best(rough, mask, most)
     owners = index.server_of[places]
-    own = (signals.exact(FULL, places) - mean) / spread
+    own = (signals.exact(FULL, places) - mean) / spread * trust
     features = {
         FULL: own,
         SERVER: _measure_server(signals, owners),
@@ -50,10 +49,9 @@ def choose_candidates(
         COVERAGE: signals.cover(places),
         ABOUT: _scale_values(signals.field("about"))[places],
         NAME: signals.match_names(places),
+        UNREAD_WORDS: words[places] * (1 - trust),
     }
     features |= _score_requests(signals, places, own, (mean, spread))
-    if foreign := np.float32(measure_foreignness(signals.tool_text)):
-        features |= {f"{FOREIGN}{name}": features[name] * foreign for name in _BY_SCRIPT}
     return Candidates(places, features, rough)
 
 
@@ -64,14 +62,15 @@ def _score_servers(signals: Signals) -> np.ndarray:
         (signals.glimpse[name] - np.float32(mean)) / np.float32(spread)
         for name, (mean, spread) in standing.items()
     ]
-    found = np.float32(0.7) * np.maximum(*seen) + _scale_values(signals.server_words)
+    best = np.maximum(*seen) * (np.float32(0.7) * signals.trust(SERVER))
+    found = best + _scale_values(signals.server_words)
     return np.where(signals.described, found, np.float32(0))
 
 
 def _measure_server(signals: Signals, owners: np.ndarray) -> np.ndarray:
     """Cosine to the listing of each candidate's server, 0 (as of a middling one) without any."""
     mean, spread = signals.standing(SERVER)
-    cosine = (signals.exact(SERVER, owners) - mean) / spread
+    cosine = (signals.exact(SERVER, owners) - mean) / spread * signals.trust(SERVER)
     return np.where(signals.described[owners], cosine, np.float32(0))
 
 
@@ -93,13 +92,6 @@ def weigh_evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
     }
 
 
-def measure_foreignness(text: str) -> float:
-    """The share of the letters that stand in another script than Latin, 0..1."""
-    letters = [char for char in text if char.isalpha()]
-    foreign = sum(char > LATIN_END and not "\u1e00" <= char <= "\u1eff" for char in letters)
-    return foreign / max(len(letters), 1)
-
-
 def _score_requests(
     signals: Signals, places: np.ndarray, own: np.ndarray, standing: tuple[float, float]
 ) -> dict[str, np.ndarray]:
@@ -114,7 +106,7 @@ def _score_requests(
     out = np.zeros(len(places), np.float32)
     for at in np.flatnonzero(end > start).tolist():
         cosine = float((view.vectors[start[at] : end[at]] @ signals.tool).max())
-        out[at] = (cosine - mean) / spread
+        out[at] = (cosine - mean) / spread * signals.trust(FULL)
     return {ASKED: np.where(end > start, np.maximum(out - own, 0.0), 0.0).astype(np.float32)}
 
 

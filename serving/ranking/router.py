@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import embed_queries
+from assets.vectors.encoders.embedder import embed_queries, measure_reading
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
@@ -84,6 +84,7 @@ class Router:
         texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *contexts]))
         at = {text: row for row, text in enumerate(texts)}
         vectors = embed_queries(self.encoder, texts) if texts else np.zeros((0, 1), np.float32)
+        reads = measure_reading(self.encoder, texts)
         shared = (time.perf_counter() - began) / max(len(asks), 1)
         out = []
         for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):
@@ -92,7 +93,8 @@ class Router:
             of_server = vector if server == tool else vectors[at[server]]
             if ask.context:
                 vector = normalise_vector(vector + CONTEXT * vectors[at[ask.context]])
-            signals = Signals(self.index, ask, vector, of_server, self.overlay)
+            reading = float(reads[at[tool]]), float(reads[at[server]])
+            signals = Signals(self.index, ask, vector, of_server, self.overlay, reading)
             hits, suitable = self._rank_hits(signals)
             ms = (shared + time.perf_counter() - began) * 1000
             out.append(self._make_answer(ask, hits, suitable, notes, ms))
@@ -197,8 +199,10 @@ class Router:
 
 
 def _best_view(scores: Mapping[str, float]) -> str:
-    """The view that matched best: all views are told on one scale."""
-    seen = {name: scores[name] for name in (*TOOL_VIEWS, *SERVER_VIEWS) if name in scores}
+    """The view that matched best: all views are told on one scale. Words, where a cosine says
+    nothing: the encoder does not read the question, or nothing is nearer than the pool's mean."""
+    views = (*TOOL_VIEWS, *SERVER_VIEWS)
+    seen = {name: scores[name] for name in views if scores.get(name, 0.0) > 0}
     return max(seen, key=lambda name: seen[name], default="words")
 
 

@@ -9,12 +9,16 @@ from assets.vectors.embed import (
     BadEmbedder,
     EncoderBroken,
     MiniLM,
+    Prompts,
     find_base_path,
     find_encoder_folder,
     open_embedder,
     open_encoder,
     save_encoder,
 )
+from assets.vectors.encoders.embedder import measure_reading
+from assets.vectors.encoders.endpoint import EndpointEncoder
+from assets.vectors.encoders.prompts import add_prompts
 from assets.vectors.encoders.sentence.encoder import SentenceEncoder
 from assets.vectors.encoders.sentence.model import digest_model
 from tests.vectors.test_embed import TEXTS
@@ -55,6 +59,28 @@ def test_a_sentence_transformers_model_embeds_a_whole_index(sentence: SentenceEn
     assert np.abs(found - MiniLM(max_tokens=256, threads=1).embed(texts)).max() < 1e-5
     assert seen[-1] == (len(texts) - 1, len(texts) - 1)
     assert sentence.embed([]).shape == (0, 384)
+
+
+READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
+
+
+def test_an_encoder_says_how_much_it_reads_however_it_is_run(
+    sentence: SentenceEncoder, tmp_path: Path
+) -> None:
+    made = open_embedder("minilm", threads=1)
+    prompted = open_embedder("minilm", threads=1, prompts=Prompts("all that stands before: "))
+    save_encoder(made, tmp_path)
+    stored = open_encoder(tmp_path, made.id, threads=1)
+    sentence.embed(["a much longer text, to which a batch of the same call was padded"])
+    for encoder in (made, prompted, stored, sentence):
+        assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
+        assert measure_reading(encoder, []).shape == (0,)
+
+
+def test_an_endpoint_is_taken_to_read_all() -> None:
+    asked = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
+    for encoder in (asked, add_prompts(asked, Prompts("query: "))):
+        assert measure_reading(encoder, READ).tolist() == [1, 1, 1, 1]
 
 
 def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:

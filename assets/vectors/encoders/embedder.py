@@ -69,6 +69,21 @@ class TokenCounter(Protocol):
     def count_tokens(self, text: str) -> int: ...
 
 
+@runtime_checkable
+class TextReader(Protocol):
+    """An embedder that knows how much of a text its tokenizer knows (`tokens.Reading`)."""
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray: ...
+
+
+def measure_reading(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """Float32 [len(texts)], 0..1: how much of each text the embedder reads; 1 where it cannot say,
+    as an endpoint."""
+    if isinstance(embedder, TextReader):
+        return embedder.measure_reading(texts)
+    return np.ones(len(texts), np.float32)
+
+
 def normalise_rows(vectors: np.ndarray, who: str) -> np.ndarray:
     """Rows of norm 1. Raises EmbeddingFailed naming the first row that has no direction."""
     rows = np.asarray(vectors, np.float32)

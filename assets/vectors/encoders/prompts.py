@@ -19,6 +19,7 @@ from assets.vectors.encoders.embedder import (
     Saved,
     TokenCounter,
     embed_queries,
+    measure_reading,
 )
 from warehouse.storage.digest import sha256
 
@@ -88,6 +89,10 @@ class PromptedEmbedder:
         """Unit vectors [len(texts), dim] of questions."""
         before = self._prompts.query or ""
         return embed_queries(self._inner, [f"{before}{text}" for text in texts])
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """How much of each text the inner one reads; the prompts are its own words."""
+        return measure_reading(self._inner, texts)
 
     def saved(self) -> Saved:
         """What the inner one writes, and the prompts. Raises BadEmbedder."""

@@ -69,6 +69,10 @@ class OnnxEncoder(ABC):
         """Tokens that are read of a text, with the special ones; `max_tokens` at most."""
         return len(self._tokens([text])[0])
 
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """How much of each text its tokenizer knows, float32 [len(texts)], 0..1."""
+        return self._tokens.measure_reading(texts)
+
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Unit vectors [len(texts), dim]; a text that is given twice is computed once."""
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}

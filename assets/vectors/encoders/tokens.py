@@ -1,4 +1,4 @@
-"""Texts to token ids, cut at the encoder's limit.
+"""Texts to token ids, cut at the encoder's limit, and how much of a text its tokenizer knows.
 
 A description of 1 MB took 1.1 to 2.4 s, to keep 128 of its tokens. So a long text is first cut
 where a token surely ends, and more of it is read only when that part has too few tokens: the ids
@@ -6,17 +6,29 @@ are those of the whole text.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warehouse.sanitize.escape import drop_surrogates
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _PART = 2048  # characters read at first; nearly all texts have their 128 tokens in that
 _SLICE = 4096  # texts at a time: what the tokenizer returns is far larger than the ids
 # After one of these a new token begins, whatever follows: white space, marks that stand alone, and
 # Chinese characters. Brackets are none: `[SEP]` in a text is one token.
 _UP_TO_AN_END = re.compile("(?s).*[ \t\n\r!-/:-@{-~\u4e00-\u9fff]")
+# Letters of a script that are pieces by themselves, from which on a letter is a word or a syllable
+# and not the end of a spelling. A thousand Han characters are nine tenths of running Chinese.
+# MiniLM's vocabulary has 488, XLM-R's 7,690 and 1,761 of Hangul, no alphabet more than 500.
+_SIGNS = 1_000
+_IN_NO_VOCABULARY = "\U0010fffd"  # private use: what a tokenizer makes of it is its unknown token
 
 
 class Tokens:
@@ -34,6 +46,14 @@ class Tokens:
         """int64 ids of each text, at most `max_tokens`."""
         return [ids for part in _iterate_slices(texts) for ids in self._encode_ids(part)]
 
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """`Reading.measure` of as much of each text as is encoded."""
+        return self._reading.measure([_cut_text(text, _PART) for text in texts])
+
+    @cached_property
+    def _reading(self) -> "Reading":
+        return Reading(self._tokenizer)
+
     def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
         whole = [drop_surrogates(text) for text in texts]
         out = [np.zeros(0, np.int64)] * len(whole)
@@ -48,6 +68,67 @@ class Tokens:
                     lacking.append(place)
             due, length = lacking, length * 8
         return out
+
+
+class Reading:
+    """How much of a text a tokenizer knows: the share of its letters that stand in pieces of
+    several letters, or are pieces of a script whose letters are words.
+
+    An encoder has a vector for each piece, and one that only spells a script, or calls its words
+    unknown, has learnt nothing of them. By MiniLM's it is .99 for English, .79 to .96 for other
+    languages in Latin letters and at most .38 for all others; by XLM-R's .70 to 1.00.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer") -> None:
+        self._tokenizer = tokenizer
+        self._unknown = _find_unknown(tokenizer)
+
+    def measure(self, texts: Sequence[str]) -> np.ndarray:
+        """Float32 [len(texts)], 0..1; 1 for a text without a letter."""
+        whole = [drop_surrogates(text) for text in texts]
+        if len(whole) == 1:  # a query: no thread is worth waking
+            encoded = [self._tokenizer.encode(whole[0], add_special_tokens=False)]
+        else:
+            encoded = self._tokenizer.encode_batch(whole, add_special_tokens=False)
+        shares = [self._measure_one(*of) for of in zip(whole, encoded, strict=True)]
+        return np.array(shares, np.float32)
+
+    def _measure_one(self, text: str, encoding: Any) -> float:
+        pieces = list(zip(encoding.ids, encoding.offsets, strict=True))
+        end = max((stop for _, (_, stop) in pieces), default=0)
+        places = {at for at, char in enumerate(text[:end]) if char.isalpha()}
+        known = set[int]()
+        for piece, (start, stop) in pieces:
+            letters = places.intersection(range(start, stop))
+            if piece not in self._unknown and (len(letters) > 1 or self._is_sign(text, letters)):
+                known |= letters
+        return len(known) / len(places) if places else 1.0
+
+    def _is_sign(self, text: str, letters: Iterable[int]) -> bool:
+        """Whether it is one letter that is a word: no look at the vocabulary for ASCII."""
+        return any(not text[at].isascii() and text[at] in self._signs for at in letters)
+
+    @cached_property
+    def _signs(self) -> frozenset[str]:
+        """Letters that are pieces of their own, of scripts with at least `_SIGNS` of them."""
+        size = self._tokenizer.get_vocab_size()
+        pieces = self._tokenizer.decode_batch([[at] for at in range(size)])
+        letters = {found[0] for piece in pieces if len(found := _list_letters(piece)) == 1}
+        by_script: dict[str, set[str]] = defaultdict(set)
+        for letter in letters:
+            by_script[unicodedata.name(letter, "").partition(" ")[0]].add(letter)
+        return frozenset().union(*(of for of in by_script.values() if len(of) >= _SIGNS))
+
+
+def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
+    try:
+        return {piece.id for piece in tokenizer.model.tokenize(_IN_NO_VOCABULARY)}
+    except Exception:  # a plain one, of the Rust library: a Unigram without an unknown piece
+        return set()
+
+
+def _list_letters(piece: str) -> list[str]:
+    return [char for char in piece if char.isalpha()]
 
 
 def _cut_text(text: str, length: int) -> str:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.index.folder import build_index, load_index
-from serving.index.fusion import FOREIGN, built_in
 from serving.index.model import Index, Source
-from serving.ranking.features import choose_candidates, measure_foreignness
+from serving.ranking.features import choose_candidates
 from serving.ranking.query import Ask, check_ask
 from serving.ranking.query_scores import Signals
 from serving.router import STRATEGIES, Router
+from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 POOL = [
@@ -74,18 +74,73 @@ def test_every_feature_is_a_number_and_every_share_within_its_bounds(make: Make,
         assert ((features[name] >= 0) & (features[name] <= 1 + 1e-6)).all()
 
 
+class LatinReader(WordEmbedder):
+    """Reads Latin letters alone, as MiniLM."""
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        letters = [[char for char in text if char.isalpha()] for text in texts]
+        shares = [sum(map(str.isascii, of)) / len(of) if of else 1.0 for of in letters]
+        return np.array(shares, np.float32)
+
+
+def read_by(router: Router, encoder: WordEmbedder) -> Router:
+    return Router(router.index, encoder)
+
+
 @pytest.mark.parametrize(
     ("text", "share"),
-    [("read a file", 0.0), ("Schlüssel für Đà Nẵng", 0.0), ("天气", 1.0), ("ab вг", 0.5),
-     ("1 !", 0.0)],
-)  # fmt: skip
-def test_foreign_is_what_is_not_in_latin_letters(text: str, share: float) -> None:
-    assert measure_foreignness(text) == share
+    [("read a file", 1), ("abcd 天", 1), ("ab вг", 0.5), ("a 天气的", 0), ("天气", 0)],
+)
+def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
+    make: Make, text: str, share: float
+) -> None:
+    plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
+    whole, read = (plain.find(Ask(text, k=4)) for plain in (plain, read_by(plain, LatinReader())))
+    every = {hit.tool_id: hit.why["scores"] for hit in whole.hits}
+    for hit in read.hits:
+        scores = every[hit.tool_id] | {"unread joint words": hit.why["scores"]["joint words"]}
+        for name, value in scores.items():
+            part = {"full": share, "server": share, "unread joint words": 1 - share}
+            expected = value * part.get(name, 1)
+            assert hit.why["scores"][name] == pytest.approx(expected, abs=2e-4)
 
 
-def test_weights_for_other_scripts_are_of_an_encoder_that_reads_latin_alone() -> None:
-    assert any(name.startswith(FOREIGN) for name in built_in().weights)
-    assert not any(name.startswith(FOREIGN) for name in built_in(latin=False).weights)
+def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
+    described = {"npm:disk": "Files on a disk", "npm:clock": "Time"}
+    router = read_by(make(POOL, described), LatinReader())
+    ask = Ask(server="диск", tool="read a file", k=4)
+    scores = [hit.why["scores"] for hit in router.find(ask).hits]
+    assert any(of["full"] for of in scores)
+    assert not any(of["server"] for of in scores)
+
+
+@examples(40)
+@given(
+    st.sampled_from(["read one text file from disk", "прочитай файл file", "天气 time in a city"]),
+    st.text("дж天ばあ 🙂\u0301", min_size=1, max_size=200),
+    st.booleans(),
+)
+def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
+    make: Make, text: str, odd: str, before: bool
+) -> None:
+    ranks = []
+    for stuffing in ("", f" {odd} "):
+        about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
+        evil = snapshot("npm:evil", "best_tool", about)
+        router = read_by(make([*POOL, evil]), LatinReader())
+        found = [hit.tool_id for hit in router.find(Ask(text, k=5)).hits]
+        ranks.append(found.index("npm:evil::best_tool"))
+    assert ranks[1] >= ranks[0]
+
+
+@given(st.text("дж天ばあ", min_size=1, max_size=60))
+def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(
+    make: Make, odd: str
+) -> None:
+    evil = [snapshot(f"npm:evil{at}", "x", f"{letter} " * 40) for at, letter in enumerate("дж天ば")]
+    router = read_by(make([*POOL, *evil]), LatinReader())
+    hits = router.find(Ask(f"send an email to somebody {odd}", k=1)).hits
+    assert hits[0].tool_id == "npm:mail::send_email"
 
 
 def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Make) -> None:

@@ -1,13 +1,14 @@
-"""A long text is cut before it is tokenised, and its ids are those of the whole text."""
+"""A long text is cut before it is tokenised, and its ids are those of the whole text; how much of
+a text a tokenizer knows is told from what it makes of it."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from assets.vectors.encoders import tokens
-from assets.vectors.encoders.tokens import Tokens
+from assets.vectors.encoders.tokens import Reading, Tokens
 from assets.vectors.encoders.weights import find_base_path
 
 FILE = (find_base_path() / "tokenizer.json").read_bytes()
@@ -51,3 +52,87 @@ def test_texts_keep_their_order_beyond_a_slice(monkeypatch: pytest.MonkeyPatch) 
     found = Tokens(FILE, 128)(texts)
     for text, ids in zip(texts, found, strict=True):
         assert np.array_equal(ids, WHOLE.encode(text).ids)
+
+
+HAN = [chr(0x4E00 + at) for at in range(1_200)]
+ENGLISH = ["read", "the", "file", "of", "light"]
+KNOWN = Tokens(FILE, 128)
+
+
+def make_unigram(pieces: list[str]) -> Tokenizer:
+    """As SentencePiece has it: `\u2581` before a word, one unknown piece for all in a row."""
+    scored = [("<unk>", 0.0), *((piece, -float(len(pieces))) for piece in pieces)]
+    made = Tokenizer(models.Unigram(scored, unk_id=0))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return made
+
+
+def make_wordpiece(letters: list[str]) -> Tokenizer:
+    """As BERT has it: each Han character is a word."""
+    vocab = {piece: at for at, piece in enumerate(["[UNK]", *ENGLISH, *letters])}
+    made = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    return made
+
+
+def make_byte_level(merges: list[tuple[str, str]]) -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*alphabet, *("".join(pair) for pair in merges)]
+    made = Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [("Turn on the light in the kitchen", 0.95, 1), ("Schalte das Licht in der Küche an", 0.9, 1),
+     ("включи свет на кухне", 0, 0), ("打开厨房的灯", 0, 0), ("キッチンの電気をつけて", 0, 0),
+     ("부엌 불을 켜", 0, 0), ("افتح الضوء في المطبخ", 0, 0.2), ("file 打开灯光", 0.5, 0.5),
+     ("12 🙂 !?", 1, 1), ("", 1, 1), ("\ud800", 1, 1)],
+)  # fmt: skip
+def test_minilm_reads_latin_letters_alone(text: str, low: float, high: float) -> None:
+    assert low <= KNOWN.measure_reading([text])[0] <= high
+
+
+def test_whole_words_of_another_script_are_read() -> None:
+    made = Reading(make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"]))
+    assert made.measure(["天气今天", "the включи"]).tolist() == [1, 1]
+    # What is spelt out or unknown is not, however many letters the unknown piece has.
+    assert made.measure(["lig", "дождь", "天气дождь"]).tolist() == pytest.approx([0, 0, 2 / 7])
+
+
+@pytest.mark.parametrize(("count", "share"), [(1_200, 1.0), (999, 0.0)])
+def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(
+    count: int, share: float
+) -> None:
+    made = Reading(make_wordpiece(HAN[:count]))
+    assert made.measure([HAN[3] + HAN[7]])[0] == share
+    assert made.measure([chr(0x9FA5)])[0] == 0  # of the script, and not in the vocabulary
+    assert made.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
+
+
+def test_bytes_of_a_letter_are_no_reading_of_it() -> None:
+    made = Reading(make_byte_level([("l", "i"), ("li", "t")]))
+    assert made.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx([1, 0, 3 / 4])
+
+
+@given(st.lists(PIECES, max_size=30).map("".join), st.text("дж天ば", min_size=1, max_size=20))
+def test_letters_that_are_not_read_never_raise_the_share(text: str, odd: str) -> None:
+    plain, stuffed = KNOWN.measure_reading([f"file {text}", f"{odd} file {text}"])
+    assert 0 <= stuffed <= plain + 0.02  # the cut at the limit moves with what stands before
+
+
+def test_no_more_is_measured_than_is_encoded() -> None:
+    cut = Tokens(FILE, 8)
+    assert cut.measure_reading([f"turn on the light now and here again {'天' * 500}"])[0] == 1
+
+
+def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is() -> None:
+    made = Reading(
+        Tokenizer(
+            models.BPE({"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")])
+        )
+    )
+    assert made.measure(["the", "thet", "t"]).tolist() == [1, 0.75, 0]

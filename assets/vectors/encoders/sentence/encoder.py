@@ -5,6 +5,7 @@ model's own files to say: nothing of it is guessed.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,7 @@ from assets.vectors.encoders.sentence.model import (
     open_sentence_model,
     require_prompt_room,
 )
+from assets.vectors.encoders.tokens import Reading
 from assets.vectors.encoders.weights import ADAPTER_FILES, BadAdapter
 from warehouse.storage.digest import sha256
 
@@ -88,6 +90,19 @@ class SentenceEncoder:
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors [len(texts), dim] of questions, after the words that the model wants."""
         return self._encode_texts(self._model.encode_query, texts, None)
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """How much of each text its tokenizer knows, float32 [len(texts)], 0..1; 1 where it has no
+        tokenizer of the `tokenizers` library."""
+        if self._reading is None:
+            return np.ones(len(texts), np.float32)
+        with self._lock:
+            return self._reading.measure([clean_text(text) for text in texts])
+
+    @cached_property
+    def _reading(self) -> Reading | None:
+        fast = getattr(getattr(self._model, "tokenizer", None), "backend_tokenizer", None)
+        return None if fast is None else Reading(fast)
 
     def _encode_texts(
         self, encode: Callable[..., Any], texts: Sequence[str], on_done: Progress | None

@@ -129,8 +129,9 @@ class Router:
         asks = [check_ask(Ask(query=text))[0] for text in words]
         texts = [texts_of(ask)[0] for ask in asks]
         vectors = embed_queries(self.encoder, texts) if texts else []
-        for ask, vector in zip(asks, vectors, strict=True):
-            yield Signals(self.index, ask, vector, vector, overlay)
+        reads = measure_reading(self.encoder, texts).tolist()
+        for ask, vector, read in zip(asks, vectors, reads, strict=True):
+            yield Signals(self.index, ask, vector, vector, overlay, (read, read))
 
     def _rank_fused(self, signals: Signals, most: int) -> Ranked:
         return BY_NAME["ours"](signals, self._eligible.mask(None, ()), most)

@@ -114,6 +114,13 @@ def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
     assert not any(of["server"] for of in scores)
 
 
+def test_every_tool_is_scored_as_it_is_found(make: Make) -> None:
+    router, text = read_by(make(POOL), LatinReader()), "прочитай time файл"
+    [scores] = router.score_tools([text])
+    for hit in router.find(Ask(text, k=4)).hits:
+        assert scores[router.index.places[hit.tool_id]] == pytest.approx(hit.score, abs=1e-4)
+
+
 @examples(40)
 @given(
     st.sampled_from(["read one text file from disk", "прочитай файл file", "天气 time in a city"]),

@@ -45,6 +45,7 @@ class Figures:
     tools: set[tuple[str, str]] = field(default_factory=set)
     by: dict[str, Counter[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)  # of preferences, line by line
 
     def add(self, one: Chosen, lines: int) -> None:
         row = one.row
@@ -72,6 +73,7 @@ class Figures:
             "tools": len(self.tools),
             **{name: dict(sorted(counts.items())) for name, counts in self.by.items()},
             "left_out": dict(self.left_out),
+            **({"sources": dict(sorted(self.sources.items()))} if self.sources else {}),
         }
 
 
@@ -101,7 +103,7 @@ def write_card(
         format=form.name,
         lines=figures.lines,
         commercial=_COMMERCIAL if choice.commercial_only else "",
-        wrong=_LAST_TURN if form.apart else _WEIGHT,
+        wrong=_PREFERS if form.prefers else _LAST_TURN if form.apart else _WEIGHT,
         writers=join_markdown("; ", _list_writers(figures.by["provider"])),
         simulated=figures.simulated,
         migrated=figures.migrated,
@@ -135,6 +137,12 @@ _WEIGHT = Markdown(
 _LAST_TURN = Markdown(
     "Files that end in `_last_turn` hold calls that are wrong on purpose, to be repaired after"
     " their error: learn the last turn of their lines alone (LLaMA-Factory: `mask_history: true`)."
+)
+_PREFERS = Markdown(
+    "Each line is one prompt with the answer to prefer (`chosen`) and one that was refused"
+    " (`rejected`). `source` says by whom: `judgement` (rules or the judge refused a row of these"
+    " words), `draft` (a server refused the call, and the next one is preferred), `revision` (a"
+    " flawed draft and what it should have been)."
 )
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 
@@ -212,7 +220,8 @@ def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
 
 
 def _list_counts(figures: Figures) -> Iterator[Markdown]:
-    for name, counts in {**figures.by, "left out": figures.left_out}.items():
+    sources = {"source": figures.sources} if figures.sources else {}
+    for name, counts in {**figures.by, **sources, "left out": figures.left_out}.items():
         items = counts.items() if name == "left out" else sorted(counts.items())
         listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in items))
         yield fill_markdown("- {}: {}", name, listed or "none")

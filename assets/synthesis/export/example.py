@@ -27,11 +27,13 @@ class Unshowable(ValueError):
 @dataclass(frozen=True)
 class Example:
     """messages: as OpenAI's, with `arguments` as objects and `weight` 0 where nothing is to be
-    learnt. tools: OpenAI functions, own included, in an order of the row's own."""
+    learnt. tools: OpenAI functions, own included, in an order of the row's own. refused: answers to
+    the same words that were refused, for a format of preferences."""
 
     messages: list[dict[str, Json]]
     tools: list[dict[str, Json]]
     about: dict[str, Json] = field(default_factory=dict)
+    refused: list[dict[str, Json]] = field(default_factory=list)
 
 
 def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> Example:

@@ -1,4 +1,4 @@
-"""The shapes that trainers read: hf, messages, trl, openai, sharegpt.
+"""The shapes that trainers read: hf, messages, trl, openai, sharegpt, dpo.
 
 | format | a line | tools | arguments |
 | --- | --- | --- | --- |
@@ -6,6 +6,7 @@
 | trl | prompt, completion: one line per assistant turn to learn | JSON text | objects |
 | openai | messages, parallel_tool_calls | list of functions | JSON text, as the API wants them |
 | sharegpt | conversations of human, function_call, observation, gpt | JSON text | in the call's |
+| dpo | prompt, chosen, rejected: one line per refused answer | JSON text | objects |
 """
 
 import json
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from assets.synthesis.export.example import ABOUT, Example, Unshowable
+from assets.synthesis.export.preferences import write_preferences
 from warehouse.json_types import Json
 
 Line = dict[str, Json]
 _OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _OPENAI_LONGEST = 64
 LAST_TURN = "_last_turn"
+DPO = "dpo"
 _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string",
          "judge": "string", "score": "float64"}  # fmt: skip
 
@@ -29,7 +32,8 @@ class Format:
     """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
     plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
     unknown fields. suffix: of the data files. apart: examples with a wrong call stand in files of
-    their own, a line for each turn to learn, of which the last turn alone is."""
+    their own, a line for each turn to learn, of which the last turn alone is. prefers: its lines
+    are of answers that were refused."""
 
     name: str
     lines: Callable[[Example], Iterator[Line]]
@@ -37,6 +41,7 @@ class Format:
     suffix: str = "jsonl"
     beside: bool = False
     apart: bool = False
+    prefers: bool = False
 
     def name_file(self, split: str, example: Example) -> str:
         """The data file of an example, without its suffix."""
@@ -165,5 +170,8 @@ FORMATS = {
         Format("sharegpt", _write_sharegpt,
                {"conversations": "json", "system": "string", "tools": "string", **_META},
                apart=True),
+        Format(DPO, write_preferences,
+               {"prompt": "json", "chosen": "json", "rejected": "json", "tools": "string",
+                "source": "string", **_META}, prefers=True),
     )
 }  # fmt: skip

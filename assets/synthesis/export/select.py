@@ -17,6 +17,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.export.licences import permits_commercial_use
+from assets.synthesis.export.preferences import Preference
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from warehouse.json_types import Contract, Record
 from warehouse.storage.tables import Tables
@@ -33,7 +34,7 @@ class ExportError(ValueError):
 class Choice:
     """What is asked for. split_of: the side of a server, a frozen function of its id. proved: the
     pairs to keep, that execution proved; None for all. invalid: pairs whose executed call failed,
-    which are left out."""
+    which are left out. preferences: of rows that are no pairs, for a format that takes them."""
 
     as_of: float
     split_of: Callable[[str], str]
@@ -44,6 +45,7 @@ class Choice:
     proved: Collection[str] | None = None
     invalid: Collection[str] = frozenset()
     more: Sequence["Added"] = ()
+    preferences: Sequence[Preference] = ()
 
 
 @dataclass(frozen=True)

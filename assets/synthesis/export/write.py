@@ -6,13 +6,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from assets.synthesis.export.card import Figures, read_sources, write_card
 from assets.synthesis.export.example import Unshowable, make_example
 from assets.synthesis.export.formats import FORMATS, Format
+from assets.synthesis.export.licences import permits_commercial_use
+from assets.synthesis.export.preferences import Preference, RefusedRows
 from assets.synthesis.export.select import (
+    ALL,
     Choice,
     Chosen,
     ExportError,
@@ -40,7 +44,7 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
         raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is not empty: name another folder with --out, or empty it")
-    if not choice.more:
+    if not (choice.more or choice.preferences):
         check_published(tables, choice.as_of)
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -73,9 +77,10 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
                 stack.callback(made.close)
             return files[path]
 
+        refused = RefusedRows(tables, choice.as_of) if form.prefers else None
         for one in select_pairs(tables, choice, figures.left_out):
             try:
-                lines = list(_make_lines(one, form))
+                lines = list(_make_lines(one, form, refused))
             except Unshowable as why:
                 figures.left_out[str(why)] += 1
                 continue
@@ -85,6 +90,13 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
                 if form.beside:
                     file(f"rows/{name}.jsonl", "jsonl").add(about)
             figures.add(one, len(lines))
+            figures.sources.update(line["source"] for line, *_ in lines if form.prefers)
+        for each in _choose_preferences(choice, figures.left_out):
+            line = each.write_line()
+            file(f"data/{line['split']}.{form.suffix}", form.suffix).add(line)
+            figures.files.add(str(line["split"]))
+            figures.add(Chosen(dict(line), {"judge": line["judge"]}, str(line["split"]), {}), 1)
+            figures.sources[each.source] += 1
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
         reasons = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
@@ -97,10 +109,25 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
     return figures
 
 
-def _make_lines(one: Chosen, form: Format) -> Iterator[tuple[Line, str, Line]]:
+def _choose_preferences(choice: Choice, left_out: Counter[str]) -> Iterator[Preference]:
+    """Those of `preferences` that the same rules let through."""
+    for one in choice.preferences:
+        if choice.split not in (ALL, one.about["split"]):
+            left_out["the other side of the split"] += 1
+        elif choice.commercial_only and not permits_commercial_use(one.about["license"]):
+            left_out["no licence that is known to permit commercial use"] += 1
+        else:
+            yield one
+
+
+def _make_lines(
+    one: Chosen, form: Format, refused: RefusedRows | None
+) -> Iterator[tuple[Line, str, Line]]:
     """(line, the name of its file, what is known of its row)."""
     extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
     made = make_example(one.row, one.contracts, extra)
+    if refused is not None:
+        made = replace(made, refused=refused.find_answers(one.row, made))
     name = form.name_file(one.split, made)
     return ((line, name, made.about) for line in form.lines(made))
 

@@ -2,19 +2,27 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json, require_known
 from orchestration.settings.load import load_settings
 
+if TYPE_CHECKING:
+    from assets.synthesis.export.preferences import Preference
+    from orchestration.settings.model import Settings
+    from warehouse.store import Warehouse
+
 app = typer.Typer(add_completion=False)
+_MOST_ROWS = 20_000  # of revision rows, of each side
 
 
 @app.command()
 def export(
-    name: Annotated[str, typer.Option("--format", help="hf, sharegpt, openai, trl or messages")],
+    name: Annotated[
+        str, typer.Option("--format", help="hf, sharegpt, openai, trl, messages or dpo")
+    ],
     as_of: Annotated[
         str | None, typer.Option("--as-of", help="a day (its end, UTC) or a date and time")
     ] = None,
@@ -22,7 +30,10 @@ def export(
     split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
     tasks: Annotated[
         str | None,
-        typer.Option(help="comma-separated; default: all of pairs; trajectory: those played"),
+        typer.Option(
+            help="comma-separated; default: all of pairs; trajectory: those played; revision (dpo):"
+            " drafts and what they should have been"
+        ),
     ] = None,
     commercial_only: Annotated[
         bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
@@ -38,8 +49,8 @@ def export(
     from assets.contracts.quarantine.firewall import open_firewall
     from assets.outcomes.table import PROVED, read_tried
     from assets.outcomes.trajectories.trajectory import list_exportable
-    from assets.synthesis.common.tables import TASKS, TRAJECTORY
-    from assets.synthesis.export.formats import FORMATS
+    from assets.synthesis.common.tables import REVISION, TASKS, TRAJECTORY
+    from assets.synthesis.export.formats import DPO, FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
     from assets.synthesis.export.write import export as write_export
     from orchestration.factories import open_made_warehouse
@@ -49,7 +60,10 @@ def export(
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
     require_known("--format", [name], tuple(FORMATS))
     require_known("--split", [split], (TRAIN, TEST, ALL))
-    require_known("--tasks", wanted, (*TASKS, TRAJECTORY))
+    require_known("--tasks", wanted, (*TASKS, TRAJECTORY, REVISION))
+    if REVISION in wanted and (name != DPO or as_of):
+        fail("--tasks revision goes with --format dpo, and with what is published now: leave"
+             " --as-of out", 2)  # fmt: skip
     try:
         at = parse_moment(day)
     except ExportError as error:
@@ -69,6 +83,30 @@ def export(
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
         list_exportable(warehouse.tables, at) if TRAJECTORY in wanted else (),
+        _list_revisions(warehouse, settings) if REVISION in wanted else (),
     )
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
+
+
+def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["Preference"]:
+    """The preference pairs of the current training set's drafts."""
+    from assets.contracts.quarantine.clear import read_clear
+    from orchestration.factories import make_trainer
+    from training.last_run import set_name
+    from training.sets.pool import BadOffer
+    from training.sets.split import TRAIN, UNSEEN_SERVER
+    from training.sidecar.data.preferences import make_preferences
+    from training.sidecar.data.read import read_revision_rows
+
+    if not set_name(warehouse):
+        fail("no training set was published here: run `toolmill run` first", 1)
+    caller = make_trainer(settings).caller
+    try:
+        rows = read_revision_rows(
+            warehouse, (TRAIN, UNSEEN_SERVER), _MOST_ROWS, candidates=caller.candidates
+        )
+    except BadOffer as error:
+        fail(str(error), 1)
+    clear = {str(row["contract_digest"]) for row in read_clear(warehouse)}
+    return make_preferences(rows, clear)

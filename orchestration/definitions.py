@@ -24,6 +24,7 @@ import training.releases.defs
 import training.reporting.defs
 import training.reporting.outcomes.defs
 import training.reranker.defs
+import training.sidecar.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.batches import make_harvest_sensor
@@ -51,6 +52,7 @@ PACKAGES = (
     training.reporting.defs,
     training.reporting.outcomes.defs,
     training.reranker.defs,
+    training.sidecar.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a run.
@@ -58,10 +60,11 @@ FAN_IN = (
     *("contract_changes", "catalogue", "coverage", "listed_contracts"),
     *("server_summaries", "confusables", "reliability", "training_set"),
 )
-TRAINED = ("retriever_adapter", "caller_adapter")
+TRAINED = ("retriever_adapter", "caller_adapter", "sidecar_adapter")
 MEASURED = (
     *("retriever_evaluation", "retriever_champion"),
     *("caller_evaluation", "caller_champion"),
+    *("sidecar_evaluation", "sidecar_champion"),
 )
 # What learns from calls costs seconds, and nothing while there are few: with whatever is served.
 RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from training.policies import Trainer
     from warehouse.llm.client import Role
 
+_DRAFTER = "drafter"  # the one role that writes no pairs
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -176,10 +177,14 @@ def make_writer(settings: Settings) -> "Writer":
     from assets.synthesis.writing.endpoints import Writer
 
     return Writer(
-        roles=tuple(_make_role(settings, name) for name in type(settings.roles).model_fields),
+        roles=tuple(_make_role(settings, name) for name in _list_writing_roles(settings)),
         policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,
     )
+
+
+def _list_writing_roles(settings: Settings) -> list[str]:
+    return [name for name in type(settings.roles).model_fields if name != _DRAFTER]
 
 
 def make_readmes(settings: Settings) -> "Readmes":
@@ -200,6 +205,7 @@ def make_trainer(settings: Settings) -> "Trainer":
     from training.policies import Trainer
     from training.retriever.settings import NONE, RetrieverSettings
     from training.sets.policy import SetPolicy
+    from warehouse.llm.roles import OFFLINE
 
     allow_models(settings)
     chosen = settings.training
@@ -218,8 +224,13 @@ def make_trainer(settings: Settings) -> "Trainer":
         "caller": caller,
         "caller_base": chosen.caller.base,
     }
+    drafts = settings.roles.drafter.model != OFFLINE
     return Trainer(
         **models,
+        sidecar=chosen.sidecar.resolve(device=chosen.device, seed=chosen.seed),
+        sidecar_base=chosen.sidecar.base,
+        sidecar_items=chosen.sidecar.count_items(),
+        drafter=_make_role(settings, _DRAFTER) if drafts else None,
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
         drift=chosen.drift,

@@ -27,6 +27,7 @@ from training.releases.champion import UNTRAINED
 from training.reranker.evaluation import RERANKER_EVALUATION
 from training.runtime.adapter_table import make_adapter_table
 from training.sets.training_set import TRAINING_SET
+from training.sidecar.evaluation import SIDECAR_EVALUATION
 from warehouse.storage.tables import TableSpec
 
 ADAPTERS = tuple(make_adapter_table(role) for role in UNTRAINED)
@@ -35,7 +36,7 @@ _ALL = (
     *(CATALOGUE, COVERAGE, VECTORS, CONFUSABLES, SUMMARIES),
     *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXECUTIONS, RELIABILITY, TRAJECTORIES),
     *(TRAINING_SET, DRIFT, ABLATIONS, *ADAPTERS),
-    *(RETRIEVER_EVALUATION, CALLER_EVALUATION, RERANKER_EVALUATION),
+    *(RETRIEVER_EVALUATION, CALLER_EVALUATION, RERANKER_EVALUATION, SIDECAR_EVALUATION),
 )
 TABLES: dict[str, TableSpec] = {table.name: table for table in _ALL}
 # What is read beyond its last version by who wants the state of today: a fold over all its

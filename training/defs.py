@@ -10,6 +10,7 @@ from assets.vectors.embed import Embedder
 from training.caller.train import resolve_base
 from training.drift.decide import decide_retraining
 from training.drift.drift import DRIFT, make_drift_row, read_drift_state
+from training.evaluation.predictors.interface import CannotPredict
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
@@ -25,6 +26,8 @@ from training.sets.build import find_too_few_servers, make_set, save_built_set
 from training.sets.pool import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
+from training.sidecar.data.read import open_drafter, read_revision_rows
+from training.sidecar.rows import write_row
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.attempts import Outcome
 from warehouse.publish import (
@@ -133,7 +136,7 @@ def _build_adapter_asset(role: str, description: str) -> Any:
         try:
             name, job = _write_job(warehouse, trainer, role)
             made = _train_once(context, warehouse, scripts, role, name, job)
-        except (DagsterPipesExecutionError, TrainingFailed, BadOffer) as error:
+        except (DagsterPipesExecutionError, TrainingFailed, BadOffer, CannotPredict) as error:
             failure = RuntimeError(
                 f"{role} training failed; its last words are in the log ({error})"
             )
@@ -158,12 +161,25 @@ caller_adapter = _build_adapter_asset(
     "caller",
     "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
 )
+sidecar_adapter = _build_adapter_asset(
+    "sidecar",
+    "LoRA adapter of a causal model that revises what the repair ladder leaves; default base: the"
+    " shipped tiny one.",
+)
 
 
 def _write_job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
     """(model name, file of the job): everything a training script needs."""
     home, of_set = warehouse.home, set_name(warehouse)
     base, settings = trainer.get_role_job(role)
+    if role == "sidecar":
+        chosen, drafter = trainer.sidecar, open_drafter(warehouse, trainer.drafter)
+        drafts = read_revision_rows(
+            warehouse, [TRAIN], chosen.rows, candidates=chosen.candidates, drafter=drafter
+        )
+        data = digest([one.row_id for one in drafts])
+        rows = list(map(write_row, drafts))
+        return write_job(home, role, resolve_base(base), of_set, settings, rows, data=data)
     pool = load_pool(home, of_set)
     if role == "retriever":
         rows = set_rows(warehouse, TRAIN)

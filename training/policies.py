@@ -1,7 +1,7 @@
 """What is trained and measured, how and where: one object that the settings fill."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
@@ -13,13 +13,22 @@ from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.runtime.model_store import select_recipe
 from training.sets.policy import SetPolicy
+from training.sidecar.settings import SidecarOptions, SidecarSettings, get_sidecar_profile
 
-ROLES = ("retriever", "caller")  # that a training set teaches; the reranker learns from calls
+if TYPE_CHECKING:
+    from warehouse.llm.roles import Role
+
+ROLES = (
+    "retriever",
+    "caller",
+    "sidecar",
+)  # that a training set teaches; the reranker learns from calls
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """`retriever_base` and `caller_base`: as their trainings take them. unverified: whether the
+    """`retriever_base`, `caller_base` and `sidecar_base`: as their trainings take them. drafter:
+    the model whose drafts the sidecar learns from too; None: nobody's. unverified: whether the
     index that is served shows tools that nobody launched; nothing is trained on them."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
@@ -28,6 +37,10 @@ class Trainer:
     caller: CallerSettings = field(default_factory=lambda: get_base_profile(TINY))
     caller_base: str = CallerOptions.base
     caller_test: TestPlan = field(default_factory=TestPlan)
+    sidecar: SidecarSettings = field(default_factory=lambda: get_sidecar_profile(TINY))
+    sidecar_base: str = SidecarOptions.base
+    sidecar_items: int = field(default_factory=lambda: SidecarOptions().count_items())
+    drafter: "Role | None" = None
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     ablations: AblationSettings = field(default_factory=AblationSettings)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
@@ -37,6 +50,8 @@ class Trainer:
         """(base, hyper-parameters) of a role."""
         if role == "retriever":
             return self.retriever_base, asdict(self.retriever)
+        if role == "sidecar":
+            return self.sidecar_base, asdict(self.sidecar)
         return self.caller_base, asdict(self.caller)
 
     def list_recipes(self) -> dict[str, dict[str, Any]]:

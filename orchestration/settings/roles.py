@@ -6,7 +6,8 @@ from warehouse.llm.roles import RoleSettings
 
 
 class Roles(BaseModel):
-    """The model roles of synthesis, each with its own model, endpoint, key, price and rate."""
+    """The model roles of synthesis and of the sidecar's data, each with its own model, endpoint,
+    key, price and rate."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,4 +32,8 @@ class Roles(BaseModel):
     )
     actor: RoleSettings = Field(
         default=RoleSettings(), description="plays a tool's answer in a conversation"
+    )
+    drafter: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0),
+        description="calls tools; the sidecar learns to revise its drafts",
     )

@@ -12,6 +12,7 @@ from training.evaluation.caller.plan import EvaluationOptions
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SplitSettings
+from training.sidecar.settings import SidecarOptions
 
 
 class Training(BaseModel):
@@ -26,6 +27,7 @@ class Training(BaseModel):
     split: SplitSettings = SplitSettings()
     retriever: RetrieverOptions = RetrieverOptions()
     caller: CallerOptions = CallerOptions()
+    sidecar: SidecarOptions = SidecarOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     drift: RetrainPolicy = RetrainPolicy()
     releases: RetentionPolicy = RetentionPolicy()

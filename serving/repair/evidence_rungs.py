@@ -119,7 +119,9 @@ def ask_model(state: State) -> Step:
 
 def _build_request(state: State) -> RevisionRequest:
     known = [state.candidate] if state.candidate else state.meant
-    candidates = known or list(state.toolset.candidates[:_SHOWN])
+    own = {id(one) for one in known}
+    others = [one for one in state.toolset.candidates if id(one) not in own]
+    candidates = [*known, *others][:_SHOWN]  # the draft's own tool may be the wrong one
     name, problems = state.draft.name, list[dict[str, Any]]()
     if state.candidate is not None:
         name, contract = state.candidate.name, state.candidate.contract

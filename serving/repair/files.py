@@ -8,6 +8,7 @@ from assets.contracts.history.moves import ContractHistory, read_history
 from serving.index.folder import load_index, read_served_version
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import RepairReport
+from serving.repair.revision import Revise
 from serving.repair.tools import Toolset, read_tool, read_toolset
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
@@ -20,7 +21,11 @@ _MESSAGES = 'a list of {"role", "content"}, or {"messages": [...]}'
 
 
 def repair_files(
-    call: Path, tools: Path, conversation: Path | None = None, history: Path | None = None
+    call: Path,
+    tools: Path,
+    conversation: Path | None = None,
+    history: Path | None = None,
+    revise: Revise | None = None,
 ) -> list[RepairReport]:
     """A report of each call that the file holds. Raises UnusableInput."""
     return repair_drafts(
@@ -28,6 +33,7 @@ def repair_files(
         read_tool_file(tools),
         conversation=read_conversation_file(conversation) if conversation else (),
         history=read_history_place(history) if history else None,
+        revise=revise,
     )
 
 

@@ -14,6 +14,7 @@ from assets.vectors.encoders.weights import BASE as MINILM
 from training.caller.tiny.base import TINY
 from training.runtime.model_store import TrainingFailed
 
+_CAUSAL = ("caller", "sidecar")  # whose base is a causal model
 BASE = "base"  # its name in a recipe, beside the hyper-parameters
 
 
@@ -24,7 +25,7 @@ def name_base(role: str, base: str) -> str:
     from training.retriever.train import resolve_retriever_base
 
     try:
-        if role == "caller":
+        if role in _CAUSAL:
             return resolve_base(base)
         if base.strip() in ("", *DEFAULT):
             return MINILM
@@ -37,7 +38,7 @@ def name_base(role: str, base: str) -> str:
 def read_card_base(card: Mapping[str, Any]) -> str | None:
     """The base that a card names, in the words of `name_base`; None where it names none."""
     base = card.get("base")
-    if card.get("role") == "caller" and base == TINY:
+    if card.get("role") in _CAUSAL and base == TINY:
         return f"{base}:{card.get('base_name')}"
     return base
 

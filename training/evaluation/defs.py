@@ -36,6 +36,8 @@ from training.reranker.evaluation import RERANKER_EVALUATION, summarise_reranker
 from training.sets.pool import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
+from training.sidecar.evaluation import SIDECAR_EVALUATION
+from training.sidecar.summary import summarise_sidecar
 from warehouse.audit import Verdict, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import (
@@ -225,4 +227,10 @@ caller_champion = _build_champion_asset(
     CALLER_EVALUATION,
     summarise_calls,
     "The best caller so far; it starts with BM25 selection and slot copying.",
+)
+sidecar_champion = _build_champion_asset(
+    "sidecar",
+    SIDECAR_EVALUATION,
+    summarise_sidecar,
+    "The best sidecar so far; it starts with the repair ladder alone.",
 )

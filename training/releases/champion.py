@@ -5,7 +5,8 @@
                                attempt, champion}
 
 Every role starts with a model that needs no training (`base` for the retriever, BM25 with slot
-copying for the caller, the retriever's order for the reranker). A candidate replaces the champion
+copying for the caller, the retriever's order for the reranker, the
+repair ladder for the sidecar). A candidate replaces the champion
 only if it passed every gate.
 """
 
@@ -28,6 +29,7 @@ UNTRAINED = {
     "retriever": "base",
     "caller": "baseline:bm25+slots",
     "reranker": "retriever-order",
+    "sidecar": "ladder",
 }
 
 

@@ -43,7 +43,10 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 
 @dg.asset(
     **describe_asset(RELEASE_AUDIT, "training/releases"),
-    deps=["retriever_champion", "caller_champion", "reranker_champion", "clear_contracts"],
+    deps=[
+        *("retriever_champion", "caller_champion", "reranker_champion", "sidecar_champion"),
+        "clear_contracts",
+    ],
     group_name="serving",
     description="One consistent set: the champions and the contracts they serve.",
 )

@@ -136,10 +136,15 @@ def _check_reranker_gates(summary: Json) -> list[Gate]:
     ]
 
 
+def _check_sidecar_gates(summary: Json) -> list[Gate]:
+    return [check_gain(summary.get("gain")), check_no_worse(summary.get("kept"), "kept")]
+
+
 _RULES: dict[str, Callable[[Json], list[Gate]]] = {
     "retriever": _check_retriever_gates,
     "caller": _check_caller_gates,
     "reranker": _check_reranker_gates,
+    "sidecar": _check_sidecar_gates,
 }
 
 

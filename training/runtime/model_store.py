@@ -51,13 +51,17 @@ class Job:
     pool: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def make_model_name(role: str, base: str, training_set: str, settings: Mapping[str, Any]) -> str:
-    """The digest that names an adapter: role, base, training set and hyper-parameters.
+def make_model_name(
+    role: str, base: str, training_set: str, settings: Mapping[str, Any], data: str = ""
+) -> str:
+    """The digest that names an adapter: role, base, training set, hyper-parameters, and `data`, the
+    digest of what was made of the set where that is more than its rows.
 
     Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
     """
     kept = select_recipe(settings)
-    return digest({"role": role, "base": base, "set": training_set, "settings": kept})
+    held = {"role": role, "base": base, "set": training_set, "settings": kept}
+    return digest({**held, "data": data} if data else held)
 
 
 def select_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +93,10 @@ def write_job(
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     pool: Mapping[str, Mapping[str, Any]] | None = None,
+    data: str = "",
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
-    name = make_model_name(role, base, training_set, settings)
+    name = make_model_name(role, base, training_set, settings, data)
     job = Job(role, name, home, training_set, base, dict(settings), [*map(dict, rows)], {})
     body = {**vars(job), "home": str(home), "pool": dict(pool or {})}
     path = home / "jobs" / f"{name}.json"

@@ -33,11 +33,19 @@ class SidecarOptions(CallerOptions):
     rows: Annotated[Whole | None, Field(description="drafts learned from, at most")] = None
     algorithm: Algorithm | None = None
     grpo: GrpoOptions = field(default_factory=GrpoOptions)
+    items: Annotated[
+        Whole | None, Field(description="drafts of unseen servers that a run measures")
+    ] = None
+
+    def count_items(self) -> int:
+        """How many drafts a run measures: few where a first run is to be short."""
+        return self.items or (24 if get_sidecar_profile(self.base).profile == TINY else 400)
 
     def resolve(self, **common: Any) -> SidecarSettings:
         """The hyper-parameters in force; `common`: those that other models share."""
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
         base, profile = chosen.pop("base"), chosen.pop("profile", None)
+        chosen.pop("items", None)
         found = get_sidecar_profile(base, profile)
         rewarded = "grpo" in (self.algorithm or found.algorithm)
         chosen["grpo"] = self.grpo.resolve(GRPO[found.profile]) if rewarded else None
@@ -51,7 +59,7 @@ def _take_profile(of: CallerSettings, **changed: Any) -> SidecarSettings:
 PROFILES: dict[str, SidecarSettings] = {
     MCP_FLOW: _take_profile(CALLER_PROFILES[MCP_FLOW]),
     # What a first run on two cores has time for: it proves that the path works, no more.
-    TINY: _take_profile(CALLER_PROFILES[TINY], rows=160),
+    TINY: _take_profile(CALLER_PROFILES[TINY], rows=96),
 }
 
 

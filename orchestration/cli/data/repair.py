@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli.terminal import print_json, print_line
+
+if TYPE_CHECKING:
+    from serving.repair.revision import Revise
 
 app = typer.Typer(add_completion=False)
 
@@ -21,6 +24,13 @@ def repair(
     history: Annotated[
         Path | None, typer.Option(help="history.json, or a folder with a served index")
     ] = None,
+    revise: Annotated[
+        str | None,
+        typer.Option(
+            help="a model for what rules leave: champion, a sidecar's name or folder,"
+            " endpoint:ROLE_or_MODEL"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="a line of JSON for each call")] = False,
 ) -> None:
     """Repair a draft call, or ask one precise question. Exit 0 when every call of the file fits as
@@ -28,7 +38,8 @@ def repair(
     from serving.repair.files import repair_files
     from serving.repair.report import ABSTAINED
 
-    reports = repair_files(call, tools, conversation, history)
+    model = _open_model(revise) if revise else None
+    reports = repair_files(call, tools, conversation, history, model)
     for report in reports:
         if as_json:
             print_json(report.as_dict())
@@ -42,3 +53,10 @@ def repair(
         if report.changed:
             print_line(report.text)
     sys.exit(1 if any(report.outcome == ABSTAINED for report in reports) else 0)
+
+
+def _open_model(name: str) -> "Revise":
+    from orchestration.cli.models.predictors import open_reviser
+    from orchestration.settings.load import load_settings
+
+    return open_reviser(load_settings(), name)

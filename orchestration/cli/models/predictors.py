@@ -6,12 +6,13 @@ from orchestration.cli.terminal import fail
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
+    from serving.repair.revision import Revise
     from training.evaluation.caller.plan import TestPlan
     from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
 
-_ENDPOINT = "endpoint:"
+_ENDPOINT, CHAMPION = "endpoint:", "champion"
 
 
 def load_predictors(
@@ -105,3 +106,31 @@ def choose_role(settings: Settings, name: str) -> "Role":
         api_key=key,
         temperature=0.0,
     )
+
+
+def open_reviser(settings: Settings, name: str) -> "Revise":
+    """The model of the ladder's rung `revise`: `champion`, a trained sidecar by its name or folder,
+    or `endpoint:` with a role or any model's name. Fails naming what is there."""
+    from orchestration.factories import open_warehouse
+    from training.evaluation.predictors.adapter import resolve_model
+    from training.evaluation.predictors.endpoint import EndpointPredictor
+    from training.releases.champion import UNTRAINED
+    from training.releases.in_service import find_model_in_service
+    from training.sidecar.predictor import EndpointReviser, LocalReviser
+
+    if name.startswith(_ENDPOINT):
+        role = choose_role(settings, name.removeprefix(_ENDPOINT))
+        ledger = open_warehouse(settings).ledger
+        return EndpointReviser(EndpointPredictor(role, ledger, stage="revise:sidecar"))
+    home = settings.home_path()
+    if name == CHAMPION:
+        name = find_model_in_service(home, "sidecar").model
+        if name == UNTRAINED["sidecar"]:
+            fail(
+                "--revise champion: no sidecar is better than the ladder alone yet, which is what"
+                " serves; leave --revise out, name a trained sidecar, or endpoint:MODEL",
+                1,
+            )
+    made = LocalReviser(home, resolve_model(home, name, "sidecar"), device=settings.training.device)
+    made.load()
+    return made

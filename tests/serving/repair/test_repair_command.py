@@ -8,6 +8,8 @@ import pytest
 from assets.contracts.history.moves import Move, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
+from tests.support.openai_endpoint import openai_endpoint
+from tests.training.evaluation.predictors.test_endpoint import called
 
 BARE = {"name": "get_weather", "arguments": {"city": "Rome"}}
 
@@ -89,3 +91,27 @@ def test_a_folder_without_an_index_and_a_file_that_is_not_there_are_told(tmp_pat
     code, _, err = run("repair", tmp_path / "none.json", "--tools", tmp_path / "tools.json")
     assert code == 2
     assert "none.json" in err
+
+
+def test_a_model_is_asked_what_rules_leave(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    draft = {**BARE, "arguments": {}}
+    said = put(tmp_path / "said.json", [{"role": "user", "content": "Rome or Oslo? Rome."}])
+    given = ("--conversation", said, "--json", "--revise")
+    with openai_endpoint([called(("get_weather", '{"city": "Rome"}'))]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, out, _ = command(tmp_path, draft, [WEATHER, MAIL], *given, "endpoint:m")
+    assert (code, json.loads(out)["arguments"]) == (0, {"city": "Rome"})
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("champion", "no sidecar is better than the ladder alone yet"), ("nobody", "0 of 0 sidecars")],
+)
+def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch, name, message):
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    code, _, errors = command(tmp_path, BARE, [WEATHER], "--revise", name)
+    assert code != 0
+    assert message in errors
+    assert "Traceback" not in errors

@@ -29,6 +29,7 @@ from warehouse.json_types import Contract
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
 CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
+_OTHERS = {"caller": "baseline, router or ", "sidecar": "champion or "}
 _MOST_CONTEXT = 8192
 _PART = 128  # prompts between two words of progress
 
@@ -127,18 +128,37 @@ class AdapterPredictor:
     ) -> Answered:
         """One answer to a conversation; tools: OpenAI functions. What does not fit the context is
         an answer that failed. Raises CannotPredict."""
-        self.load()
-        assert self._loaded is not None
-        _, tokenizer, limits = self._loaded
         try:
-            prompt = render_prompt_text(tokenizer, [*map(dict, messages)], tools)
+            prompt = render_prompt_text(self.tokenizer, [*map(dict, messages)], tools)
         except BadTemplate as error:
             raise CannotPredict(" ".join(str(error).split())) from error
-        tokens = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
-        if tokens > limits["context"]:
+        tokens = len(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        if tokens > self.context:
             return make_failed_answer(TOO_LONG, prompt_tokens=tokens)
         contracts = [_read_contract(tool) for tool in tools]
-        return self._predict_part([Rendered(prompt, "", (), (), 0, tokens)], [contracts])[0]
+        return self.answer_prompts([(prompt, tokens)], [contracts])[0]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's own. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        return self._loaded[1]
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a prompt. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        return self._loaded[2]["context"]
+
+    def answer_prompts(
+        self, prompts: Sequence[tuple[str, int]], shown: Sequence[Sequence[Contract]]
+    ) -> list[Answered]:
+        """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
+        self.load()
+        made = [Rendered(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
+        return self._predict_part(made, shown) if made else []
 
     def _predict_part(
         self, prompts: Sequence[Rendered], shown: Sequence[Sequence[Contract]]
@@ -196,24 +216,24 @@ class AdapterPredictor:
             self._batch = max(1, self._batch // 2)
 
 
-def resolve_model(home: Path, text: str) -> str | Path:
-    """The model a user names: a folder, a name under `<home>/models`, or its unique beginning.
-    Raises CannotPredict naming what is there."""
+def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
+    """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
+    beginning. Raises CannotPredict naming what is there."""
     if Path(text).is_dir():
         return Path(text)
     named = sorted(
         path.parent.name
         for path in (home / "models").glob(f"*/{CARD}")
-        if (read_model_card(home, path.parent.name) or {}).get("role") == "caller"
+        if (read_model_card(home, path.parent.name) or {}).get("role") == role
     )
     fit_it = [name for name in named if text and name.startswith(text)]
     if len(fit_it) == 1:
         return fit_it[0]
-    found = f"{len(fit_it)} of {len(named)} callers in {home / 'models'} begin so"
+    found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
     known = ", ".join(name[:12] for name in named[:5]) or "none"
     raise CannotPredict(
-        f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a caller's name"
-        f" (known: {known}), baseline, router or endpoint:ROLE_or_MODEL"
+        f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
+        f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
     )
 
 
@@ -224,7 +244,7 @@ def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, A
         raise TrainingFailed(
             f"{folder / CARD} is no JSON ({error}); copy the model's folder again"
         ) from None
-    if (folder / "adapter_config.json").exists() or made.get("role") == "caller":
+    if (folder / "adapter_config.json").exists() or made.get("role") in ("caller", "sidecar"):
         base = find_card_base(made) if made.get("base") else None
         model, tokenizer = load_adapter(folder, base, device, made or None)
         return model, tokenizer, made

@@ -20,6 +20,7 @@ from training.evaluation.predictors.interface import (
 )
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import NO_CALL, SYSTEM, render_wire_tool
+from warehouse.json_types import Contract
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.chat import Chat, Turn, write_wire_name
@@ -38,15 +39,22 @@ class EndpointPredictor:
     kind: PredictorKind = "endpoint"
 
     def __init__(
-        self, role: "Role", ledger: Ledger, *, seed: int = 0, endpoint: "Endpoint | None" = None
+        self,
+        role: "Role",
+        ledger: Ledger,
+        *,
+        seed: int = 0,
+        endpoint: "Endpoint | None" = None,
+        stage: str = STAGE,
     ) -> None:
         self.label = f"endpoint:{role.model}"
         self._role, self._ledger, self._seed, self._endpoint = role, ledger, seed, endpoint
+        self._stage = stage
         self._open_chat()
 
     def _open_chat(self) -> Chat:
         try:
-            return Chat(self._role, self._ledger, stage=STAGE, endpoint=self._endpoint)
+            return Chat(self._role, self._ledger, stage=self._stage, endpoint=self._endpoint)
         except LLMError as error:
             raise CannotPredict(str(error)) from error
 
@@ -72,18 +80,45 @@ class EndpointPredictor:
         finally:
             await chat.aclose()
 
+    def answer_messages(
+        self, messages: Sequence[dict[str, Any]], contracts: Sequence[Contract]
+    ) -> Answered:
+        """One answer to a conversation of texts."""
+
+        async def ask() -> Answered:
+            chat = self._open_chat()
+            try:
+                return await self._say(chat, _map_wire_names(contracts), messages, contracts)
+            finally:
+                await chat.aclose()
+
+        return asyncio.run(ask())
+
     async def _ask_one(self, chat: Chat, asked: Asked) -> Answered:
-        names = {tool["name"]: write_wire_name(tool["name"]) for tool in asked.tools}
-        tools = [render_wire_tool(tool, names) for tool in asked.tools]
+        names = _map_wire_names(asked.tools)
+        return await self._say(chat, names, build_messages(asked, names), asked.tools)
+
+    async def _say(
+        self,
+        chat: Chat,
+        names: Mapping[str, str],
+        messages: Sequence[dict[str, Any]],
+        contracts: Sequence[Contract],
+    ) -> Answered:
+        tools = [render_wire_tool(tool, names) for tool in contracts]
         began = time.perf_counter()
         try:
-            turn = await chat.say(build_messages(asked, names), tools, seed=self._seed)
+            turn = await chat.say(messages, tools, seed=self._seed)
         except BudgetExceeded:
             return make_failed_answer("budget_exceeded")
         except LLMError as error:
             return make_failed_answer(error.kind)
         took = None if turn.cached else time.perf_counter() - began
         return _parse_turn(turn, {wire: name for name, wire in names.items()}, took)
+
+
+def _map_wire_names(contracts: Sequence[Contract]) -> dict[str, str]:
+    return {str(tool["name"]): write_wire_name(str(tool["name"])) for tool in contracts}
 
 
 def build_messages(asked: Asked, names: Mapping[str, str]) -> list[dict[str, Any]]:

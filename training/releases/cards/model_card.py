@@ -43,7 +43,8 @@ README, EVALUATION = "README.md", "evaluation.json"
 Json = Mapping[str, Any]
 
 _NOT_CONSIDERED = Markdown("Not considered yet.")
-_TASKS = {"retriever": "sentence-similarity", "caller": "text-generation"}
+_TASKS = {"retriever": "sentence-similarity", "caller": "text-generation",
+          "sidecar": "text-generation"}  # fmt: skip
 _WHAT = {
     "retriever": Markdown(
         "Finds the MCP tool that a request needs: requests and tools become vectors whose"
@@ -51,6 +52,10 @@ _WHAT = {
     ),
     "caller": Markdown(
         "Writes the tool call that answers a request, given the tools it may choose from."
+    ),
+    "sidecar": Markdown(
+        "Revises the draft of a tool call that the repair ladder cannot make fit, or asks for what"
+        " is missing, given the conversation, the tools and what is wrong with the draft."
     ),
     "reranker": Markdown(
         "Orders the tools that the router found by how likely each is to do what is asked, learnt"

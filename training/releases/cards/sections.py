@@ -153,9 +153,10 @@ def render_figures(facts: Facts) -> Markdown:
         Markdown("## Figures"),
         "",
         fill_markdown(
-            "Means with 95% intervals (bootstrap over tools), both models on the same items."
+            "Means with 95% intervals (bootstrap over {}), both models on the same items."
             " Champions are chosen on servers never trained on: {} items for {} tools of {}"
             " servers.",
+            summary.get("drawn_over", "tools"),
             *(summary.get(name, 0) for name in ("n", "tools", "servers")),
         ),
         "",

@@ -21,10 +21,11 @@ Call = Mapping[str, Any]
 @dataclass(frozen=True)
 class Climbed:
     """report: of the ladder alone. request: as it asks a model; where it does not, of the draft as
-    it was sent."""
+    it was sent. asks: whether it does."""
 
     report: RepairReport
     request: RevisionRequest
+    asks: bool
 
 
 def try_ladder(
@@ -44,7 +45,7 @@ def try_ladder(
     given: dict[str, Any] = {"conversation": conversation, "history": history}
     report = repair_draft(draft, tools, revise=keep_request, **given)
     request = asked[0] if asked else make_draft_request(name, arguments, tools, conversation)
-    return Climbed(report, rank_candidates(request))
+    return Climbed(report, rank_candidates(request), bool(asked))
 
 
 def make_draft_request(

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
 from assets.contracts.history.moves import ContractHistory
 from assets.contracts.quarantine.clear import read_clear
 from assets.synthesis.common.tables import PAIRS
 from assets.synthesis.common.world_tasks import read_origin
+from training.evaluation.predictors.endpoint import EndpointPredictor
 from training.evaluation.predictors.interface import Predictor
 from training.last_run import set_name, set_rows
 from training.releases.index_source import collect_moves
@@ -17,6 +20,7 @@ from training.sidecar.data.calls import PlacedCall, place_calls
 from training.sidecar.data.drafted import collect_drafts
 from training.sidecar.flaws.kinds import HELD_OUT, WEIGHTS
 from training.sidecar.rows import RevisionRow
+from warehouse.llm.roles import Role
 from warehouse.storage.digest import sha256
 from warehouse.store import Warehouse
 
@@ -44,7 +48,9 @@ def read_revision_rows(
         here = Known(known.moves, known.worlds, kinds)
         made = build_rows(calls, here, seed)
         if drafter is not None:
-            made += _collect_drafted_rows(calls[: round(_DRAFTED * most)], here, drafter)
+            private = _list_private_pairs(warehouse)
+            free = [one for one in calls if one.row["pair_id"] not in private]
+            made += _collect_drafted_rows(free[: round(_DRAFTED * most)], here, drafter)
         found += choose_rows(made, most)
     return found
 
@@ -56,6 +62,19 @@ def read_known(warehouse: Warehouse) -> Known:
     origins = {str(row["pair_id"]): read_origin(row) for row in pairs}
     worlds = {name: one.id for name, one in origins.items() if one is not None}
     return Known(collect_moves(warehouse.tables, servers), worlds)
+
+
+def open_drafter(warehouse: Warehouse, role: Role | None) -> Predictor | None:
+    """The model whose drafts are learned from, where there is one. Raises CannotPredict."""
+    if role is None:
+        return None
+    return EndpointPredictor(role, warehouse.ledger, stage="draft:sidecar")
+
+
+def _list_private_pairs(warehouse: Warehouse) -> set[str]:
+    """Pairs of private tools: nobody else's model is asked about those."""
+    pairs = warehouse.tables.read(PAIRS).filter(pl.col("marketplace") == "private")
+    return set(pairs["pair_id"])
 
 
 def _collect_drafted_rows(

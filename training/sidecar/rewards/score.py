@@ -23,11 +23,11 @@ from assets.contracts.match.result import MatchResult, compute_f1
 from assets.contracts.validate import validate_call
 from serving.repair.evidence import Evidence, list_invented
 from serving.repair.parse import parse_arguments
-from training.prompts.word_index import fold_words
 from training.sidecar.rewards.reading import ReadAnswer, read_answer
 from training.sidecar.rewards.weights import PARTS, WEIGHTS, RewardWeights
 from training.sidecar.rewards.world import ScoreCall
 from training.sidecar.rows import UNTOUCHED, RevisionRow
+from warehouse.sanitize.words import fold_words
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does
 # something else. Wrong: anything else that is no right answer. Unread: neither call nor question.

@@ -123,6 +123,6 @@ def test_every_row_can_be_told_right_from_wrong(drafted: list[RevisionRow]) -> N
     for row in drafted:
         [right] = row.right
         schema = next(t["inputSchema"] for t in row.contracts if t["name"] == right["name"])
-        drafted = {"name": row.draft_name, "arguments": row.draft_arguments}
-        same = match_call(schema, right, drafted).match
-        assert same == (row.kind == UNTOUCHED) or row.ladder == RIGHT, json.dumps(drafted)
+        sent = {"name": row.draft_name, "arguments": row.draft_arguments}
+        same = match_call(schema, right, sent).match
+        assert same == (row.kind == UNTOUCHED) or row.ladder == RIGHT, json.dumps(sent)

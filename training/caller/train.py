@@ -84,7 +84,8 @@ def train_on_lessons(
     losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
     losses = losses or more["losses"]
-    tenth = max(1, len(losses) // 10)
+    # Steps of a short run differ by more than it learns: at least three, where there are six.
+    tenth = max(1, len(losses) // 10, min(3, len(losses) // 2))
     made = {
         "role": job.role,
         "name": job.name,

@@ -20,7 +20,10 @@ _COLUMNS = {
     "training_set": pl.String,
     "pairs": pl.Int64,
     "steps": pl.Int64,
-    "loss_first": (pl.Float64, "mean of the first tenth of the steps"),
+    "loss_first": (
+        pl.Float64,
+        "mean of the first tenth of the steps, of three at least where there are six",
+    ),
     "loss_last": pl.Float64,
     "device": pl.String,
     "seconds": pl.Float64,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from serving.proxy.revise.revising import Reviser
 
 app = typer.Typer(add_completion=False)
-CHAMPION = "champion"
+CHAMPION, LOCAL = "champion", "local:"
 
 
 @app.command()
@@ -64,7 +64,7 @@ def proxy(
         Path | None, typer.Option(help="with --examples: an export in the format messages")
     ] = None,
     revise: Annotated[
-        str, typer.Option(help="a model that rewrites calls that are left: of the upstream")
+        str, typer.Option(help="rewrites calls that are left: a model of the upstream, local:NAME")
     ] = "",
     revise_url: Annotated[str, typer.Option(help="another endpoint for --revise")] = "",
     revise_key_env: Annotated[
@@ -81,7 +81,7 @@ def proxy(
     from serving.proxy.settings import ProxySettings, make_listening
     from serving.repair.files import read_history_place
 
-    _check_choice(model, upstream, local, first_call, bool(revise), revise_url)
+    _check_choice(model, upstream, local, first_call, revise, revise_url)
     key = _read_key("--key-env", key_env)
     settings = ProxySettings(
         upstream,
@@ -96,7 +96,9 @@ def proxy(
     book = _open_examples(examples, examples_from, chooser)
     own = LocalUpstream(_load_local(model), waiting, book) if local or first_call else None
     reviser = None
-    if revise:
+    if revise.startswith(LOCAL):
+        reviser = _load_reviser(revise.removeprefix(LOCAL), revise_timeout)
+    elif revise:
         at = ProxySettings(revise_url or upstream).find_base()
         revise_key = _read_key("--revise-key-env", revise_key_env) or ("" if revise_url else key)
         reviser = _make_reviser(at, revise, revise_key, revise_timeout)
@@ -111,7 +113,7 @@ def proxy(
 
 
 def _check_choice(
-    model: str, upstream: str, local: bool, first_call: bool, revise: bool, revise_url: str
+    model: str, upstream: str, local: bool, first_call: bool, revise: str, revise_url: str
 ) -> None:
     """Ends the command where options contradict each other."""
     if not (upstream or local):
@@ -122,7 +124,7 @@ def _check_choice(
         fail("--first-call: needs --upstream, which goes on after the first call", 2)
     if model != CHAMPION and not (local or first_call):
         fail(f"MODEL {model[:60]!r}: give --local or --first-call with it", 2)
-    if revise and not (upstream or revise_url):
+    if revise and not (upstream or revise_url or revise.startswith(LOCAL)):
         fail("--revise: give --revise-url, the endpoint that has this model", 2)
 
 
@@ -144,8 +146,8 @@ def _load_local(model: str) -> "LocalModel":
     if model == CHAMPION:
         found = find_model_in_service(settings.home_path(), "caller")
         model = found.model
-        if found.told:
-            print_line(found.told, err=True)
+        if found.notice:
+            print_line(found.notice, err=True)
     return LocalCaller(load_caller(settings, model))
 
 
@@ -167,6 +169,15 @@ def _make_reviser(base: str, model: str, key: str, timeout_s: float) -> "Reviser
     from serving.proxy.revise.revising import Reviser
 
     return Reviser(model, EndpointReviser(base, model, key, timeout_s), timeout_s)
+
+
+def _load_reviser(name: str, timeout_s: float) -> "Reviser":
+    """A sidecar that runs here, loaded now: `champion`, its name or its folder."""
+    from orchestration.cli.models.predictors import open_reviser
+    from orchestration.settings.load import load_settings
+    from serving.proxy.revise.revising import Reviser, guard_model
+
+    return Reviser(name, guard_model(open_reviser(load_settings(), name)), timeout_s)
 
 
 def _open_chooser(place: Path, candidates: int) -> "ToolChooser":

@@ -1,11 +1,12 @@
 """The rung of a model in the proxy: who is asked about calls that the ladder leaves, how long."""
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from serving.proxy.upstream import Headers
-from serving.repair.revision import Revise
+from serving.repair.revision import ProposedCall, Revise, RevisionRequest
 
 
 class OpenRevise(Protocol):
@@ -13,6 +14,17 @@ class OpenRevise(Protocol):
     model is asked with the client's own key. Called in threads."""
 
     def __call__(self, headers: Headers) -> Revise: ...
+
+
+def guard_model(revise: Revise) -> OpenRevise:
+    """One model that runs here for all requests: it revises one draft at a time."""
+    turn = threading.Lock()
+
+    def revise_in_turn(request: RevisionRequest) -> ProposedCall | None:
+        with turn:
+            return revise(request)
+
+    return lambda headers: revise_in_turn
 
 
 @dataclass(frozen=True)

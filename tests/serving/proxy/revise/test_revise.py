@@ -1,6 +1,7 @@
 """A model rewrites what the ladder leaves: an endpoint of OpenAI's form, behind the proxy."""
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from serving.proxy.parts import ProxyParts
 from serving.proxy.revise.endpoint import EndpointReviser, read_proposal
-from serving.proxy.revise.revising import Reviser
+from serving.proxy.revise.revising import Reviser, guard_model
+from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.serving.proxy.examples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.serving.proxy.upstream_script import Running, Script, run_proxied, run_server
 
@@ -128,6 +130,26 @@ def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, 
     text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     assert 'toolmill_proxy_calls_revised_total{outcome="left"}' in text
     assert 'toolmill_proxy_calls_revised_total{outcome="repaired"}' in text
+
+
+def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:
+    at_once, most = [], []
+
+    def revise(request: RevisionRequest) -> ProposedCall:
+        at_once.append(request)
+        most.append(len(at_once))
+        threading.Event().wait(0.01)
+        at_once.pop()
+        return ProposedCall("weather", {})
+
+    opened = guard_model(revise)
+    request: Any = RevisionRequest([], [], "weather", {}, [])
+    threads = [threading.Thread(target=opened([]), args=(request,)) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert most == [1] * 4
 
 
 def test_what_a_message_proposes() -> None:

@@ -59,6 +59,7 @@ PACKAGES = (
 FAN_IN = (
     *("contract_changes", "catalogue", "coverage", "listed_contracts"),
     *("server_summaries", "confusables", "reliability", "training_set"),
+    "drift",  # before a training, which it decides on
 )
 TRAINED = ("retriever_adapter", "caller_adapter", "sidecar_adapter")
 MEASURED = (
@@ -68,7 +69,7 @@ MEASURED = (
 )
 # What learns from calls costs seconds, and nothing while there are few: with whatever is served.
 RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")
-SERVED = ("drift", "spend", *RERANKED, "outcomes_report", "release", "router_index", "report")
+SERVED = ("spend", *RERANKED, "outcomes_report", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 AFTER_TRAINING = FOLLOWS_NEW_DATA - {*FAN_IN, "spend"}  # what an adapter leads to
 

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from assets.synthesis.readme.nightly import Readmes
     from assets.synthesis.writing.endpoints import Writer
     from assets.vectors.embed import Embedder
+    from training.drift.policy import RetrainPolicy
     from training.policies import Trainer
     from warehouse.llm.client import Role
 
 _DRAFTER = "drafter"  # the one role that writes no pairs
+_COOL_DOWN_H = 20.0
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -233,7 +235,7 @@ def make_trainer(settings: Settings) -> "Trainer":
         drafter=_make_role(settings, _DRAFTER) if drafts else None,
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
-        drift=chosen.drift,
+        drift=_choose_cool_down(settings),
         # What data is worth is asked of an adapter that has learnt from nothing else.
         ablations=derive_policy(
             AblationSettings,
@@ -242,7 +244,17 @@ def make_trainer(settings: Settings) -> "Trainer":
         ),
         releases=chosen.releases,
         unverified=settings.serve.unverified,
+        gpus=max(1, chosen.place.gpus),
     )
+
+
+def _choose_cool_down(settings: Settings) -> "RetrainPolicy":
+    """Where no cool-down is set: none in the demo, whose days are minutes apart; else less than a
+    day, so that every nightly run may train and none that a marketplace's late run follows."""
+    chosen = settings.training.drift
+    if chosen.cool_down_h is not None:
+        return chosen
+    return replace(chosen, cool_down_h=0.0 if settings.source == "demo" else _COOL_DOWN_H)
 
 
 def _choose_retriever_base(settings: Settings) -> str:

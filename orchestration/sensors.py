@@ -1,27 +1,40 @@
 """The sensor that asks for retraining, thin over the pure
 `training.drift.decide.decide_retraining`."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from orchestration.factories import make_trainer, open_warehouse
+from orchestration.factories import make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
-from training.drift.decide import Decision, decide_retraining
-from training.drift.drift import read_drift_state
+from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
+    from assets.vectors.embed import Embedder
     from training.policies import Trainer
 
 
-def decide_on_drift(warehouse: Warehouse, trainer: "Trainer", failed_attempts: int = 0) -> Decision:
-    """Whether to train now, from what the tables, the settings and the last candidates say."""
-    recipes = trainer.list_recipes()
-    state = read_drift_state(warehouse, recipes, failed_attempts=failed_attempts)
-    return decide_retraining(state, trainer.drift)
+def decide_on_drift(
+    warehouse: Warehouse,
+    trainer: "Trainer",
+    failed_attempts: int = 0,
+    embedder: "Callable[[], Embedder] | None" = None,
+) -> Decision:
+    """Whether to train now, from what the tables, the settings and the last candidates say. Drift
+    is measured only where it decides, and read where the asset measured the same."""
+    from training.drift.measure import measure_drift
+
+    facts = trainer.read_facts(warehouse, failed_attempts)
+    known, policy = (facts.trained_on, facts.last_run, facts.budget), trainer.drift
+    if (early := decide_before_drift(*known, policy)) is not None:
+        return early
+    opened = embedder or (lambda: make_embedder(load_settings()))
+    signals = measure_drift(trainer.open_sources(warehouse, facts, opened), policy)
+    return decide_retraining(signals, facts.accepted_new, *known, policy)
 
 
 @dg.sensor(
@@ -49,8 +62,8 @@ def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.Sk
     runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=tag))
     failed = sum(run.status is dg.DagsterRunStatus.FAILURE for run in runs)
     decision = decide_on_drift(warehouse, trainer, failed)
-    if not decision.retrain:
-        return dg.SkipReason("; ".join(decision.reasons))
+    if isinstance(decision, Skip):
+        return dg.SkipReason("; ".join(decision.why))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.
     return dg.RunRequest(run_key=f"{head.digest}/{recipe}/{failed}", tags=tag)
 

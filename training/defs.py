@@ -8,12 +8,15 @@ from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
 from training.caller.train import resolve_base
-from training.drift.decide import decide_retraining
-from training.drift.drift import DRIFT, make_drift_row, read_drift_state
+from training.drift.contract_moves import count_moves
+from training.drift.decide import Retrain, decide_retraining
+from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
+from training.drift.measure import measure_drift
 from training.evaluation.predictors.interface import CannotPredict
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
+from training.reporting.drift_page import make_drift_page, render_drift_table
 from training.retriever.train import resolve_retriever_base
 from training.runtime.adapter_table import (
     check_adapter_rules,
@@ -88,28 +91,42 @@ def training_set(
 
 
 @dg.asset(
-    **describe_asset(DRIFT_AUDIT, "training/drift"),
-    deps=["training_set", "clear_contracts", "retriever_champion"],
+    **describe_asset(
+        DRIFT_AUDIT,
+        "training/drift",
+        "training/reporting/drift_page.py",
+        kinds={"polars", "parquet", "matplotlib"},
+    ),
+    deps=["training_set", "clear_contracts", "contract_changes", "contract_vectors", "judgements"],
     group_name="training",
-    description="How far the contracts have moved since the last training, and whether to retrain.",
+    pool="lance",
+    description="What has moved since the last training: signals with their tests, and whether to"
+    " retrain.",
 )
 def drift(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
+    embedder: dg.ResourceParam[Embedder],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    state = read_drift_state(warehouse, trainer.list_recipes())
-    decision = decide_retraining(state, trainer.drift)
+    facts = trainer.read_facts(warehouse)
+    sources = trainer.open_sources(warehouse, facts, lambda: embedder)
+    signals = measure_drift(sources, trainer.drift)
+    decision = decide_retraining(signals, *facts.as_arguments(), trainer.drift)
+    rows = make_drift_rows(signals, count_moves(sources.then, sources.now), facts, decision)
+    odd = [row["signal"] for row in rows if not -1 <= (row["value"] or 0) <= 1]
     yield from publish(
         context,
         warehouse,
         DRIFT_AUDIT,
-        DRIFT.frame([make_drift_row(state, decision)]),
-        rules=[Verdict("share_in_range", 0 <= state.share <= 1, str(state.share), "0 to 1")],
+        DRIFT.frame(rows),
+        rules=[Verdict("share_in_range", not odd, ", ".join(odd) or "every value", "-1 to 1")],
         metadata={
-            "share": state.share,
-            "retrain": decision.retrain,
-            "reasons": "; ".join(decision.reasons),
+            "retrain": isinstance(decision, Retrain),
+            "reasons": "; ".join(decision.why),
+            "fired": ", ".join(one.name for one in signals if one.fired) or "none",
+            "signals": render_drift_table(rows),
+            "history": make_drift_page(read_drift_history(warehouse.tables), rows),
         },
     )
 

@@ -1,12 +1,16 @@
 """What is trained and measured, how and where: one object that the settings fill."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from assets.vectors.embed import Embedder, Prompts
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
 from training.drift.bases import BASE, name_base
-from training.drift.decide import RetrainPolicy
+from training.drift.facts import Facts, read_facts
+from training.drift.policy import RetrainPolicy
+from training.drift.sources import Sources
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.releases.retention import RetentionPolicy
@@ -14,6 +18,7 @@ from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.runtime.model_store import select_recipe
 from training.sets.policy import SetPolicy
 from training.sidecar.settings import SidecarOptions, SidecarSettings, get_sidecar_profile
+from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
     from warehouse.llm.roles import Role
@@ -29,7 +34,8 @@ ROLES = (
 class Trainer:
     """`retriever_base`, `caller_base` and `sidecar_base`: as their trainings take them. drafter:
     the model whose drafts the sidecar learns from too; None: nobody's. unverified: whether the
-    index that is served shows tools that nobody launched; nothing is trained on them."""
+    index that is served shows tools that nobody launched; nothing is trained on them. gpus: that a
+    training takes, as hours of it are counted."""
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
@@ -45,6 +51,7 @@ class Trainer:
     ablations: AblationSettings = field(default_factory=AblationSettings)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
     unverified: bool = False
+    gpus: int = 1
 
     def get_role_job(self, role: str) -> tuple[str, dict[str, Any]]:
         """(base, hyper-parameters) of a role."""
@@ -61,3 +68,21 @@ class Trainer:
             role: {BASE: name_base(role, base), **select_recipe(settings)}
             for role, (base, settings) in jobs.items()
         }
+
+    def read_facts(self, warehouse: Warehouse, failed_attempts: int = 0) -> Facts:
+        """What a decision to train stands on beside the signals of drift."""
+        return read_facts(
+            warehouse,
+            self.list_recipes(),
+            self.drift,
+            gpus=self.gpus,
+            failed_attempts=failed_attempts,
+        )
+
+    def open_sources(
+        self, warehouse: Warehouse, facts: Facts, embedder: Callable[[], Embedder]
+    ) -> Sources:
+        """What the signals of drift are measured of."""
+        known, prompts = facts.trained_on, self.retriever.prompts or Prompts()
+        at = facts.last_run.at
+        return Sources(warehouse, known.trained_on, at, embedder, self.retriever.start, prompts)

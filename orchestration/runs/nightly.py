@@ -18,6 +18,7 @@ from orchestration.runs.workers import Workers
 from orchestration.sensors import decide_on_drift
 from orchestration.settings.model import Settings
 from orchestration.settings.place import SUBPROCESS
+from training.drift.decide import Retrain
 from training.policies import ROLES
 
 
@@ -96,8 +97,8 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     warehouse.ledger.close_run(str(outcome.task.partition))
             result.add_all(workers.run(Task("fan_in")))
             decision = decide_on_drift(warehouse, make_trainer(settings))
-            result.reasons = list(decision.reasons)
-            if decision.retrain:
+            result.reasons = list(decision.why)
+            if isinstance(decision, Retrain):
                 result.retrained = result.add_all(workers.run(*list_trainings(settings)))
             result.add_all(workers.run(Task("serve")))
         return result

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestration.settings.place import Place
 from training.caller.settings import CallerOptions
-from training.drift.decide import RetrainPolicy
+from training.drift.policy import RetrainPolicy
 from training.evaluation.ablations.options import AblationOptions
 from training.evaluation.caller.plan import EvaluationOptions
 from training.releases.retention import RetentionPolicy

@@ -13,11 +13,13 @@ from orchestration.factories import make_trainer
 from orchestration.sensors import decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
 from training.drift.bases import name_base
+from training.drift.decide import Retrain
 from training.policies import ROLES
 from training.releases.promotion import consider_candidate
 from training.runtime.model_store import save_model
 from training.sets.audit.manifest import save_manifest
 from training.sets.training_set import TRAINING_SET
+from warehouse.ledger.attempts import Outcome
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -121,9 +123,9 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     decision = decide_on_drift(
         Warehouse(home=home, state=home / "state"), make_trainer(load_settings())
     )
-    assert decision.reasons == [
-        "settings changed since the last training: caller.clip, retriever.learning_rate"
-    ]
+    assert decision == Retrain(
+        ["settings changed since the last training: caller.clip, retriever.learning_rate"]
+    )
 
 
 def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> None:
@@ -139,8 +141,8 @@ def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> 
         ({"retriever_base": "minilm-l6-v2"}, None),  # the same by its other name
     ):
         decision = decide_on_drift(warehouse, replace(trainer, **changed))
-        assert decision.retrain == (reason is not None)
-        assert not reason or decision.reasons[0].endswith(f"last training: {reason}")
+        assert isinstance(decision, Retrain) == (reason is not None)
+        assert not reason or decision.why[0].endswith(f"last training: {reason}")
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__BASE", pinned)
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "tiny")
     [request] = tick(instance)
@@ -152,6 +154,36 @@ def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> No
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
     assert "below 50.0%" in str(tick(instance))
+
+
+def test_a_cool_down_holds_back_drift_and_no_changed_setting(home, instance, monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__COOL_DOWN_H", "6")
+    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
+    publish(home, {"a": "2", "b": "1", "c": "1"})
+    assert "6 hours between trainings: none before" in str(tick(instance))
+    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
+    assert len(tick(instance)) == 1
+
+
+def test_live_marketplaces_have_a_cool_down_of_their_own(home, monkeypatch) -> None:
+    assert make_trainer(load_settings()).drift.cool_down_h == 0
+    monkeypatch.setenv("TOOLMILL_SOURCE", "live")
+    assert make_trainer(load_settings()).drift.cool_down_h == 20
+
+
+def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__GPU_HOURS_MONTH", "1.5")
+    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
+    publish(home, {"a": "2", "b": "1", "c": "1"})
+    ledger = Warehouse(home=home, state=load_settings().state_path()).ledger
+    ledger.once("train:retriever", "k", lambda: Outcome(b"m", model="m"))
+    assert len(tick(instance)) == 1
+    with ledger._database.transaction() as db:
+        db.execute("UPDATE attempts SET started_at = finished_at - 3600")
+    assert tick(instance) == (
+        "trainings took 1.00 GPU hours in 30 days and the next is taken to need 1.00 more: the"
+        " budget is 1.5"
+    )
 
 
 def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -> None:

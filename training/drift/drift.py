@@ -1,95 +1,89 @@
-"""Drift: how far the contracts have moved since the last training, from the tables."""
+"""The table `drift`: one row a signal, and its history over all publications."""
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.tool_id import ToolId
-from training.drift.bases import BASE, is_same_base, read_card_base
-from training.drift.decide import Decision, DriftState, compute_drift
-from training.releases.champion import read_champion, read_last_trained_set
-from training.runtime.model_store import read_model_card, select_recipe
-from training.sets.audit.manifest import load_manifest
-from training.sets.split import TRAIN
-from training.sets.training_set import TRAINING_SET
-from warehouse.storage.tables import TableSpec
-from warehouse.store import Warehouse
+from training.drift.contract_moves import Moves
+from training.drift.decide import Decision, Retrain
+from training.drift.facts import ROLE, Facts
+from training.drift.signal import CONTRACTS, SIGNALS, Signal
+from warehouse.json_types import Row
+from warehouse.storage.tables import Tables, TableSpec
 
-ROLE = "retriever"  # the role whose training follows drift; the others are trained beside it
+_MOST_POINTS = 120  # of a history: four months of nightly runs
 
 DRIFT = TableSpec(
     name="drift",
-    key=("role",),
+    key=("signal",),
     columns={
-        "role": pl.String,
-        "known": (pl.Int64, "contracts when it was last trained"),
+        "signal": (pl.String, "one of SIGNALS"),
+        "value": (pl.Float64, "null where it was not measured"),
+        "low": pl.Float64,
+        "high": (pl.Float64, "of the 95% interval"),
+        "n": (pl.Int64, "units that the value is of"),
+        "p_value": (pl.Float64, "of a test that nothing changed; null where all was counted"),
+        "p_adjusted": (pl.Float64, "by Holm over all tests"),
+        "threshold": pl.Float64,
+        "fired": pl.Boolean,
+        "why": (pl.String, "what was found, or why nothing was measured"),
+        "role": (pl.String, "whose training follows"),
+        "known": (pl.Int64, "contracts when it was last trained; counts in the row contracts"),
         "changed": pl.Int64,
         "new": pl.Int64,
         "gone": pl.Int64,
-        "share": pl.Float64,
         "training_set": pl.String,
         "trained_on": pl.String,
-        "retrain": pl.Boolean,
+        "retrain": (pl.Boolean, "as decided when this was measured"),
         "reasons": pl.String,
     },
+    volatile=("retrain", "reasons"),  # a cool-down ends by itself: that is no other drift
+    schema_version=2,
 )
 
 
-def read_drift_state(
-    warehouse: Warehouse,
-    recipes: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    failed_attempts: int = 0,
-) -> DriftState:
-    """The state now: current contracts against those of the last *trained* set, and the settings
-    (`recipes`: role -> base and hyper-parameters) against those of the last candidates."""
-    now = {str(ToolId.of_row(row)): row["contract_digest"] for row in read_clear(warehouse)}
-    trained_on = read_last_trained_set(warehouse.home, ROLE)
-    manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
-    known = manifest["contracts"] if manifest else None
-    head = warehouse.tables.head(TRAINING_SET.name)
-    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
-    return compute_drift(
-        known,
-        now,
-        training_set=head.digest if head else None,
-        trained_on=trained_on,
-        train_rows=len(rows),
-        failed_attempts=failed_attempts,
-        settings=list_changed_settings(warehouse.home, recipes or {}),
-    )
-
-
-def list_changed_settings(home: Path, recipes: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Hyper-parameters that a role's last candidate was trained by other values of, as
-    `retriever.epochs`, and `retriever.base` where it was of another base; none of a role that was
-    never trained."""
-    found = []
-    for role, recipe in recipes.items():
-        last = read_champion(home, role).last_candidate.get("model")
-        card = (read_model_card(home, last) if last else None) or {}
-        if card.get("settings"):
-            then = select_recipe(card["settings"])
-            now = json.loads(json.dumps(recipe))  # as a card holds them
-            trained, base = read_card_base(card), now.pop(BASE, None)
-            if trained and base and not is_same_base(trained, base):
-                found.append(f"{role}.{BASE}")
-            names = then.keys() | now.keys()
-            found += [f"{role}.{name}" for name in names if then.get(name) != now.get(name)]
-    return tuple(sorted(found))
-
-
-def make_drift_row(state: DriftState, decision: Decision) -> Mapping[str, Any]:
-    """The row of DRIFT for the dashboard; the sensor decides again for itself."""
-    figures = ("known", "changed", "new", "gone", "training_set", "trained_on")
-    return {
+def make_drift_rows(
+    signals: Sequence[Signal], moves: Moves, facts: Facts, decision: Decision
+) -> list[dict[str, Any]]:
+    """Rows of DRIFT; the sensor decides again for itself."""
+    counts = {name: getattr(moves, name) for name in ("known", "changed", "new", "gone")}
+    shared = {
         "role": ROLE,
-        **{name: getattr(state, name) for name in figures},
-        "share": round(state.share, 6),
-        "retrain": decision.retrain,
-        "reasons": "; ".join(decision.reasons),
+        "training_set": facts.trained_on.training_set,
+        "trained_on": facts.trained_on.trained_on,
+        "retrain": isinstance(decision, Retrain),
+        "reasons": "; ".join(decision.why),
     }
+    rows = []
+    for signal in signals:
+        figures = signal.as_row()
+        named = {"signal": figures.pop("name"), **figures, **shared}
+        rows.append({**named, **counts} if signal.name == CONTRACTS else named)
+    return rows
+
+
+def sort_signals(rows: Sequence[Row]) -> list[Row]:
+    """Rows of DRIFT in the order in which signals are shown."""
+    known = [row for row in rows if row["signal"] in SIGNALS]
+    return sorted(known, key=lambda row: SIGNALS.index(row["signal"]))
+
+
+def read_drift_history(tables: Tables) -> dict[str, list[dict[str, Any]]]:
+    """Signal -> its points over all publications, oldest first: {at (epoch seconds), value, low,
+    high, threshold, fired}. Versions of before there were signals have none."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for head in tables.history(DRIFT.name)[-_MOST_POINTS:]:
+        for row in tables.read(DRIFT, as_of=head.at).to_dicts():
+            if row["signal"] in SIGNALS:
+                figures = ("value", "low", "high", "threshold", "fired")
+                found[row["signal"]].append({"at": head.at} | {name: row[name] for name in figures})
+    return dict(found)
+
+
+def describe_drift(tables: Tables) -> dict[str, Any] | None:
+    """What a report tells of drift: {signals: rows of DRIFT, history}; None before it was
+    measured. The decision of then is left out: what was decided since is in the champions."""
+    rows = sort_signals(tables.read(DRIFT).drop(DRIFT.volatile).to_dicts())
+    return {"signals": rows, "history": read_drift_history(tables)} if rows else None

@@ -95,6 +95,13 @@ def read_last_trained_set(home: Path, role: str) -> str | None:
     return known.last_candidate.get("training_set") or known.training_set
 
 
+def read_last_attempt_time(home: Path, role: str) -> float | None:
+    """When the role's last candidate was considered first (epoch seconds); None before any."""
+    model = read_champion(home, role).last_candidate.get("model")
+    lines = [line for line in _read_role_history(home, role) if line.get("attempt")]
+    return next((line["at"] for line in lines if line["attempt"].get("model") == model), None)
+
+
 def find_promotion(home: Path, role: str, model: str) -> Champion:
     """The pointer as it was when the model was last promoted, or a bare one."""
     if model == UNTRAINED.get(role):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from training.drift.drift import DRIFT
+from training.drift.drift import describe_drift
 from training.last_run import read_last_card, read_last_summary, set_name
 from training.policies import ROLES
 from training.releases.champion import read_champion
@@ -61,7 +61,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "caller": read_last_summary(warehouse, "caller"),
         "champions": [asdict(read_champion(home, role)) for role in ROLES],
         "release": read_current_release(home),
-        "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
+        "drift": describe_drift(warehouse.tables),
     }
     facts |= gather_report_facts(warehouse, facts["caller"], facts["retriever"])
     name = digest(json.loads(json.dumps(facts)))

@@ -90,9 +90,7 @@ def render_caller_part(
     return join_markdown("\n", lines)
 
 
-def render_champion_part(
-    champions: Sequence[Json], release: Json | None, drift: Json | None
-) -> Markdown:
+def render_champion_part(champions: Sequence[Json], release: Json | None) -> Markdown:
     lines = [Markdown("## Champions and release")]
     for each in champions:
         attempt = each.get("last_candidate") or {}
@@ -108,14 +106,6 @@ def render_champion_part(
         lines.append(line)
     if release:
         lines.append(fill_markdown("- release: {}", quote_text(release["release"][:16])))
-    if drift:
-        lines.append(
-            fill_markdown(
-                "- drift since the last training: {changed} changed, {new} new, {gone} gone of"
-                " {known} contracts",
-                **{name: drift[name] for name in ("changed", "new", "gone", "known")},
-            )
-        )
     for each in champions:
         gates = (each.get("last_candidate") or {}).get("gates") or []
         if gates:

@@ -7,6 +7,7 @@ from typing import Any
 
 from training.evaluation.caller.markdown import CHANGES, MEASURES
 from training.figures import Json, make_plot_label, sort_by_split, split_name, split_order
+from training.reporting.drift_page import draw_drift, has_points
 
 Draw = Callable[[Path], None]
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
@@ -27,6 +28,9 @@ def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     }
     if losses:
         found["loss"] = partial(_draw_losses, losses)
+    drift = facts.get("drift")
+    if drift and has_points(drift["history"]):
+        found["drift"] = partial(draw_drift, drift["history"])
     if retriever:
         keys = (("Recall@1", "recall_at_1"), ("Recall@5", "recall_at_5"), ("NDCG@10", "ndcg_at_10"))
         found |= _plan_bars(

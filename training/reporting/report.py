@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.reporting.drift_page import render_drift_part
 from training.reporting.executions import render_executions_part
 from training.reporting.extra_sections import (
     render_ablation_part,
@@ -79,9 +80,8 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
             facts.get("caller_card"), facts.get("caller"), facts.get("caller_champion")
         ),
         join_markdown("\n", make_plot_places("loss")),
-        render_champion_part(
-            facts.get("champions") or (), facts.get("release"), facts.get("drift")
-        ),
+        render_champion_part(facts.get("champions") or (), facts.get("release")),
+        render_drift_part(facts.get("drift")),
         render_executions_part(facts.get("executions")),
         render_ablation_part(facts.get("ablations")),
         render_outside_part(facts.get("outside") or ()),

@@ -30,7 +30,7 @@ from orchestration.settings.place import Place
 from serving.meta.access.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
-from training.drift.decide import RetrainPolicy
+from training.drift.policy import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.policies import Trainer

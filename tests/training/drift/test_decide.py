@@ -1,64 +1,124 @@
-"""The decision to retrain is a pure function of drift."""
+"""The decision to retrain is a pure function of signals, facts, budget and settings."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.drift.decide import DriftState, RetrainPolicy, compute_drift, decide_retraining
+from training.drift.contract_moves import count_moves, make_contract_signal
+from training.drift.decide import (
+    Budget,
+    Decision,
+    LastRun,
+    Retrain,
+    Skip,
+    TrainedOn,
+    decide_retraining,
+    estimate_gain,
+)
+from training.drift.policy import RetrainPolicy
+from training.drift.signal import RETRIEVER_DECAY, Signal, judge_signals
 
-MAPS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"), max_size=8)
+KNOWN = TrainedOn("new", "old", 500)
+NOW = 1_000_000.0
+THEN = {f"s::{n}": "1" for n in range(100)}
+MOVED = {**THEN, **{f"s::{n}": "2" for n in range(5)}}
 
 
-def state(**changes: object) -> DriftState:
-    facts = {
-        "changed": 5, "known": 100, "ever_trained": True,
-        "training_set": "new", "trained_on": "old", "train_rows": 500,
-    }  # fmt: skip
-    return DriftState(**{**facts, **changes})  # type: ignore[arg-type]
+def signals(now: dict[str, str] = MOVED, threshold: float = 0.01) -> list[Signal]:
+    return judge_signals([make_contract_signal(count_moves(THEN, now), threshold)], 0.05)
+
+
+def decide(
+    drift: list[Signal] | None = None,
+    known: TrainedOn = KNOWN,
+    last: LastRun | None = None,
+    budget: Budget | None = None,
+    policy: RetrainPolicy | None = None,
+    new: int = 100,
+) -> Decision:
+    given_drift = signals() if drift is None else drift
+    last, budget = last or LastRun(), budget or Budget()
+    return decide_retraining(given_drift, new, known, last, budget, policy, NOW)
 
 
 def test_drift_beyond_the_share_retrains_and_says_why() -> None:
-    made = decide_retraining(state())
-    assert made.retrain
-    assert "5 changed, 0 new, 0 gone of 100 contracts (5.0%)" in made.reasons[0]
+    made = decide()
+    assert isinstance(made, Retrain)
+    assert "5 changed, 0 new, 0 gone of 100 contracts (5.0%)" in made.why[0]
 
 
 def test_small_drift_does_not() -> None:
-    assert not decide_retraining(state(changed=0, new=1), RetrainPolicy(min_share=0.05)).retrain
+    one_new = signals({**THEN, "s::new": "1"}, 0.05)
+    made = decide(one_new, policy=RetrainPolicy(min_share=0.05))
+    assert isinstance(made, Skip)
+    assert made.why[0].endswith("below 5.0%")
 
 
 def test_the_first_training_needs_no_drift() -> None:
-    first = state(ever_trained=False, trained_on=None, changed=0, known=0)
-    assert decide_retraining(first).reasons == ["nothing was trained yet"]
+    assert decide([], TrainedOn("new", None, 500)) == Retrain(["nothing was trained yet"])
 
 
 def test_a_set_that_was_trained_on_is_not_trained_on_again() -> None:
-    assert not decide_retraining(state(trained_on="new", changed=90)).retrain
+    assert isinstance(decide(known=TrainedOn("new", "new", 500)), Skip)
 
 
 def test_nothing_is_trained_on_too_little() -> None:
-    assert not decide_retraining(state(train_rows=3)).retrain
-    assert not decide_retraining(state(training_set=None)).retrain
+    assert isinstance(decide(known=replace(KNOWN, train_rows=3)), Skip)
+    assert isinstance(decide(known=replace(KNOWN, training_set=None)), Skip)
 
 
 def test_repeated_failure_stops_the_attempts() -> None:
-    assert decide_retraining(state(failed_attempts=2)).retrain
-    assert not decide_retraining(state(failed_attempts=3)).retrain
+    assert isinstance(decide(last=LastRun(failed_attempts=2)), Retrain)
+    assert isinstance(decide(last=LastRun(failed_attempts=3)), Skip)
 
 
-@given(MAPS, MAPS)
-def test_drift_counts_every_tool_once(then: dict[str, str], now: dict[str, str]) -> None:
-    found = compute_drift(then, now)
-    same = sum(then[key] == now[key] for key in then.keys() & now.keys())
-    union = len(then.keys() | now.keys())
-    assert found.changed + found.new + found.gone + same == union
-    assert found.ever_trained
+def test_a_cool_down_holds_drift_back_until_it_ends() -> None:
+    policy = RetrainPolicy(cool_down_h=2)
+    made = decide(last=LastRun(at=NOW - 7199), policy=policy)
+    assert made == Skip(["2 hours between trainings: none before 1970-01-12 13:46 UTC"])
+    assert isinstance(decide(last=LastRun(at=NOW - 7200), policy=policy), Retrain)
+    changed = replace(KNOWN, settings=("retriever.epochs",))
+    assert isinstance(decide(known=changed, last=LastRun(at=NOW), policy=policy), Retrain)
 
 
-@given(MAPS)
-def test_the_same_contracts_has_no_drift(contracts: dict[str, str]) -> None:
-    assert compute_drift(contracts, dict(contracts)).share == 0.0
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (RetrainPolicy(gpu_hours_month=4), "took 3.00 GPU hours in 30 days"),
+        (RetrainPolicy(usd_month=9, usd_per_gpu_hour=2), "took 6.00 US dollars in 30 days"),
+    ],
+)
+def test_a_training_that_passes_a_budget_is_not_asked_for(policy: RetrainPolicy, said: str) -> None:
+    [why] = decide(budget=Budget(3.0, 2.0), policy=policy).why
+    assert said in why
+    assert isinstance(decide(budget=Budget(3.0, 0.5), policy=policy), Retrain)
+    assert isinstance(
+        decide([], TrainedOn("new", None, 500), budget=Budget(9, 9), policy=policy), Skip
+    )
 
 
-def test_before_the_first_training_everything_is_new() -> None:
-    found = compute_drift(None, {"a": "1", "b": "2"})
-    assert (found.new, found.ever_trained, found.share) == (2, False, 1.0)
+def test_a_training_that_brings_nothing_is_not_asked_for() -> None:
+    assert isinstance(decide(new=0), Skip)
+    assert "0 of 500 training pairs are new" in decide(new=0).why[-1]
+    assert isinstance(decide(last=LastRun(gain=-0.01)), Skip)  # the last one harmed, for certain
+    assert isinstance(decide(last=LastRun(gain=0.02)), Retrain)
+
+
+def test_what_the_retriever_lost_for_certain_can_be_won_back() -> None:
+    lost = Signal(RETRIEVER_DECAY, 0.1, 200, 0.02, "", p_value=0.001)
+    assert estimate_gain(judge_signals([lost], 0.05), 0, 500, LastRun()) == pytest.approx(0.1)
+    unsure = replace(lost, p_value=0.3)
+    assert estimate_gain(judge_signals([unsure], 0.05), 0, 500, LastRun()) == 0
+
+
+@given(st.integers(0, 500), st.floats(0, 50), st.floats(-1, 1) | st.none(), st.integers(0, 4))
+def test_more_reasons_against_never_make_a_training(new, hours, gain, failed) -> None:
+    """A decision to train stands also without each budget, cool-down, failure or minimum gain."""
+    last = LastRun(NOW - 3600, gain, failed)
+    strict = RetrainPolicy(cool_down_h=hours, gpu_hours_month=10, min_gain=0.01)
+    made = decide(new=new, last=last, budget=Budget(hours, 1), policy=strict)
+    if isinstance(made, Retrain):
+        free = RetrainPolicy(min_gain=0)
+        assert isinstance(decide(new=new, last=LastRun(), policy=free), Retrain)

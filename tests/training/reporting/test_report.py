@@ -28,6 +28,18 @@ NOTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
+_FIGURES = {"value": 0.02, "low": 0.01, "high": 0.04, "threshold": 0.01, "fired": True}
+HISTORY = {"contracts": [{"at": 1.8e9 + day * 86_400, **_FIGURES} for day in range(3)]}
+_UNMEASURED = {**dict.fromkeys(("value", "low", "high", "p_adjusted")), "n": 0, "fired": False}
+DRIFT_ROWS = [
+    {
+        **_FIGURES, "signal": "contracts", "n": 302, "p_adjusted": None, "why": "some moved",
+        "changed": 1, "new": 2, "gone": 3, "known": 300,
+    },
+    {**_UNMEASURED, "signal": "queries", "threshold": 0.01, "why": "nobody opted in"},
+]  # fmt: skip
+
+
 def written(home: Path, **facts: Any) -> str:
     return write_report(home, "n", {**NOTHING, **facts}).read_text()
 
@@ -52,7 +64,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
             "caller_champion": calls(MODEL, OTHER),
             "champions": [{"role": "caller", "model": OTHER, "last_candidate": attempt}],
             "release": {"release": "r" * 64},
-            "drift": {"changed": 1, "new": 2, "gone": 3, "known": 300},
+            "drift": {"signals": DRIFT_ROWS, "history": HISTORY},
             "ablations": Markdown("| arm | AST |\n| --- | --- |\n| raw | 0.2 |"),
         },
     )
@@ -63,8 +75,10 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert "no evidence" in text
     assert "offline provider" in text
     assert "1 changed, 2 new, 3 gone of 300" in text
+    assert "| Contracts that moved | 0.020 [0.010, 0.040] | 0.01 | – | 302 | fired |" in text
+    assert "| Searches | – | 0.01 | – | – |  | nobody opted in |" in text
     assert "## Ablations\n| arm | AST |" in text
-    plots = ("loss", "recall", "recall_splits", "caller", "caller_splits", "invariance")
+    plots = ("loss", "recall", "recall_splits", "caller", "caller_splits", "invariance", "drift")
     for name in plots:
         assert (path.parent / f"{name}.png").stat().st_size > 5_000
         assert f"({name}.png)" in text

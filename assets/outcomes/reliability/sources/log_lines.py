@@ -3,6 +3,7 @@ over, and costs no other."""
 
 import io
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,31 +32,35 @@ LINES: dict[str, Any] = {
 }
 
 
-def read_lines(place: Path) -> pl.DataFrame:
-    """All lines under one place, columns of LINES: null where a line has none."""
-    found = [_read_day(path) for path in Outcomes(place).list_files()]
-    frame = pl.concat(found) if found else pl.DataFrame(schema=LINES)
+def read_lines(place: Path, columns: Mapping[str, Any] = LINES) -> pl.DataFrame:
+    """All lines under one place, columns of LINES unless told otherwise (`at` and `status` among
+    them): null where a line has none."""
+    schema = dict(columns)
+    found = [_read_day(path, schema) for path in Outcomes(place).list_files()]
+    frame = pl.concat(found) if found else pl.DataFrame(schema=schema)
     return frame.filter(pl.col("at").is_finite() & pl.col("status").is_not_null())
 
 
-def _read_day(path: Path) -> pl.DataFrame:
+def _read_day(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
     try:
         data = path.read_bytes()
     except FileNotFoundError:  # deleted since: the log keeps so many days
-        return pl.DataFrame(schema=LINES)
+        return pl.DataFrame(schema=schema)
     whole = data[: data.rfind(b"\n") + 1]  # what follows is being written, or was cut short
     try:
-        return pl.read_ndjson(io.BytesIO(whole), schema=LINES) if whole.strip() else _make_lines([])
+        if not whole.strip():
+            return _make_lines([], schema)
+        return pl.read_ndjson(io.BytesIO(whole), schema=schema)
     except (pl.exceptions.PolarsError, OverflowError):  # one line is enough
         texts = whole.decode("utf-8", "replace").split("\n")
-        return _make_lines([line for text in texts if (line := parse_line(text)) is not None])
+        return _make_lines([one for text in texts if (one := parse_line(text)) is not None], schema)
 
 
-def _make_lines(lines: list[dict[str, Any]]) -> pl.DataFrame:
+def _make_lines(lines: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
     columns = {
-        name: [_read_value(line.get(name), kind) for line in lines] for name, kind in LINES.items()
+        name: [_read_value(line.get(name), kind) for line in lines] for name, kind in schema.items()
     }
-    return pl.DataFrame(columns, schema=LINES)
+    return pl.DataFrame(columns, schema=schema)
 
 
 def _read_value(value: Any, kind: Any) -> Any:

@@ -48,11 +48,20 @@ class Executed:
     left: int
 
 
-def execute_pairs(
-    warehouse: Warehouse, name: str, executor: Executor, progress: Progress | None = None
-) -> Executed:
-    """Executes accepted calls of one marketplace's servers. Raises the ledger's own errors; what
-    was done until then is in the ledger and not done again."""
+@dataclass(frozen=True)
+class Planned:
+    """What is to be executed of a marketplace. plans: execution id -> digest of its plan. again:
+    ids whose failure passes."""
+
+    previous: dict[str, Record]
+    jobs: list[Job]
+    plans: dict[str, str]
+    again: set[str]
+    due: Plan
+
+
+def plan_executions(warehouse: Warehouse, name: str, executor: Executor) -> Planned:
+    """Which calls of one marketplace are due, by the pairs and judgements that are there now."""
     previous = {
         row["execution_id"]: row for row in warehouse.tables.read(EXECUTIONS, name).to_dicts()
     }
@@ -60,7 +69,16 @@ def execute_pairs(
     plans = {job.id: _digest_plan(job, executor) for job in jobs}
     again = {key for key, row in previous.items() if row["error_kind"] in PASSING}
     made = {key: row["plan_digest"] for key, row in previous.items()}
-    due = plan_keys(made, plans, retry=again)
+    return Planned(previous, jobs, plans, again, plan_keys(made, plans, retry=again))
+
+
+def execute_pairs(
+    warehouse: Warehouse, name: str, executor: Executor, progress: Progress | None = None
+) -> Executed:
+    """Executes accepted calls of one marketplace's servers. Raises the ledger's own errors; what
+    was done until then is in the ledger and not done again."""
+    planned = plan_executions(warehouse, name, executor)
+    previous, jobs, plans, due = planned.previous, planned.jobs, planned.plans, planned.due
     run = Run(
         executor.policy,
         executor.settings,
@@ -71,7 +89,7 @@ def execute_pairs(
         progress or Silent(),
     )
     wanted = set(due.due)
-    asked = [replace(job, again=job.id in again) for job in jobs if job.id in wanted]
+    asked = [replace(job, again=job.id in planned.again) for job in jobs if job.id in wanted]
     asyncio.run(run.carry_out(asked))
     now = time.time()
     rows = []

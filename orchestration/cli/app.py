@@ -33,7 +33,7 @@ from orchestration.cli.data import (
     worlds,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.ledger import batch, ledger, spend
+from orchestration.cli.ledger import batch, ledger, plan, spend
 from orchestration.cli.models import (
     active,
     active_eval,
@@ -134,7 +134,7 @@ _GROUPS = {  # as `--help` shows them
         push,
         mcp_zero,
     ),
-    "Effects": (spend, ledger, batch),
+    "Effects": (plan, spend, ledger, batch),
     "Upkeep": (doctor, gc, backup, audits),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
@@ -212,9 +212,11 @@ def run(
     check_home(chosen.home_path())
     warm_up()
     _prepare(chosen)
+    from orchestration.plan.plan import make_plan
     from orchestration.runs.nightly import run_once
     from orchestration.runs.summary import summarise_run
 
+    print_line(make_plan(chosen, marketplace, write=False).describe_first_line(), err=True)
     with open_replicas(chosen):
         result = run_once(chosen, only=marketplace)
     print_page(summarise_run(chosen, result), err=True)

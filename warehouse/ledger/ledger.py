@@ -8,7 +8,7 @@ process leaves `started` attempts; whoever comes next lists them as `unknown` an
 import asyncio
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,21 @@ class Ledger:
         )
         return [dict(zip(("day", "attempts", "reserved_usd"), row, strict=True)) for row in rows]
 
+    def count_last_run(self, partition: str, stages: Sequence[str]) -> dict[str, int]:
+        """Attempts by stage of the last run (of Dagster) that made any of `stages` in a
+        partition; {} where none did."""
+        marks = ", ".join("?" * len(stages))
+        with self._database.transaction() as db:
+            row = db.execute(
+                f"SELECT run_id FROM attempts WHERE partition = ? AND stage IN ({marks})"
+                " ORDER BY id DESC LIMIT 1",
+                (partition, *stages),
+            ).fetchone()
+            rows = db.execute(
+                "SELECT stage, COUNT(*) FROM attempts WHERE run_id = ? GROUP BY stage", row or ("",)
+            ).fetchall()
+        return dict(rows)
+
     def open_run(self, scope: str) -> str:
         """The run date of `scope`'s open run, or of a new one: what keys effects on the moving
         world. UTC date and number, "2026-01-31.4".
@@ -188,6 +203,14 @@ class Ledger:
             run_date = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
             self._write_run(db, scope, number, run_date, time.time(), None)
             return run_date
+
+    def list_run_dates(self, scope: str, most: int) -> list[str]:
+        """The run dates of the last runs of `scope`, the latest first."""
+        with self._database.transaction() as db:
+            rows = db.execute(
+                "SELECT id FROM runs WHERE scope = ? ORDER BY number DESC LIMIT ?", (scope, most)
+            ).fetchall()
+        return [name for (name,) in rows]
 
     def find_run_start(self, scope: str) -> float:
         """When the last run of `scope` was opened (epoch seconds); now, if it has none."""

@@ -26,6 +26,7 @@ import training.reporting.outcomes.defs
 import training.reranker.defs
 import training.sidecar.defs
 from assets.partitions import NIGHTLY, marketplaces
+from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.batches import make_harvest_sensor
 from orchestration.resources import build_default_resources
@@ -94,6 +95,8 @@ def build_defs(
         sensors=[
             retrain_on_drift,
             make_harvest_sensor(jobs),
+            alert_on_failure,
+            alert_on_silence,
             dg.AutomationConditionSensorDefinition(
                 "on_new_data", target=dg.AssetSelection.all(), use_user_code_server=True
             ),

@@ -26,7 +26,7 @@ def check_certificates(at: Home) -> Looked:
         found.append(Finding("deployments", problem, "set sandbox.backend; docs/sandbox.md"))
     if old:
         problem = f"{len(old)} servers were certified by another suite: {_list_some(old)}"
-        fix = "toolmill run --server ID launches one again"
+        fix = "a changed limit or grant makes a server due: [sandbox], `toolmill grant`"
         found.append(Finding("deployments", problem, fix, NOTICE))
     return Looked(len(held), found)
 

@@ -12,6 +12,7 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from orchestration.failures import find_innermost, find_reason
 from warehouse.sanitize.escape import escape_lines, escape_text
 
 START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
@@ -49,9 +50,9 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
     if kind == "ASSET_MATERIALIZATION":
         return Line(MADE, stage, _format_figures(event))
     if kind == "STEP_FAILURE":
-        return Line(FAILED, stage, _find_reason(event))
+        return Line(FAILED, stage, find_reason(event))
     if kind == "PIPELINE_FAILURE" and event.event_specific_data.error is not None:
-        return Line(FAILED, stage or str(meta.get("job_name") or "run"), _innermost(event))
+        return Line(FAILED, stage or str(meta.get("job_name") or "run"), find_innermost(event))
     if kind is not None or record.levelno < logging.INFO:
         return None
     text = str(meta.get("orig_message") or record.getMessage())
@@ -161,19 +162,3 @@ def _format_figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
     shown = [(name.removeprefix("dagster/row_"), metadata.get(name)) for name in _FIGURES]
     return " ".join(f"{name}={found.value}" for name, found in shown if found is not None) or "made"
-
-
-def _find_reason(event: Any) -> str:
-    data = event.step_failure_data
-    failure = data.user_failure_data
-    if failure and failure.description:
-        return failure.description
-    return _innermost(event)
-
-
-def _innermost(event: Any) -> str:
-    """The message of the error that began it."""
-    error = event.event_specific_data.error
-    while error and error.cause:
-        error = error.cause
-    return error.message.strip() if error else "failed"

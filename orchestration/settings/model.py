@@ -6,6 +6,7 @@ Nested names are joined by two underscores: `TOOLMILL_ROLES__GENERATOR__MODEL=gp
 import os
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AliasChoices,
@@ -37,6 +38,7 @@ from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
 from warehouse.home import check_home
+from warehouse.network.egress import is_loopback
 from warehouse.retention.policy import KeepPolicy
 
 PREFIX = "TOOLMILL_"
@@ -69,6 +71,30 @@ class Demo(BaseModel):
         suffix = "_port"
         found = self.model_dump()
         return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
+
+
+class Alerts(BaseModel):
+    """Where runs that failed, and runs that never began, are told of."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    webhook: SecretStr | None = Field(
+        default=None, description='a URL that takes {"text": …}, as of Slack; it is a secret'
+    )
+    silent_hours: float = Field(
+        default=26.0, gt=0, description="without a nightly run, after which one is told of"
+    )
+
+    @field_validator("webhook")
+    @classmethod
+    def is_address(cls, webhook: SecretStr | None) -> SecretStr | None:
+        """https, or http on this host."""
+        if webhook is not None:
+            url = urlsplit(webhook.get_secret_value())
+            plain = url.scheme == "http" and is_loopback(url.hostname or "")
+            if not url.hostname or not (url.scheme == "https" or plain):
+                raise ValueError("expected an https URL (http on loopback alone)")
+        return webhook
 
 
 class Settings(BaseSettings):
@@ -114,6 +140,7 @@ class Settings(BaseSettings):
     serve: Serve = Serve()
     worlds: Worlds = Worlds()
     retention: KeepPolicy = KeepPolicy()
+    alerts: Alerts = Alerts()
     openai_base_url: str | None = Field(
         default=None,
         description="endpoint of every role that names a model and no base_url",

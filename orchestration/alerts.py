@@ -1,0 +1,121 @@
+"""Alerts: a run that failed, and a night without a run, told to the one address the user names.
+
+The sensors are off until they are turned on under Automation, and do nothing without a webhook.
+"""
+
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from orchestration.failures import find_reason
+from orchestration.settings.load import load_settings
+from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.redact import redact
+
+_LONGEST = 600  # characters of a message
+_ATTEMPTS = 3
+_PAUSE_S = 1.0
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 65_536  # of an answer, of which only the status is read
+
+
+class AlertUnsent(RuntimeError):
+    """The webhook took no message; the address, a secret, is not in it."""
+
+
+def make_failure_message(run: dg.DagsterRun, error: str) -> dict[str, str]:
+    """What a webhook is told of a failed run: job, partition and the first line of the error, with
+    secrets taken out and nothing of it taken for markup."""
+    name = " ".join(filter(None, [run.job_name, run.tags.get("dagster/partition")]))
+    return _make_message(f"toolmill: {name} failed ({run.run_id[:8]}): {error}")
+
+
+def make_silence_message(hours: float, last: float | None) -> dict[str, str]:
+    """What a webhook is told where no nightly run began for so many hours. last: when the last one
+    did (epoch seconds)."""
+    day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last)) if last else "never"
+    return _make_message(
+        f"toolmill: no nightly run began for {hours:g} hours; the last one: {day}. Look whether the"
+        " daemon is up and nightly_schedule is on"
+    )
+
+
+def _make_message(text: str) -> dict[str, str]:
+    plain = escape_text(redact(" ".join(text.split())))[:_LONGEST]
+    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        plain = plain.replace(sign, name)
+    return {"text": plain}
+
+
+def send_message(webhook: str, message: Mapping[str, str], *, pause_s: float = _PAUSE_S) -> None:
+    """Posts a message to the webhook, and nowhere that it leads to; at most three times where it
+    cannot be reached or is busy. Raises AlertUnsent."""
+    import httpx2
+
+    from warehouse.network.http import open_client
+
+    host = urlsplit(webhook).hostname or ""
+    why = ""
+    with open_client(trusted=[host], timeout=_TIMEOUT_S, most_bytes=_MOST_BYTES) as client:
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(pause_s * 2 ** (attempt - 1))
+            try:
+                status = client.post(webhook, json=dict(message)).status_code
+            except httpx2.HTTPError as error:
+                why = type(error).__name__
+                continue
+            if 200 <= status < 300:
+                return
+            why = f"status {status}"
+            if status != 429 and status < 500:
+                break
+    raise AlertUnsent(f"webhook on {host}: {why}; see [alerts] webhook")
+
+
+def _read_webhook() -> str | None:
+    webhook = load_settings().alerts.webhook
+    return webhook.get_secret_value() if webhook else None
+
+
+@dg.run_failure_sensor(
+    name="alert_on_failure",
+    minimum_interval_seconds=60,
+    description="Tells the webhook of [alerts] of every run that failed.",
+)
+def alert_on_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+    webhook = _read_webhook()
+    if webhook is None:
+        return dg.SkipReason("no [alerts] webhook is set")
+    reasons = [find_reason(event) for event in context.get_step_failure_events()]
+    error = (reasons or [context.failure_event.message or "no step says why"])[0]
+    send_message(webhook, make_failure_message(context.dagster_run, error))
+    return None
+
+
+@dg.sensor(
+    name="alert_on_silence",
+    minimum_interval_seconds=600,
+    description="Tells the webhook of [alerts] when no nightly run began in silent_hours.",
+)
+def alert_on_silence(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    settings = load_settings().alerts
+    webhook, hours = settings.webhook, settings.silent_hours
+    if webhook is None:
+        return dg.SkipReason("no [alerts] webhook is set")
+    last = find_last_nightly(context.instance)
+    cursor = "never" if last is None else f"{last:.3f}"
+    if last is not None and time.time() - last < hours * 3600:
+        return dg.SensorResult(cursor="", skip_reason="a nightly run began in time")
+    if context.cursor == cursor:
+        return dg.SkipReason("it was told of already")
+    send_message(webhook.get_secret_value(), make_silence_message(hours, last))
+    return dg.SensorResult(cursor=cursor, skip_reason="the webhook was told")
+
+
+def find_last_nightly(instance: dg.DagsterInstance) -> float | None:
+    """When the last nightly run was asked for (epoch seconds); None before the first."""
+    records = instance.get_run_records(dg.RunsFilter(job_name="nightly"), limit=1)
+    return records[0].create_timestamp.timestamp() if records else None

@@ -1,0 +1,173 @@
+"""A webhook is told of failed runs and of nights without one, and of no secret; nobody else is."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import dagster as dg
+import pytest
+
+from orchestration import alerts
+from orchestration.alerts import (
+    AlertUnsent,
+    alert_on_failure,
+    alert_on_silence,
+    make_failure_message,
+    send_message,
+)
+from orchestration.settings.load import SettingsError, load_settings
+
+KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+
+class Webhook(ThreadingHTTPServer):
+    """Takes messages; answers with the statuses it is given, then with 200."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.taken: list[dict] = []
+        self.paths: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hook = self.server
+                assert isinstance(hook, Webhook)
+                hook.paths.append(self.path)
+                body = self.rfile.read(int(self.headers["content-length"]))
+                status = hook.statuses.pop(0) if hook.statuses else 200
+                if status == 200:
+                    hook.taken.append(json.loads(body))
+                self.send_response(status)
+                self.send_header("location", "/elsewhere")
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook/T0K3N"
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    monkeypatch.setattr(alerts, "_PAUSE_S", 0.0)
+    with Webhook() as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", made.url)
+        yield made
+        made.shutdown()
+
+
+@dg.op
+def fails() -> None:
+    raise ValueError(f"the page <!here> said api_key={KEY} & more")
+
+
+@dg.job
+def breaks() -> None:
+    fails()
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def fail_run(instance: dg.DagsterInstance) -> dg.RunFailureSensorContext:
+    result = breaks.execute_in_process(instance=instance, raise_on_error=False)
+    return dg.build_run_status_sensor_context(
+        sensor_name="alert_on_failure",
+        dagster_instance=instance,
+        dagster_run=result.dagster_run,
+        dagster_event=result.get_run_failure_event(),
+    ).for_run_failure()
+
+
+def test_a_failed_run_is_told_of_without_secrets_or_markup(
+    hook: Webhook, instance: dg.DagsterInstance
+) -> None:
+    alert_on_failure(fail_run(instance))
+    [message] = hook.taken
+    assert list(message) == ["text"]
+    assert message["text"].startswith("toolmill: breaks failed (")
+    assert "the page &lt;!here&gt; said api_key=" in message["text"]
+    assert KEY not in message["text"]
+    assert "<" not in message["text"]
+
+
+def test_without_a_webhook_nobody_is_told(instance: dg.DagsterInstance) -> None:
+    skipped = alert_on_failure(fail_run(instance))
+    assert isinstance(skipped, dg.SkipReason)
+    assert "no [alerts] webhook" in (skipped.skip_message or "")
+
+
+def test_a_message_is_bounded_and_one_line() -> None:
+    run = dg.DagsterRun(job_name="nightly", tags={"dagster/partition": "registry"})
+    text = make_failure_message(run, "x\n" * 9000)["text"]
+    assert text.startswith("toolmill: nightly registry failed")
+    assert len(text) <= 600
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("statuses", "asked", "taken"),
+    [([503, 429], 3, 1), ([500, 500, 500, 500], 3, 0), ([404], 1, 0), ([302], 1, 0)],
+)
+def test_it_is_tried_again_at_most_twice_and_no_redirect_is_followed(
+    hook: Webhook, statuses: list[int], asked: int, taken: int
+) -> None:
+    hook.statuses = list(statuses)
+    try:
+        send_message(hook.url, {"text": "x"}, pause_s=0)
+        raised = ""
+    except AlertUnsent as error:
+        raised = str(error)
+    assert (len(hook.paths), len(hook.taken)) == (asked, taken)
+    assert set(hook.paths) == {"/hook/T0K3N"}
+    assert bool(raised) == (taken == 0)
+    assert "T0K3N" not in raised
+
+
+def test_silence_is_told_of_once(hook: Webhook, instance: dg.DagsterInstance, monkeypatch) -> None:
+    def tick(cursor: str | None) -> str | None:
+        result = alert_on_silence(dg.build_sensor_context(instance, cursor=cursor))
+        return result.cursor if isinstance(result, dg.SensorResult) else cursor
+
+    cursor = tick(None)
+    assert "the last one: never" in hook.taken[0]["text"]
+    assert tick(cursor) == cursor
+    assert len(hook.taken) == 1
+
+    @dg.job(name="nightly")
+    def nightly() -> None:
+        return None
+
+    nightly.execute_in_process(instance=instance)
+    cursor = tick(cursor)
+    assert (cursor, len(hook.taken)) == ("", 1)
+    now = time.time()
+    monkeypatch.setattr(alerts.time, "time", lambda: now + 30 * 3600)
+    cursor = tick(cursor)
+    assert "for 26 hours; the last one: 20" in hook.taken[1]["text"]
+    assert tick(cursor) == cursor
+    assert len(hook.taken) == 2
+
+
+@pytest.mark.parametrize("url", ["http://hooks.example.com/x", "ftp://a/b", "hooks.example.com"])
+def test_a_webhook_is_https_or_on_this_host(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", url)
+    with pytest.raises(SettingsError, match="expected an https URL") as raised:
+        load_settings()
+    assert url not in str(raised.value)
+
+
+def test_the_webhook_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", "https://hooks.example.com/T0K3N")
+    assert "T0K3N" not in json.dumps(load_settings().public())

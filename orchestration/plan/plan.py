@@ -78,10 +78,10 @@ class RunPlan:
         for one in self.effects:
             kind = "model calls" if one.stage.startswith("llm:") else _KINDS.get(one.stage, "")
             calls[kind] += round(one.calls)
-        told = [f"{calls[kind]:,} {kind}" for kind in dict.fromkeys(_KINDS.values()) if kind]
-        told.insert(2, f"{calls['model calls']:,} model calls")
+        parts = [f"{calls[kind]:,} {kind}" for kind in dict.fromkeys(_KINDS.values()) if kind]
+        parts.insert(2, f"{calls['model calls']:,} model calls")
         return (
-            f"plan: {', '.join(told)}, {self.usd:.2f} USD, about {self.minutes:.0f} minutes;"
+            f"plan: {', '.join(parts)}, {self.usd:.2f} USD, about {self.minutes:.0f} minutes;"
             f" training: {self.training}"
         )
 

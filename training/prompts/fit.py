@@ -25,7 +25,8 @@ class Sized(Protocol):
     def tokens(self) -> int: ...
 
 
-Step, Made = TypeVar("Step"), TypeVar("Made", bound=Sized)
+Step = TypeVar("Step")
+Made = TypeVar("Made", bound=Sized)
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,12 @@ def render_drift_part(drift: Json | None) -> Markdown:
     counts = next((row for row in rows if row["signal"] == CONTRACTS), None)
     lines = [Markdown("## Drift")]
     if counts:
-        told = fill_markdown(
+        counted = fill_markdown(
             "As it stood before this run decided whether to train: {changed} changed, {new} new,"
             " {gone} gone of {known} contracts since the last training.",
             **{name: counts[name] for name in ("changed", "new", "gone", "known")},
         )
-        lines += [told, Markdown("")]
+        lines += [counted, Markdown("")]
     lines += [render_drift_table(rows), Markdown(""), Markdown("![drift](drift.png)")]
     return join_markdown("\n", lines)
 

@@ -35,8 +35,8 @@ def train_sidecar(job: Job, report: Report) -> dict[str, Any]:
     def refine(
         model: Any, tokenizer: Any, course: Course, on: Report, tell: Tell
     ) -> dict[str, Any]:
-        said = {"algorithm": settings.algorithm}
-        return said | _train_by_rewards(model, tokenizer, rows, settings, course, on, tell)
+        head = {"algorithm": settings.algorithm}
+        return head | _train_by_rewards(model, tokenizer, rows, settings, course, on, tell)
 
     teaches = settings.algorithm != "grpo"
     return train_on_lessons(job, settings, write, report, refine, teaches=teaches)

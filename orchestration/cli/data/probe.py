@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 def probe(
     target: Annotated[
         list[str] | None,
-        typer.Argument(help="npm:NAME[@V], pypi:NAME[==V] or a URL; or -- COMMAND ARGS…"),
+        typer.Argument(help="npm:NAME, pypi:NAME, a URL (@V, ==V: pinned); or -- COMMAND ARGS…"),
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="run COMMAND in this folder, read-only")

@@ -23,7 +23,8 @@ def collect(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Old table versions, blobs, releases, packages, vectors and events that nothing refers to.
-    [retention] says what stays; safe while a run goes on. Exit 1 where a part cannot be told."""
+    The settings `retention` say what stays; safe while a run goes on. Exit 1 where a part cannot
+    be told."""
     from orchestration.factories import require_home
     from orchestration.upkeep.collect import find_garbage
 

@@ -5,11 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
+from rich.markup import render
 
 from demo.ports import PORTS
 from orchestration.cli.app import app, one_line_errors
@@ -216,6 +219,22 @@ def test_help_shows_every_command_in_a_group() -> None:
     alone = {name for name, one in found.items() if not getattr(one, "rich_help_panel", None)}
     assert alone == {"settings", "run", "dev"}
     assert {"contract", "worlds", "log", "quarantine"} <= set(found)
+
+
+def list_helps(command: Any, path: str = "toolmill") -> Iterator[tuple[str, str]]:
+    """(where, text) of a command's help and its parameters', and of all commands below it."""
+    yield path, command.help or ""
+    for one in command.params:
+        yield f"{path} {one.name}", getattr(one, "help", None) or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from list_helps(below, f"{path} {name}")
+
+
+def test_no_help_loses_a_word_in_brackets_that_reads_as_markup() -> None:
+    helps = dict(list_helps(typer.main.get_command(app)))
+    lost = [place for place, text in helps.items() if render(text).plain != text]
+    assert len(helps) > 200
+    assert lost == []
 
 
 def be_interrupted(how: str) -> None:

@@ -1,0 +1,96 @@
+"""What README and docs name is there: links, commands and their options, functions of ours."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from orchestration.cli.app import app
+from tests.support.paths import ROOT
+from tests.test_layout import modules
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+OF_OTHERS = {"json.dumps", "ExpectationSuite"}
+ROOT_COMMAND = typer.main.get_command(app)
+
+
+def list_lines() -> Iterator[tuple[str, str]]:
+    """(page:line, text) of all pages but the changelog, which names what was."""
+    for page in PAGES:
+        if page.name != "CHANGELOG.md":
+            for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+                yield f"{page.name}:{number}", line
+
+
+def list_anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them, and its own `<a id>`."""
+    text = page.read_text(encoding="utf-8")
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_links_within_the_pages_lead_somewhere() -> None:
+    lost, count = [], 0
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            count += 1
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in list_anchors(target)):
+                lost.append(f"{page.name}: {link}")
+    assert count > 150
+    assert lost == []
+
+
+def find_command(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, or None; and the words after its name."""
+    command: Any = ROOT_COMMAND
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    return (None if len(rest) == len(words) else command), rest
+
+
+def list_commands(line: str) -> list[list[str]]:
+    """Words of each command line of `toolmill` in a line of a page, comments left out."""
+    spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
+    plain = re.match(r"(?: {4,})?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?toolmill [a-z]", line)
+    found = [*spans, line[line.index("toolmill ") :]] if plain else spans
+    return [one.split("#")[0].split("|")[0].split()[1:] for one in found]
+
+
+def test_commands_and_options_are_the_ones_there_are() -> None:
+    wrong, count = [], 0
+    for place, line in list_lines():
+        for words in filter(None, list_commands(line)):
+            if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
+                continue
+            count += 1
+            command, rest = find_command(words)
+            known = {name for one in getattr(command, "params", []) for name in one.opts}
+            known |= {name for one in getattr(command, "params", []) for name in one.secondary_opts}
+            bare = [word.strip("[](),;.").split("=")[0] for word in rest]
+            names = bare[: bare.index("--")] if "--" in bare else bare
+            given = {name for name in names if name.startswith("--")}
+            if command is None or given - known - {"--help"}:
+                wrong.append(f"{place}: toolmill {' '.join(words)}")
+    assert count > 150
+    assert wrong == []
+
+
+def test_functions_that_the_pages_call_are_ours() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in modules().values())
+    defined = set(re.findall(r"^\s*(?:async )?(?:def|class) (\w+)", source, re.MULTILINE))
+    called = {
+        name: place
+        for place, line in list_lines()
+        for name in re.findall(r"`([A-Za-z_][\w.]*)\(", line)
+        if name not in OF_OTHERS
+    }
+    assert len(called) > 20
+    assert {name for name in called if name.split(".")[-1] not in defined} == set()

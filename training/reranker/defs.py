@@ -42,11 +42,8 @@ from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.store import Warehouse
 
 _REQUESTS = 300  # held-out requests that the right tool must still come first of
-# What the order comes from that a reranker is handed, as of `router_index`.
-_ORDERED_BY = (
-    *("pairs", "judgements", "clear_contracts", "catalogue", "server_summaries"),
-    "listed_contracts",
-)
+# What the order comes from that a reranker is handed; of `router_index` all but listed contracts.
+_ORDERED_BY = ("pairs", "judgements", "clear_contracts", "catalogue", "server_summaries")
 ADAPTER = make_adapter_table(ROLE)
 ADAPTER_AUDIT = audit_table(
     ADAPTER, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
@@ -82,7 +79,7 @@ def reranker_adapter(
         return
     retriever, encoder = _open_retriever(warehouse, trainer, embedder)
     words = set(calls["query"])
-    with open_served_order(warehouse, encoder, words, unverified=trainer.unverified) as served:
+    with open_served_order(warehouse, encoder, words) as served:
         card = train_reranker(
             warehouse.home,
             digest_history(calls, served.version),
@@ -127,7 +124,7 @@ def reranker_evaluation(
         _, held_out = split_calls(read_calls(warehouse, reliability_policy))
         requests = select_testable_rows(warehouse.tables.read(TRAINING_SET).to_dicts())
         words = {*held_out["query"], *(row["instruction"] for row in requests)}
-        with open_served_order(warehouse, encoder, words, unverified=trainer.unverified) as served:
+        with open_served_order(warehouse, encoder, words) as served:
             rows = _measure_models(warehouse, last[0], served, held_out, requests)
         try:
             summary = summarise_reranker(rows, last[0]["model"])

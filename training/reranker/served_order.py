@@ -49,12 +49,13 @@ class ServedOrder:
 
 @contextmanager
 def open_served_order(
-    warehouse: Warehouse, encoder: Embedder, asked: Collection[str], *, unverified: bool = False
+    warehouse: Warehouse, encoder: Embedder, asked: Collection[str]
 ) -> Iterator[ServedOrder]:
     """The order of the current tables with a retriever's encoder. asked: words that are put to it:
-    an index that held them as requests of a tool would have been told the answer."""
+    an index that held them as requests of a tool would have been told the answer. Listed contracts
+    are no candidates here, whatever the setting: nothing learns from what no launch confirmed."""
     home = warehouse.home
-    source, _ = build_published_source(warehouse, unverified=unverified)
+    source, _ = build_published_source(warehouse, unverified=False)
     store = LanceStore(home / "lance")
     cache = home / "cache"
     cache.mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ READS_LISTED = {
     "assets/contracts/listed/read.py",
     "orchestration/definitions.py",  # names the asset
     "orchestration/runs/summary.py",  # counts them
+    "orchestration/tables.py",  # lists every table, for gc and audits
     "training/releases/index_source.py",  # what is searched, where a setting asks for it
 }
 

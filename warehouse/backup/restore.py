@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from warehouse.backup.manifest import (
@@ -52,8 +53,10 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
     try:
         made_home = beside[home]
         made_state = made_home / state.relative_to(home) if inside else beside[state]
-        _restore_files(folder, manifest.state, made_state)
-        _restore_files(folder, manifest.home, made_home)
+        sides = ((manifest.state, made_state), (manifest.home, made_home))
+        for entries, to in sides:
+            _restore_files(folder, entries, to)
+        _restore_links(folder, {to / name: one for side, to in sides for name, one in side.items()})
         for place, made in beside.items():
             if place.exists():
                 place.rmdir()
@@ -79,11 +82,10 @@ def _make_place_beside(place: Path) -> Path:
 def _restore_files(folder: Path, entries: Mapping[str, Entry], to: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     for name, entry in entries.items():
-        path = to / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         if entry.target:
-            path.symlink_to(entry.target)
             continue
+        path = to / name
+        _make_folders(path.parent)
         source = get_pool_path(folder, entry.sha256)
         try:
             shutil.copyfile(source, path)
@@ -97,3 +99,24 @@ def _restore_files(folder: Path, entries: Mapping[str, Entry], to: Path) -> None
         os.utime(path, ns=(entry.written, entry.written))
         with suppress(PermissionError):
             os.chown(path, entry.owner, entry.group)
+
+
+def _restore_links(folder: Path, entries: Mapping[Path, Entry]) -> None:
+    """After all files, the innermost first: nothing is ever written by way of a link."""
+    links = [(path, one.target) for path, one in entries.items() if one.target]
+    for path, target in sorted(links, key=lambda link: -len(link[0].parts)):
+        _make_folders(path.parent)
+        try:
+            path.symlink_to(target)
+        except FileExistsError:
+            raise BackupBroken(
+                f"{folder}: {path.name[:120]} is a link and a folder at once; restore another"
+                " backup"
+            ) from None
+
+
+def _make_folders(folder: Path) -> None:
+    """A folder and those that it lies in; `mkdir` goes up by recursion, a server's may lie deep."""
+    missing = [*takewhile(lambda one: not one.exists(), (folder, *folder.parents))]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)

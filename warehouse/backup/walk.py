@@ -4,7 +4,9 @@ Pointers are read first, all of one moment; then the ledger; then the rest. So a
 an effect names was there before the folder that holds it was listed.
 """
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 # Installed packages and caches are fetched again; locks are of processes.
@@ -14,6 +16,7 @@ _POINTERS = (
     *("champions/*.jsonl", "tables/*/*/HEAD.json", "tables/*/*/HEADS.jsonl"),
 )
 _TRIES = 20
+_VOLUMES = "volumes"  # of a state: what servers keep, whatever its names look like
 _COPIED = (".db", ".db-wal", ".db-shm", ".journal")  # by SQLite; the journal beside its ledger
 
 
@@ -44,34 +47,57 @@ def list_home_files(home: Path, state: Path) -> Iterator[Path]:
     are being written."""
     pointers = {path for pattern in _POINTERS for path in home.glob(pattern)}
     tops = [path for path in sorted(home.iterdir()) if path.name not in _LEFT_OUT and path != state]
-    yield from (path for path in _walk(tops) if path not in pointers)
+    yield from (path for path in _walk(home, tops) if path not in pointers)
 
 
 def list_state_files(state: Path) -> Iterator[Path]:
     """What lies in a state but our SQLite databases and the ledger's journal."""
-    if not state.is_dir():
-        return
-    for path in _walk(sorted(state.iterdir())):
+    for path in _walk_state(state):
         if _is_of_a_server(state, path) or not path.name.endswith(_COPIED):
             yield path
 
 
 def list_databases(state: Path) -> list[Path]:
     """SQLite's databases, the ledger first: what it names is listed after it was copied."""
-    found = [path for path in state.rglob("*.db") if not _is_of_a_server(state, path)]
-    return sorted(found, key=lambda path: (path.name != "ledger.db", str(path)))
+    found = [path for path in _walk_state(state) if path.suffix == ".db"]
+    own = [path for path in found if not _is_of_a_server(state, path)]
+    return sorted(own, key=lambda path: (path.name != "ledger.db", str(path)))
 
 
 def _is_of_a_server(state: Path, path: Path) -> bool:
     """What a server keeps in a volume of its own is files like others."""
-    return path.relative_to(state).parts[0] == "volumes"
+    return path.relative_to(state).parts[0] == _VOLUMES
 
 
-def _walk(tops: Iterable[Path]) -> Iterator[Path]:
-    for path in tops:
-        if path.name.endswith(".lock") or (path.name.startswith(".") and path.is_file()):
+def _walk_state(state: Path) -> Iterator[Path]:
+    return _walk(state, state.iterdir() if state.is_dir() else ())
+
+
+def _walk(root: Path, tops: Iterable[Path]) -> Iterator[Path]:
+    """Files and links below some entries of a root. Not by recursion: a server may put a thousand
+    folders one in another."""
+    left = sorted(tops, reverse=True)
+    while left:
+        path = left.pop()
+        if root / _VOLUMES not in path.parents and _is_passing(path):
             continue
-        if path.is_symlink() or path.is_file():
+        if _is_walked(root, path):
+            with suppress(FileNotFoundError, NotADirectoryError):  # taken away meanwhile
+                left += sorted(path.iterdir(), reverse=True)
+        elif path.is_symlink() or path.is_file():
             yield path
-        elif path.is_dir() and not path.name.startswith(".going-"):
-            yield from _walk(sorted(path.iterdir()))
+
+
+def _is_passing(path: Path) -> bool:
+    """Locks, files that are being written, folders on their way out."""
+    hidden = path.name.startswith(".going-") or (path.name.startswith(".") and path.is_file())
+    return hidden or path.name.endswith(".lock")
+
+
+def _is_walked(root: Path, path: Path) -> bool:
+    """Whether a path is a folder of its own, or one that its owner keeps on another disk by a link
+    at the top of the root. Links further in may be anybody's."""
+    if not path.is_symlink():
+        return path.is_dir()
+    leads_to = Path(os.path.normpath(path.parent / path.readlink()))
+    return path.parent == root and not leads_to.is_relative_to(root) and path.is_dir()

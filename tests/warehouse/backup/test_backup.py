@@ -1,5 +1,6 @@
 """A backup is what a home was at one moment, and comes back whole or not at all."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -207,6 +208,87 @@ def test_killed_before_its_manifest_it_is_none(
     assert_whole(bring_back(tmp_path / "kept", tmp_path / "one"), 1)
     back_up(lived, tmp_path / "kept")
     assert_whole(bring_back(tmp_path / "kept", tmp_path / "two"), 1, 2)
+
+
+def test_what_the_owner_keeps_on_another_disk_is_saved(lived: Warehouse, tmp_path: Path) -> None:
+    """By a link at the top of home or state; of what lies in a volume no link is followed."""
+    for name in ("blobs", "tables", "state/volumes"):
+        away = tmp_path / "disk" / name
+        away.parent.mkdir(parents=True, exist_ok=True)
+        root = lived.state if name == "state/volumes" else lived.home
+        place = root / away.name
+        place.rename(away)
+        place.symlink_to(away)
+    (tmp_path / "secret").write_text("of the host")
+    (lived.state / "volumes/v/peek").symlink_to(tmp_path)
+    back_up(lived, tmp_path / "kept")
+    live(lived, 2)
+    before = {path: path.read_bytes() for path in (tmp_path / "disk").rglob("*") if path.is_file()}
+    made = bring_back(tmp_path / "kept", tmp_path / "new")
+    assert_whole(made, 1)
+    assert (made.state / "volumes/v/peek").readlink() == tmp_path
+    assert not (made.home / "blobs").is_symlink()
+    after = {path: path.read_bytes() for path in (tmp_path / "disk").rglob("*") if path.is_file()}
+    assert after == before, "what the links lead to is another home's"
+
+
+def test_no_link_of_a_backup_leads_a_file_out_of_its_home(lived: Warehouse, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    stamp = back_up(lived, tmp_path / "kept").stamp
+    path = tmp_path / "kept" / "backups" / f"{stamp}.json"
+    body = json.loads(path.read_bytes())
+    file = next(one for one in body["home"].values() if not one["target"])
+    link = {**body["home"]["latest"], "target": str(out)}
+    body["home"] = {"way": link, "way/file": file, **body["home"], "way/deep": link}
+    path.write_text(json.dumps(body))
+    with pytest.raises(BackupBroken, match="link and a folder at once"):
+        bring_back(tmp_path / "kept", tmp_path / "new")
+    assert list(out.iterdir()) == []
+
+
+def test_whatever_a_server_names_its_files_they_are_saved(lived: Warehouse, tmp_path: Path) -> None:
+    volume = lived.state / "volumes" / "v"
+    names = (".notes", "yarn.lock", ".going-away/file")
+    for name in names:
+        (volume / name).parent.mkdir(exist_ok=True)
+        (volume / name).write_text(name)
+    back_up(lived, tmp_path / "kept")
+    made = bring_back(tmp_path / "kept", tmp_path / "new")
+    assert [(made.state / "volumes/v" / name).read_text() for name in names] == list(names)
+
+
+def test_folders_one_in_another_are_saved_however_many(lived: Warehouse, tmp_path: Path) -> None:
+    deep = lived.state / "volumes" / "v" / ("d/" * 250)
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 200)
+    try:
+        back_up(lived, tmp_path / "kept")
+        made = bring_back(tmp_path / "kept", tmp_path / "new")
+    finally:
+        sys.setrecursionlimit(usual)
+    assert (made.state / deep.relative_to(lived.state) / "file").read_text() == "x"
+
+
+def test_a_folder_that_goes_while_it_is_walked_is_passed_over(
+    lived: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = lived.home / "models" / "m1"
+    going.mkdir(parents=True)
+    (going / "model.json").write_text("{}")
+    look = Path.iterdir
+
+    def take_away(path: Path) -> object:
+        if path == going and going.exists():
+            going.rename(tmp_path / "gone")
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", take_away)
+    back_up(lived, tmp_path / "kept")
+    monkeypatch.undo()
+    assert_whole(bring_back(tmp_path / "kept", tmp_path / "new"), 1)
 
 
 @pytest.mark.slow

@@ -38,7 +38,8 @@ _UNKNOWN = (OSError, ValueError, RuntimeError, KeyError)
 
 @dataclass(frozen=True)
 class Place:
-    """A home and what its settings say of it. now: epoch seconds."""
+    """A home and what its settings say of it. now: epoch seconds. own_instance: whether Dagster's
+    instance is this home's alone."""
 
     home: Path
     state: Path
@@ -47,6 +48,7 @@ class Place:
     now: float
     instance: dg.DagsterInstance | None = None
     toolchain: Callable[[], object] | None = None
+    own_instance: bool = True
 
     @property
     def tables(self) -> Tables:
@@ -55,11 +57,13 @@ class Place:
 
 @dataclass
 class Collection:
-    """What was found, and of which parts nothing can be said: (kind, why)."""
+    """What was found, of which kinds nothing can be said, and of which kinds something could not be
+    removed: kind -> why."""
 
     before: float
     garbage: list[Garbage] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def find_garbage(place: Place) -> Collection:
@@ -84,6 +88,23 @@ def find_garbage(place: Place) -> Collection:
         except _UNKNOWN as error:
             found.skipped[kind] = " ".join(str(error).split())[:300]
     return found
+
+
+def remove_garbage(found: Collection) -> list[Garbage]:
+    """Takes away what was found, in its order; returns what went. One that cannot be removed ends
+    nothing; where a table's version stays, so do all blobs: it may be the last to name them."""
+    gone, versions_stay = list[Garbage](), False
+    for one in found.garbage:
+        if one.kind == "blobs" and versions_stay:
+            continue
+        try:
+            removed = one.remove()
+        except _UNKNOWN as error:
+            found.failed.setdefault(one.kind, " ".join(str(error).split())[:300])
+            removed = False
+        versions_stay |= one.kind == "tables" and not removed
+        gone += [one] * removed
+    return gone
 
 
 def _map_kept(place: Place) -> dict[tuple[str, str], set[str]]:
@@ -140,7 +161,7 @@ def _list_learnt_sets(home: Path) -> set[str]:
 
 
 def _list_events(place: Place, before: float) -> Iterator[Garbage]:
-    if place.instance is None:
+    if place.instance is None or not place.own_instance:
         return iter(())
     head = place.tables.head(TRAINING_SET.name)
     limit = min(before, place.now - place.keep.event_days * DAY)

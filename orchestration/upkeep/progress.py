@@ -53,3 +53,8 @@ def find_instance_folder(state: Path) -> Path | None:
     """The folder of Dagster's instance; None before the first run."""
     folder = Path(os.environ.get("DAGSTER_HOME") or state / "dagster")
     return folder if (folder / "dagster.yaml").is_file() else None
+
+
+def is_own_instance(folder: Path, state: Path) -> bool:
+    """Whether an instance is the one in a state: another may hold the runs of other projects."""
+    return folder.resolve() == (state / "dagster").resolve()

@@ -28,9 +28,9 @@ def collect_references(versions: Iterable[Path], state: Path) -> set[str]:
     try:
         named = set().union(*map(_read_names, versions), _read_memo_names(state / "memo.db"))
         path = state / "ledger.db"
-        if path.exists() or journal_of(path).exists():
-            named |= list_effect_blobs(path)
-        return named
+        if not path.exists() and not journal_of(path).exists():
+            raise LedgerUnavailable(f"no ledger in {state}; TOOLMILL_STATE says where it lies")
+        return named | list_effect_blobs(path)
     except (OSError, pl.exceptions.PolarsError, sqlite3.Error, LedgerUnavailable) as error:
         reason = " ".join(str(error).split())[:200]
         raise ReferencesUnknown(

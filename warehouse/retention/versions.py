@@ -6,6 +6,8 @@ from pathlib import Path
 
 from warehouse.retention.garbage import Garbage, measure_size
 from warehouse.retention.policy import DAY, KeepPolicy
+from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.repair import split_lines
 from warehouse.storage.tables import Head, Tables
 
 
@@ -23,15 +25,27 @@ def list_kept_versions(
     tables: Tables, policy: KeepPolicy, now: float, whole: Collection[str]
 ) -> dict[tuple[str, str], set[str]]:
     """(table, partition) -> the digests that stay. whole: tables whose versions all stay. Raises
-    PointerBroken: with a pointer that cannot be read nobody knows what is current."""
+    PointerBroken: with a pointer or a history that cannot be read nobody knows what must stay."""
     kept = {}
     for folder in sorted(path for path in tables.root.glob("*/*") if path.is_dir()):
         name, partition = folder.parent.name, folder.name
-        tables.head(name, partition)
+        if tables.head(name, partition) is not None:
+            _require_history(folder / "HEADS.jsonl")
         heads = tables.list_publications(name, partition)
         stay = {head.digest for head in heads} if name in whole else set()
         kept[name, partition] = stay | choose_versions(heads, policy, now)
     return kept
+
+
+def _require_history(path: Path) -> None:
+    """Raises PointerBroken: a version whose publication cannot be read would pass for one that was
+    never current."""
+    torn = split_lines(path)[1] if path.exists() else "all"
+    if torn:
+        raise PointerBroken(
+            f"{path}: {torn} of its lines cannot be read; restore it from a backup, or take them"
+            " out with `toolmill ledger repair`, and the next collection their versions"
+        )
 
 
 def list_old_versions(

@@ -24,26 +24,26 @@ def collect(
 ) -> None:
     """Old table versions, blobs, releases, packages, vectors and events that nothing refers to.
     The settings `retention` say what stays; safe while a run goes on. Exit 1 where a part cannot
-    be told."""
+    be told, or removed."""
     from orchestration.factories import require_home
-    from orchestration.upkeep.collect import find_garbage
+    from orchestration.upkeep.collect import find_garbage, remove_garbage
 
     settings = load_settings()
     require_home(settings.home_path())
     with ExitStack() as held:
         place = _open_place(settings, held)
         found = find_garbage(place)
-        gone = [one for one in found.garbage if one.remove()] if yes else []
+        gone = remove_garbage(found) if yes else []
     report = _describe_collection(found, gone, yes)
     print_json(report) if as_json else _print_report(report)
-    if found.skipped:
+    if found.skipped or found.failed:
         sys.exit(1)
 
 
 def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     from assets.servers.sandbox.toolchain import find_toolchain
     from orchestration.upkeep.collect import Place
-    from orchestration.upkeep.progress import find_instance_folder
+    from orchestration.upkeep.progress import find_instance_folder, is_own_instance
 
     folder = find_instance_folder(settings.state_path())
     instance = None
@@ -59,6 +59,7 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
         time.time(),
         instance,
         find_toolchain,
+        folder is not None and is_own_instance(folder, settings.state_path()),
     )
 
 
@@ -76,6 +77,7 @@ def _describe_collection(found: "Collection", gone: list[Any], yes: bool) -> dic
         },
         "bytes": sum(of["bytes"] for of in kinds.values()),
         "skipped": found.skipped,
+        "failed": found.failed,
     }
 
 
@@ -85,6 +87,8 @@ def _print_report(report: dict[str, Any]) -> None:
         print_line(f"{kind:<10} {of['count']:>7,} {of['bytes'] / 1e6:>12,.1f} MB{gone}")
     for kind, why in report["skipped"].items():
         print_line(f"{kind:<10} nothing is removed: {why}")
+    for kind, why in report["failed"].items():
+        print_line(f"{kind:<10} not all could be removed: {why}")
     what = "removed" if report["removed"] else "can go (`toolmill gc --yes` removes them)"
     counted = sum(of["count"] for of in report["kinds"].values())
     print_line(

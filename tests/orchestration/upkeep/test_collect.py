@@ -16,13 +16,14 @@ from orchestration.doctor.catalogue import CHECKS
 from orchestration.doctor.check import Home, run_check
 from orchestration.runs.dead_runs import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
-from orchestration.upkeep.collect import Place, find_garbage
+from orchestration.upkeep.collect import Place, find_garbage, remove_garbage
 from orchestration.upkeep.events import collect_last_runs, list_old_runs
-from orchestration.upkeep.progress import find_oldest_start
+from orchestration.upkeep.progress import find_oldest_start, is_own_instance
 from tests.orchestration.doctor.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from training.releases.retention import RetentionPolicy
+from warehouse.ledger.attempts import Outcome
 from warehouse.retention.policy import DAY, KeepPolicy
 from warehouse.store import Warehouse
 
@@ -43,6 +44,7 @@ def grow_old(home: Path) -> None:
 @pytest.fixture
 def lived(warehouse: Warehouse) -> Warehouse:
     """Four nights of one server whose tools change each night, and a killed writer's leftover."""
+    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
     for night in range(4):
         tools = f'[{{"name": "t{night}"}}]'.encode()
         publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", "s", tools))
@@ -102,6 +104,36 @@ def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:
         assert count_kinds(make_place(lived)) == {}
     assert find_oldest_start(lived.state, None) is None
     assert count_kinds(make_place(lived)) != {}
+
+
+def test_with_the_state_of_elsewhere_no_paid_answer_goes(lived: Warehouse, tmp_path: Path) -> None:
+    """As where TOOLMILL_STATE is set for runs and not for the collection."""
+    place = make_place(lived)
+    found = find_garbage(Place(lived.home, tmp_path / "other", KEEP, place.releases, place.now))
+    assert "TOOLMILL_STATE" in found.skipped["blobs"]
+    remove_garbage(found)
+    assert lived.ledger.seen("k") == b"paid"
+
+
+def test_what_cannot_be_removed_ends_nothing_and_keeps_what_it_names(
+    lived: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_garbage(make_place(lived))
+    stuck = next(one.name for one in found.garbage if one.kind == "tables")
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if str(path).endswith(stuck):
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    gone = [one.kind for one in remove_garbage(found)]
+    assert set(found.failed) == {"tables"}
+    assert "Permission denied" in found.failed["tables"]
+    assert gone.count("tables") == sum(one.kind == "tables" for one in found.garbage) - 1
+    assert {"trainings", "leftovers"} <= set(gone)
+    assert "blobs" not in gone
 
 
 _KILLED = """
@@ -177,6 +209,23 @@ def made_often() -> dg.MaterializeResult:
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as made:
         yield made
+
+
+def test_runs_of_an_instance_elsewhere_stay(
+    lived: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Another project may have made them."""
+    for _ in range(2):
+        dg.materialize([made_often], instance=instance)
+    keep = KeepPolicy(versions=1, days=0, grace_days=1, event_days=1)
+    later = time.time() + 40 * DAY
+    kinds = {}
+    for state in (lived.state / "other", tmp_path):
+        own = is_own_instance(tmp_path / "dagster", state)
+        place = make_place(lived, keep=keep, now=later, instance=instance, own_instance=own)
+        kinds[own] = {one.kind for one in find_garbage(place).garbage}
+    assert "events" in kinds[True]
+    assert "events" not in kinds[False]
 
 
 def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterInstance) -> None:

@@ -112,3 +112,15 @@ def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables: Tables) ->
     with pytest.raises(PointerBroken):
         collect(tables)
     assert len(list(tables.folder("numbers").glob("*.parquet"))) == 4
+
+
+@pytest.mark.parametrize("damage", ["torn", "lost"])
+def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, damage: str) -> None:
+    """A version whose line is torn would pass for one that was never current."""
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    path = tables.folder("numbers") / "HEADS.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text(f"{lines[0][:20]}\n{lines[1]}\n") if damage == "torn" else path.unlink()
+    with pytest.raises(PointerBroken, match="cannot be read"):
+        list_kept_versions(tables, KeepPolicy(), NOW, {"numbers"})

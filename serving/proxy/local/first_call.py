@@ -65,7 +65,7 @@ def is_beginning(body: JsonObject) -> bool:
     if isinstance(given, str):
         return True
     listed = given if isinstance(given, list) else []
-    roles = {one.get("role", one.get("type")) for one in listed if isinstance(one, Mapping)}
+    roles = {str(one.get("role", one.get("type"))) for one in listed if isinstance(one, Mapping)}
     return bool(roles) and roles <= {"system", "developer", "user"}
 
 

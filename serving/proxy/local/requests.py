@@ -61,7 +61,8 @@ def _iterate_contracts(body: JsonObject) -> Iterator[Mapping[str, Any]]:
     """The functions that may be called: none where `tool_choice` is "none", one where it names
     one."""
     choice = body.get("tool_choice")
-    wanted = choice.get("function", choice).get("name") if isinstance(choice, Mapping) else None
+    function = choice.get("function", choice) if isinstance(choice, Mapping) else None
+    wanted = function.get("name") if isinstance(function, Mapping) else None
     tools = body.get("tools")
     for tool in tools if isinstance(tools, list) and choice != "none" else []:
         read = read_tool(tool) if isinstance(tool, Mapping) else None
@@ -76,7 +77,8 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
         raise BadRequest(f"a message of role {role[:40]!r}; expected one of {', '.join(_TURNS)}")
     made: dict[str, Any] = {"role": role, "content": read_content(message.get("content"))}
     calls = message.get("tool_calls")
-    functions = [one.get("function") for one in calls or () if isinstance(one, Mapping)]
+    given = calls if isinstance(calls, list) else []
+    functions = [one.get("function") for one in given if isinstance(one, Mapping)]
     listed = [_write_call(one) for one in functions if isinstance(one, Mapping)]
     return {**made, "tool_calls": listed} if listed else made
 

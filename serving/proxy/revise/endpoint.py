@@ -18,6 +18,11 @@ _MOST_TOKENS = 4096
 _PASSED = {b"authorization", b"openai-organization", b"openai-project"}
 
 
+class ReviserFailed(RuntimeError):
+    """The endpoint did not answer. Clients read why: it holds neither its address nor the key, as
+    an error of HTTP may."""
+
+
 class EndpointReviser:
     """Asks a model for a rewritten call. base: address that stands for `/v1`. key: "" asks with the
     key that the client sent. timeout_s: without a byte."""
@@ -36,12 +41,14 @@ class EndpointReviser:
             sent = [(b"authorization", f"Bearer {self._key}".encode())]
 
         def revise(request: RevisionRequest) -> ProposedCall | None:
-            """Raises httpx2.HTTPError, ValueError: the draft then stands."""
+            """Raises ReviserFailed, or what an answer in another form does: the draft stands."""
             body = {"model": self._model, "temperature": 0, "max_tokens": _MOST_TOKENS}
             body |= {"messages": self._write_messages(request)}
             body |= {"tools": [_write_tool(one.contract) for one in request.candidates]}
-            answer = self._client.post(self._url, json=body, headers=sent)
-            answer.raise_for_status()
+            try:
+                answer = self._client.post(self._url, json=body, headers=sent).raise_for_status()
+            except Exception as error:  # of HTTP, of the egress guard
+                raise ReviserFailed(type(error).__name__) from None
             return read_proposal(answer.json()["choices"][0]["message"])
 
         return revise

@@ -157,6 +157,7 @@ def test_examples_are_of_the_tools_at_hand(client: OpenAI, model: ScriptedModel)
         ({"messages": [{"role": "robot", "content": "x"}]}, "role 'robot'"),
         ({"messages": ASK, "n": 2}, "ask n=1"),
         ({"messages": ASK, "max_tokens": -1}, "above 0"),
+        ({"messages": [{"role": "tool", "tool_calls": 5}, {"role": "x"}]}, "role 'x'"),
         ([], "no JSON object"),
     ],
 )
@@ -164,6 +165,12 @@ def test_what_it_cannot_be_asked_is_told(url: str, body: Any, reason: str) -> No
     answer = httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False)
     assert answer.status_code == 400
     assert reason in answer.json()["error"]["message"]
+
+
+def test_a_choice_that_names_nothing_is_passed_over(client: OpenAI, model: ScriptedModel) -> None:
+    choice: Any = {"type": "function", "function": "weather"}
+    client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, tool_choice=choice)
+    assert [one["name"] for one in model.seen[0].contracts] == [one["name"] for one in TOOLS]
 
 
 def test_what_the_model_refuses_and_other_paths(client: OpenAI, model: ScriptedModel) -> None:
@@ -240,9 +247,12 @@ def test_the_first_call_is_local_and_the_rest_is_not() -> None:
             assert ask(said).model == "m"
             model.error = "too long"
             assert ask(said).model == "m"
-        assert len(running.script.seen) == 4
+        asked = {"messages": [{"role": ["user"]}], "tools": CHAT_TOOLS}
+        odd = httpx2.post(f"{running.url}/v1/chat/completions", json=asked, trust_env=False)
+        assert odd.json()["model"] == "m", "what it makes of a role that is none is its own"
+        assert len(running.script.seen) == 5
         text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
-    for outcome, count in (("written", 2), ("later", 1), ("unfit", 1), ("none", 1), ("failed", 1)):
+    for outcome, count in (("written", 2), ("later", 2), ("unfit", 1), ("none", 1), ("failed", 1)):
         assert f'toolmill_proxy_first_calls_total{{outcome="{outcome}"}} {count}' in text
 
 

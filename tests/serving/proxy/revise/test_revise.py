@@ -126,10 +126,23 @@ def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, 
     finally:
         script.status = 200
     assert "HTTPStatusError" in told["refused"]
-    assert "sk-client" not in json.dumps(told)
+    assert not any(one in json.dumps(told) for one in ("sk-client", "127.0.0.1"))
     text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     assert 'toolmill_proxy_calls_revised_total{outcome="left"}' in text
     assert 'toolmill_proxy_calls_revised_total{outcome="repaired"}' in text
+
+
+def test_no_client_is_told_the_operators_key() -> None:
+    """As it is read from a file, with the end of its line, which no header may hold."""
+    with run_server(Script()) as port:
+        opened = EndpointReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n")
+        with run_proxied(parts=ProxyParts(reviser=Reviser("big", opened))) as running:
+            running.script.body = make_completion(MISSING)
+            answer = post(running)
+    [told] = answer.json()["toolmill"]["calls"]
+    assert told["asked"] == "big"
+    assert "refused" in told
+    assert "sk-operator" not in answer.text
 
 
 def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:

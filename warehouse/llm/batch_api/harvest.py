@@ -26,6 +26,7 @@ from warehouse.llm.batch_api.request_lines import (
 from warehouse.llm.batch_api.sending import SETTLE_S, send_batch
 from warehouse.llm.paid_calls import make_outcome
 from warehouse.llm.roles import LLMError, Role
+from warehouse.storage.blobs import BlobCorrupt
 
 MOST_READS = 5  # of results that come to less than the provider counts
 _OVERDUE_S = 3600.0  # past its window; providers end a batch at its window by themselves
@@ -193,7 +194,7 @@ def _read_own_limits(ledger: Ledger, batch: Batch) -> dict[str, int]:
     """Key -> limit, of the batch's own file; where that is lost, the keys that wait alone."""
     try:
         return read_limits(ledger.blobs.get(batch.blob))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, BlobCorrupt):
         return dict.fromkeys(ledger.batches.list_waiting(batch.name), 0)
 
 

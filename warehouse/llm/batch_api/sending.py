@@ -10,6 +10,7 @@ from warehouse.ledger.events import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.batch_api.provider import BatchEndpoint, Status
 from warehouse.llm.roles import LLMError, Unanswered
+from warehouse.storage.blobs import BlobCorrupt
 
 # A provider's list may lag behind what it created; before that time a batch whose creation was
 # asked for, and that is not in the list, is not created again.
@@ -41,6 +42,9 @@ def send_batch(
         return note_sent(ledger, batch, endpoint.create(batch))
     except Unanswered as error:
         return _note_problem(ledger, batch, str(error))
+    except (KeyError, BlobCorrupt):
+        lost = f"its file of requests is lost: `toolmill batch cancel {batch.name}` makes them due"
+        return _note_problem(ledger, batch, lost)
     except LLMError as error:
         # The provider says no: nothing was created, and the file may be one it no longer has.
         return _note_problem(ledger, batch, str(error), tried_at=0.0, file_id="")

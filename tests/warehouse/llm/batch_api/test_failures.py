@@ -454,11 +454,25 @@ def test_a_ledger_made_anew_still_knows_what_lies_at_the_provider(stage: Stage, 
     assert check(path, stage.ledger.blobs).healthy
 
 
-def test_a_lost_input_file_costs_no_answer(stage: Stage) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_lost_input_file_costs_no_answer(stage: Stage, damage: Callable[[Path], Any]) -> None:
     stage.run()
     [batch] = stage.ledger.batches.find("sent")
-    blob = next(stage.ledger.blobs.root.rglob(f"{batch.blob}*"))
-    blob.unlink()
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert stage.end().answered == 4
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_file_that_is_lost_before_it_is_sent_is_told(
+    stage: Stage, damage: Callable[[Path], Any]
+) -> None:
+    stage.server.faults[("POST", "/files")] = [Fault()]
+    stage.run()
+    [batch] = stage.ledger.batches.find("ready")
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert "`toolmill batch cancel" in stage.harvest().problem
+    stage.cancel()
+    assert stage.run() == dict.fromkeys(WORDS, PENDING)
     assert stage.end().answered == 4
 
 

@@ -22,7 +22,8 @@ def send_uploads(
         try:
             made.append(_send_upload(api, one, private))
         except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
-            reason = " ".join(str(error).split())[:300].replace(token, "…")
+            # Cut last: what is left of a token that was cut would not be found.
+            reason = " ".join(str(error).split()).replace(token, "…")[:300]
             done = ", ".join(one["repo"] for one in made) or "none"
             raise PushFailed(
                 f"{one.repo}: {reason or type(error).__name__}; pushed before it: {done}. Run the"

@@ -117,6 +117,18 @@ def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
     assert hub.puts == sent == 4
 
 
+def test_no_part_of_the_token_is_in_an_error_that_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError(f"{'x' * 290}{TOKEN} is no token")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    with pytest.raises(PushFailed) as failed:
+        send_uploads([Upload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
+    assert "hf" not in str(failed.value)
+
+
 def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
     models = {"caller": "baseline:bm25+slots", "retriever": "base"}
     with pytest.raises(CannotPush, match="nothing to push"):

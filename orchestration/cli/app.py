@@ -212,11 +212,11 @@ def run(
     check_home(chosen.home_path())
     warm_up()
     _prepare(chosen)
-    from orchestration.plan.plan import make_plan
+    from orchestration.plan.plan import describe_run
     from orchestration.runs.nightly import run_once
     from orchestration.runs.summary import summarise_run
 
-    print_line(make_plan(chosen, marketplace, write=False).describe_first_line(), err=True)
+    print_line(describe_run(chosen, marketplace), err=True)
     with open_replicas(chosen):
         result = run_once(chosen, only=marketplace)
     print_page(summarise_run(chosen, result), err=True)

@@ -101,6 +101,16 @@ _KINDS = {
 }  # fmt: skip
 
 
+def describe_run(settings: Settings, only: Sequence[str] | None = None) -> str:
+    """The first line of a run's plan. A damaged home has none: what hinders the plan the run itself
+    makes anew, or names."""
+    try:
+        return make_plan(settings, only, write=False).describe_first_line()
+    except Exception as error:  # a damaged home breaks what reads it in ways nobody listed
+        reason = " ".join(str(error).split())[:200]
+        return f"plan: not known ({type(error).__name__}: {reason})"
+
+
 def make_plan(
     settings: Settings, only: Sequence[str] | None = None, *, write: bool = True
 ) -> RunPlan:

@@ -12,6 +12,7 @@ from orchestration.plan.marketplace import StagePlan
 from orchestration.plan.plan import (
     Effects,
     RunPlan,
+    describe_run,
     estimate_effects,
     make_plan,
     measure_daily_change,
@@ -151,6 +152,17 @@ def test_a_home_without_listings_is_said_to_foresee_nothing(empty_home: Settings
     assert made.describe_first_line().endswith("nothing can be foreseen")
     assert made.exceeded == []
     assert made.as_json()["affordable"]
+
+
+def test_a_damaged_home_keeps_no_run_back(empty_home: Settings, warehouse: Warehouse) -> None:
+    """`toolmill doctor` names the next run as what makes a lost version anew."""
+    deploy(warehouse, {"a": "1"})
+    assert describe_run(empty_home, ["registry"]).endswith("nothing can be foreseen")
+    [head] = warehouse.tables.history(DEPLOYMENTS.name, "registry")
+    (warehouse.tables.folder(DEPLOYMENTS.name, "registry") / f"{head.digest}.parquet").unlink()
+    line = describe_run(empty_home, ["registry"])
+    assert line.startswith("plan: not known (FileNotFoundError: ")
+    assert "\n" not in line
 
 
 def test_a_plan_is_json_and_its_first_line_sums_it_up() -> None:

@@ -27,7 +27,7 @@ class AlertUnsent(RuntimeError):
 
 def make_failure_message(run: dg.DagsterRun, error: str) -> dict[str, str]:
     """What a webhook is told of a failed run: job, partition and the first line of the error, with
-    secrets taken out and nothing of it taken for markup."""
+    secrets taken out and no `<…>` of it taken for a link or a mention."""
     name = " ".join(filter(None, [run.job_name, run.tags.get("dagster/partition")]))
     return _make_message(f"toolmill: {name} failed ({run.run_id[:8]}): {error}")
 

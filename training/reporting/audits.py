@@ -99,7 +99,7 @@ def _render_overview(audits: Sequence[Audited], heads: Mapping[str, Mapping[str,
     names = ["asset", "expectations", "rules", "current versions", "rows"]
     text = (
         "<p>A version becomes current only after every expectation (Great Expectations) and every"
-        " rule of its asset has passed; of one that failed its run in Dagster tells.</p>"
+        " rule of its asset has passed; why one was refused is in its run in Dagster.</p>"
     )
     return text + _render_table(names, rows)
 

@@ -42,8 +42,8 @@ def doctor(
         made = [{**asdict(result), "holds": not result.broken} for result in results]
         print_json({"home": str(at.home), "healthy": not broken, "checks": made})
     else:
-        notices = sum(len(result.findings) for result in results) - broken
-        print_line(f"{len(results)} checks, {broken} findings, {notices} notices: {at.home}")
+        notes = sum(len(result.findings) for result in results) - broken
+        print_line(f"{len(results)} checks, {broken} findings, {notes} notes: {at.home}")
     if broken:
         sys.exit(1)
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, variance
+from statistics import mean
 from typing import Any
 
 import polars as pl
@@ -59,7 +59,7 @@ def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
-    """The audit: the loss is a number and did not rise, and the adapter can be read."""
+    """The audit: the loss is a number and fell, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]
     losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
     problem = find_unreadable_weights(get_model_folder(home, card["name"]))
@@ -67,20 +67,16 @@ def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
         Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
         Verdict(
             "loss_fell",
-            last < first or last <= _LOW or _is_within_chance(card["losses"]),
+            last < first or last <= _LOW or _is_half_lower(card["losses"]),
             f"{first} to {last}",
-            f"a lower loss at the end, at most {_LOW}, or no rise beyond two standard errors",
+            f"a lower loss at the end or in the second half, or at most {_LOW}",
         ),
         Verdict("adapter_loads", problem is None, problem or "weights read"),
     ]
 
 
-def _is_within_chance(losses: Sequence[float]) -> bool:
-    """Whether the second half's mean is at most two standard errors above the first half's. Each
-    update learns from other rows: over a dozen updates both ends' means differ by that alone."""
-    halves = losses[: len(losses) // 2], losses[len(losses) // 2 :]
-    if len(halves[0]) < 2:
-        return False
-    early, late = map(mean, halves)
-    error = math.sqrt(sum(variance(half) / len(half) for half in halves))
-    return late - early <= 2 * error
+def _is_half_lower(losses: Sequence[float]) -> bool:
+    """Whether the second half's mean is below the first half's. Each update learns from other rows:
+    of a dozen updates the ends alone rose (1.78 to 1.84) where the halves fell (1.87 to 1.64)."""
+    half = len(losses) // 2
+    return half > 1 and mean(losses[half:]) < mean(losses[:half])

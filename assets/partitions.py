@@ -18,6 +18,32 @@ NIGHTLY = (
 marketplaces = dg.StaticPartitionsDefinition(list(list_installed()))
 
 
+SERVER_TAG = "toolmill/server"  # of a run of one server: its id
+ONE_SERVER_JOB = "one_server"
+
+
+def read_one_server(context: dg.AssetExecutionContext) -> str | None:
+    """The server that this run is about; None where it is about all of the marketplace.
+
+    Raises dg.Failure in the job of one server where none is named: it would run all.
+    """
+    server_id = context.run.tags.get(SERVER_TAG)
+    if server_id is None and context.run.job_name == ONE_SERVER_JOB:
+        raise dg.Failure(
+            f"this job runs one server: launch it with the tag {SERVER_TAG} set to the server's id,"
+            " or the job nightly for the whole marketplace",
+            allow_retries=False,
+        )
+    return server_id
+
+
+def read_run_scope(context: dg.AssetExecutionContext) -> str:
+    """Whose open run in the ledger a run belongs to: the marketplace's, or the one server's in it,
+    which leaves a killed nightly run's pages to its successor."""
+    server_id = context.run.tags.get(SERVER_TAG)
+    return context.partition_key if server_id is None else f"{context.partition_key} {server_id}"
+
+
 def close_run_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: str) -> None:
     """Ends the marketplace's open run when `asset` is the last nightly asset that is selected.
 
@@ -27,4 +53,4 @@ def close_run_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: st
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     last = max((name for name in NIGHTLY if name in selected), key=NIGHTLY.index, default=asset)
     if asset == last:
-        ledger.close_run(context.partition_key)
+        ledger.close_run(read_run_scope(context))

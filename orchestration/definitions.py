@@ -25,7 +25,7 @@ import training.reporting.defs
 import training.reporting.outcomes.defs
 import training.reranker.defs
 import training.sidecar.defs
-from assets.partitions import NIGHTLY, marketplaces
+from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.batches import make_harvest_sensor
@@ -115,6 +115,13 @@ def define_jobs() -> list[Any]:
             selection=list(NIGHTLY),
             partitions_def=marketplaces,
             description="One marketplace, from its listings to executed calls of judged pairs.",
+        ),
+        dg.define_asset_job(
+            ONE_SERVER_JOB,
+            selection=[name for name in NIGHTLY if name != "listings"],
+            partitions_def=marketplaces,
+            description="One server of a marketplace anew, from its launch to executed calls; the"
+            f" rows of all others stay. Launch it with the tag {SERVER_TAG}: the server's id.",
         ),
         dg.define_asset_job(
             "fan_in", selection=list(FAN_IN), description="What joins all marketplaces."

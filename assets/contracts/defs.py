@@ -20,7 +20,8 @@ from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_s
 from assets.contracts.quarantine.firewall import key_contract
 from assets.contracts.quarantine.results import read_result_findings
 from assets.contracts.scan.finding import HIGH, SEVERITIES
-from assets.partitions import close_run_after, marketplaces
+from assets.one_server import keep_other_servers
+from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import (
@@ -68,6 +69,7 @@ def snapshots(
     deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
     previous = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
     rows = build_snapshot(previous, deployments, warehouse.blobs, clock.time())
+    rows = keep_other_servers(previous, rows, read_one_server(context))
     left_out = list_malformed(deployments, warehouse.blobs)
     launched = sum(row["status"] == "ok" for row in deployments)
     yield from publish(
@@ -116,14 +118,17 @@ def findings(
         results=read_result_findings(warehouse.home),
         run_date=format_date(clock.time()),
     )
-    scans = tables.stage(SCANS, SCANS.frame(found.scans), name)
+    server = read_one_server(context)
+    rows = keep_other_servers(previous, found.rows, server)
+    before = tables.read(SCANS, name).to_dicts()
+    scans = tables.stage(SCANS, SCANS.frame(keep_other_servers(before, found.scans, server)), name)
     yield from publish(
         context,
         warehouse,
         FINDINGS_AUDIT,
-        FINDINGS.frame(found.rows),
-        rules=[_check_escaped(found.rows), _check_current(found.rows, contracts)],
-        metadata=report.report_findings(found.rows, len(contracts), found.read),
+        FINDINGS.frame(rows),
+        rules=[_check_escaped(rows), _check_current(rows, contracts)],
+        metadata=report.report_findings(rows, len(contracts), found.read),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])

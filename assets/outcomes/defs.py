@@ -11,7 +11,12 @@ from assets.outcomes.reporting.plots import embed_plot
 from assets.outcomes.reporting.report import report_executions
 from assets.outcomes.reporting.verdicts import compare_verdicts, render_verdicts
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
-from assets.partitions import close_run_after, marketplaces
+from assets.partitions import (
+    close_run_after,
+    marketplaces,
+    read_one_server,
+    read_run_scope,
+)
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
@@ -57,7 +62,14 @@ def executions(
     executor: dg.ResourceParam[Executor],
 ) -> Published:
     name = context.partition_key
-    made = execute_pairs(warehouse, name, executor, Lines(context.log.info))
+    made = execute_pairs(
+        warehouse,
+        name,
+        executor,
+        Lines(context.log.info),
+        scope=read_run_scope(context),
+        only=read_one_server(context),
+    )
     frame = EXECUTIONS.frame(made.rows)
     rows = frame.to_dicts()
     pairs, judged = (warehouse.tables.read(one, name).to_dicts() for one in (PAIRS, JUDGEMENTS))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from assets.contracts.quarantine.clear import read_contracts
+from assets.one_server import keep_other_servers
 from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import STALE
@@ -60,31 +61,41 @@ class Planned:
     due: Plan
 
 
-def plan_executions(warehouse: Warehouse, name: str, executor: Executor) -> Planned:
-    """Which calls of one marketplace are due, by the pairs and judgements that are there now."""
-    previous = {
-        row["execution_id"]: row for row in warehouse.tables.read(EXECUTIONS, name).to_dicts()
-    }
+def plan_executions(
+    warehouse: Warehouse, name: str, executor: Executor, only: str | None = None
+) -> Planned:
+    """Which calls of one marketplace are due, by the pairs and judgements that are there now.
+    `only`: all calls of one server, also those that stand."""
+    rows = warehouse.tables.read(EXECUTIONS, name).to_dicts()
+    previous = {row["execution_id"]: row for row in rows if only in (None, row["server_id"])}
     jobs = _plan_jobs(warehouse, name, executor) if executor.settings.enabled else []
+    jobs = [job for job in jobs if only in (None, job.wanted.call.server_id)]
     plans = {job.id: _digest_plan(job, executor) for job in jobs}
-    again = {key for key, row in previous.items() if row["error_kind"] in PASSING}
+    again = {key for key, row in previous.items() if only or row["error_kind"] in PASSING}
     made = {key: row["plan_digest"] for key, row in previous.items()}
     return Planned(previous, jobs, plans, again, plan_keys(made, plans, retry=again))
 
 
 def execute_pairs(
-    warehouse: Warehouse, name: str, executor: Executor, progress: Progress | None = None
+    warehouse: Warehouse,
+    name: str,
+    executor: Executor,
+    progress: Progress | None = None,
+    *,
+    scope: str | None = None,
+    only: str | None = None,
 ) -> Executed:
-    """Executes accepted calls of one marketplace's servers. Raises the ledger's own errors; what
-    was done until then is in the ledger and not done again."""
-    planned = plan_executions(warehouse, name, executor)
+    """Executes accepted calls of one marketplace's servers, or `only` of one. scope: whose open run
+    in the ledger this belongs to, the marketplace's where none is named. Raises the ledger's own
+    errors; what was done until then is in the ledger and not done again."""
+    planned = plan_executions(warehouse, name, executor, only)
     previous, jobs, plans, due = planned.previous, planned.jobs, planned.plans, planned.due
     run = Run(
         executor.policy,
         executor.settings,
         warehouse.ledger,
         name,
-        warehouse.ledger.open_run(name),
+        warehouse.ledger.open_run(scope or name),
         executor.concurrency,
         progress or Silent(),
     )
@@ -107,7 +118,9 @@ def execute_pairs(
             rows.append({**kept, **{name: json.dumps(sorted(ids)) for name, ids in named.items()}})
         if row is not None and row["outcome"] == STALE:  # as a call told that may be gone by now
             stale.add((row["server_id"], row["tool"]))
-    return Executed(mark_stale(mark_canned(rows), stale), due, len(run.left))
+    last = warehouse.tables.read(EXECUTIONS, name).to_dicts() if only else []
+    rows = keep_other_servers(last, mark_stale(mark_canned(rows), stale), only)
+    return Executed(rows, due, len(run.left))
 
 
 def _judge_kept(warehouse: Warehouse, row: Record, job: Job) -> Done | None:

@@ -7,7 +7,12 @@ import dagster as dg
 
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.partitions import close_run_after, marketplaces
+from assets.partitions import (
+    close_run_after,
+    marketplaces,
+    read_one_server,
+    read_run_scope,
+)
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import Launcher
 from assets.servers.deploy.table import DEPLOYMENTS
@@ -65,10 +70,11 @@ def deployments(
         launcher.policy,
         ledger=ledger,
         blobs=warehouse.blobs,
-        run_date=ledger.open_run(name),
+        run_date=ledger.open_run(read_run_scope(context)),
         now=time.time(),
         concurrency=launcher.concurrency,
         progress=Lines(context.log.info),
+        only=read_one_server(context),
     )
     before = set(previous["server_id"])
     frame = DEPLOYMENTS.frame(run.rows)

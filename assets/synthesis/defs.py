@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from assets.marketplaces.adapters.private import NotApproved
-from assets.partitions import close_run_after, marketplaces
+from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.synthesis.common.eligible import Offer
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.judging.plan import judge_pairs
@@ -79,7 +79,16 @@ def pairs(
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
     progress = Lines(context.log.info)
-    made = write_pairs(warehouse, name, writer.policy, llm, embedder, progress, writer.worlds)
+    made = write_pairs(
+        warehouse,
+        name,
+        writer.policy,
+        llm,
+        embedder,
+        progress,
+        writer.worlds,
+        only=read_one_server(context),
+    )
     yield from publish(
         context,
         warehouse,
@@ -119,7 +128,14 @@ def judgements(
     except NotApproved as error:
         yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
-    made = judge_pairs(warehouse, name, writer.policy, llm, Lines(context.log.info))
+    made = judge_pairs(
+        warehouse,
+        name,
+        writer.policy,
+        llm,
+        Lines(context.log.info),
+        only=read_one_server(context),
+    )
     trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
     yield from publish(
         context,

@@ -5,7 +5,8 @@ import dagster as dg
 from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
-from assets.partitions import close_run_after, marketplaces
+from assets.one_server import keep_other_servers
+from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES, find_confusables
 from assets.vectors.embed import Embedder
@@ -62,7 +63,10 @@ def contract_vectors(
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
     clear, held = read_contracts(warehouse, name)
+    if (server := read_one_server(context)) is not None:
+        clear = [row for row in clear if row["server_id"] == server]
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
+    rows = keep_other_servers(warehouse.tables.read(VECTORS, name).to_dicts(), rows, server)
     if rows:  # a marketplace without one clear tool has no need of LanceDB
         store.compact()
         store.compact(INSTRUCTIONS)

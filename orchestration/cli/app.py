@@ -202,6 +202,9 @@ def run(
     ] = None,
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
     scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="one server anew, by its id; the rows of all others stay")
+    ] = None,
 ) -> None:
     """Everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
     from orchestration.runs.fork_server import warm_up
@@ -212,6 +215,9 @@ def run(
     check_home(chosen.home_path())
     warm_up()
     _prepare(chosen)
+    if server is not None:
+        _run_server(chosen, server, marketplace)
+        return
     from orchestration.plan.plan import describe_run
     from orchestration.runs.nightly import run_once
     from orchestration.runs.summary import summarise_run
@@ -220,6 +226,17 @@ def run(
     with open_replicas(chosen):
         result = run_once(chosen, only=marketplace)
     print_page(summarise_run(chosen, result), err=True)
+    if result.failed:
+        sys.exit(1)
+
+
+def _run_server(chosen: Settings, server: str, marketplaces: list[str] | None) -> None:
+    """One server anew, and what is current of it as JSON."""
+    from orchestration.runs.one_server import run_one_server, summarise_server
+
+    with open_replicas(chosen):
+        result = run_one_server(chosen, server, marketplaces)
+    print_page(json.dumps(summarise_server(chosen, server, result), indent=2))
     if result.failed:
         sys.exit(1)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.partitions import SERVER_TAG
 from orchestration.definitions import build_defs
 from orchestration.runs.console import name_partition, terminal
 from orchestration.runs.dead_runs import make_process_tags
@@ -15,11 +16,13 @@ _QUIET = {"loggers": {"console": {"config": {}}}}
 
 @dataclass(frozen=True)
 class Task:
-    """A job to run: all of it, one partition, or one role's part of the training."""
+    """A job to run: all of it, one partition (or one server of that), or one role's part of the
+    training."""
 
     job: str
     partition: str | None = None
     role: str | None = None
+    server: str | None = None
 
     def list_assets(self) -> list[dg.AssetKey] | None:
         """The assets to run; None: all that the job has."""
@@ -58,7 +61,7 @@ class Runner:
             instance=self._instance,
             partition_key=task.partition,
             asset_selection=task.list_assets(),
-            tags=make_process_tags(),
+            tags=make_process_tags() | ({SERVER_TAG: task.server} if task.server else {}),
             run_config=_QUIET,
             raise_on_error=False,
         )

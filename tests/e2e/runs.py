@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.marketplaces.policy import CrawlPolicy
+from assets.partitions import SERVER_TAG
 from assets.servers.contained_browser import open_browser_sandbox
 from demo.server import Replicas
 from orchestration.definitions import build_defs
@@ -29,12 +30,17 @@ class Runs:
     def warehouse(self) -> Warehouse:
         return Warehouse(home=self.home, state=self.home / "state")
 
-    def run(self, job: str, partition: str | None = None) -> dg.ExecuteInProcessResult:
+    def run(
+        self, job: str, partition: str | None = None, *, server: str | None = None
+    ) -> dg.ExecuteInProcessResult:
         return (
             self._build_defs()
             .resolve_job_def(job)
             .execute_in_process(
-                instance=self.instance, partition_key=partition, raise_on_error=False
+                instance=self.instance,
+                partition_key=partition,
+                tags={SERVER_TAG: server} if server else None,
+                raise_on_error=False,
             )
         )
 

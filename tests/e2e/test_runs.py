@@ -14,8 +14,9 @@ import pytest
 from assets.contracts.history.history import CHANGES
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
+from assets.outcomes.table import EXECUTIONS
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.common.tables import PAIRS, make_unit_key
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, make_unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from orchestration.plan.plan import make_plan
@@ -116,6 +117,38 @@ def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(
     assert runs.run("fan_in").success
     assert {stage for stage, _ in counts} <= FREE
     assert runs.versions() == before
+
+
+def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs: Runs) -> None:
+    stages = (DEPLOYMENTS, SNAPSHOTS, FINDINGS, VECTORS, PAIRS, JUDGEMENTS, EXECUTIONS)
+    tables = runs.warehouse.tables
+    server = str(tables.read(EXECUTIONS, "registry")["server_id"][0])
+
+    def read(*, others: bool) -> dict[str, pl.DataFrame]:
+        chosen = (pl.col("server_id") != server) if others else (pl.col("server_id") == server)
+        return {one.name: tables.read(one, "registry").filter(chosen) for one in stages}
+
+    before, own = read(others=True), read(others=False)
+    # Another server's pairs are due: they have to wait for the nightly run.
+    due = tables.read(PAIRS, "registry").with_columns(
+        plan_digest=pl.when(pl.col("server_id") == server)
+        .then("plan_digest")
+        .otherwise(pl.lit("old"))
+    )
+    tables.promote(tables.stage(PAIRS, due, "registry"), "test", [])
+    before["pairs"] = due.filter(pl.col("server_id") != server)
+    result = runs.run("one_server", "registry", server=server)
+    assert result.success, list_failed_checks(result)
+    counts = runs.warehouse.ledger.counts(run_id=result.run_id)
+    assert counts["deploy", "done"] == 1
+    assert counts["execute", "done"] == len(own["executions"])
+    assert not [stage for stage, _ in counts if stage.startswith("llm:")], counts
+    for name, frame in read(others=True).items():
+        assert frame.equals(before[name]), name
+    after = read(others=False)
+    assert after["deployments"]["probed_at"][0] > own["deployments"]["probed_at"][0]
+    assert after["pairs"].equals(own["pairs"])
+    assert min(after["executions"]["executed_at"]) > max(own["executions"]["executed_at"])
 
 
 def count_planned(runs: Runs, market: str | None = None) -> dict[str, int]:

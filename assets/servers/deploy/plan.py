@@ -52,12 +52,14 @@ def deploy_listings(
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
     resolve: Resolve | None = None,
+    only: str | None = None,
 ) -> DeploymentRun:
     """Brings the deployments of one marketplace up to date with its listings.
 
     `previous` are the rows of the last run (of DEPLOYMENTS). Every server of `listings` has a row
     in the result; whatever fails is a row with `error_kind` and `hint`, `internal` where nobody
-    foresaw it. Raises SandboxUnavailable,
+    foresaw it. `only` launches one server, whether or not its row still holds, and leaves the rows
+    of all others as they are. Raises SandboxUnavailable,
     or the ledger's own errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
@@ -65,10 +67,15 @@ def deploy_listings(
     find_image = partial(find_local_image, sandbox=policy.sandbox)
     before = {row["server_id"]: row for row in previous}
     jobs = plan_jobs(listings, before, policy)
-    result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
+    if only is not None:
+        jobs = [job for job in jobs if job.key == only]
+    others = [dict(row) for key, row in before.items() if only is not None and key != only]
+    kept = sorted(row["server_id"] for row in others)
+    gone = sorted(before.keys() - {job.key for job in jobs} - set(kept))
+    result = DeploymentRun(rows=others, kept=kept, gone=gone)
     due = []
     for job in jobs:
-        if try_item(partial(job.stands, now), lambda _: False):
+        if only is None and try_item(partial(job.stands, now), lambda _: False):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
@@ -78,14 +85,15 @@ def deploy_listings(
         if refused := find_refusal(recipe, policy):
             return make_failed(refused)
         stage = "remote" if recipe.ecosystem == "remote" else "deploy"
-        key = effect_key(recipe, job.conditions, attempt, run_date)
+        conditions = job.conditions if only is None else f"{job.conditions} {run_date}"
+        key = effect_key(recipe, conditions, attempt, run_date)
         return Deployed.from_json(
             ledger.once(stage, key, lambda: Outcome(deploy(recipe, policy, toolchain).to_json()))
         )
 
     def launch(job: Job) -> tuple[dict[str, Any], bool]:
         recipe = plan_recipe(job.listing, resolve, find_image=find_image)
-        if kept := job.keep_row(recipe, now):
+        if only is None and (kept := job.keep_row(recipe, now)):
             return kept, True
         attempt = job.count_attempts(recipe) + 1
         deployed = deploy_recipe(recipe, job, attempt) if isinstance(recipe, Recipe) else None

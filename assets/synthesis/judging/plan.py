@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from assets.one_server import keep_other_servers
 from assets.synthesis.common.eligible import read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
@@ -41,29 +42,35 @@ def judge_pairs(
     policy: SynthesisPolicy,
     llm: LLM,
     progress: Progress | None = None,
+    *,
+    only: str | None = None,
 ) -> Judged:
-    """The judgements of one marketplace, and the trial of the judge that made them."""
+    """The judgements of one marketplace, and the trial of the judge that made them. `only` judges
+    the pairs of one server."""
     tables = warehouse.tables
     written = tables.read(PAIRS, name).to_dicts()
     offer = read_offer(warehouse, name)
     written = [
         row for row in written if offer.offers_contract_of(row) and offer.shows_only_clear(row)
     ]
-    previous = tables.read(JUDGEMENTS, name).to_dicts()
+    last = tables.read(JUDGEMENTS, name).to_dicts()
+    previous = [row for row in last if only in (None, row["server_id"])]
+    wanted = [row for row in written if only in (None, row["server_id"])]
     due = plan_keys(
         {row["pair_id"]: row["plan_digest"] for row in previous},
-        plan_judgements(written, llm, policy),
+        plan_judgements(wanted, llm, policy),
         retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
     )
     asked, unchanged = set(due.due), set(due.unchanged)
-    lacking = [row for row in written if row["pair_id"] in asked]
+    lacking = [row for row in wanted if row["pair_id"] in asked]
     made = judge(lacking, offer.contracts, llm, policy, progress=progress)
     kept = [row for row in previous if row["pair_id"] in unchanged]
     # Nothing judged in this run: the judge's last trial stands.
     trial = try_judge(written, offer.contracts, llm, policy) if asked else None
     untried = trial is not None and trial.pending > 0
     fresh = _keep_verdicts(made, previous, untried=untried)
-    rows = JUDGEMENTS.frame([*kept, *fresh]).to_dicts()
+    rows = keep_other_servers(last, [*kept, *fresh], only)
+    rows = JUDGEMENTS.frame(rows).to_dicts()
     waiting = asked - {row["pair_id"] for row in fresh if row["status"] != PENDING}
     audit = [audit_rejections((row for row in written if row["pair_id"] not in waiting), rows)]
     if trial is None or untried:

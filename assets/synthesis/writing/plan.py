@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from assets.one_server import keep_other_servers
 from assets.synthesis.common.eligible import Offer, read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import (
@@ -62,15 +63,19 @@ def write_pairs(
     embedder: Embedder,
     progress: Progress | None = None,
     worlds: TaskSource | None = None,
+    *,
+    only: str | None = None,
 ) -> Written:
     """The pairs of one marketplace after a run, those out of `worlds` among them. Where nothing
-    changed it costs and moves nothing."""
+    changed it costs and moves nothing. `only` writes those of one server."""
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
-    previous = warehouse.tables.read(PAIRS, name).to_dicts()
+    last = warehouse.tables.read(PAIRS, name).to_dicts()
+    previous = [row for row in last if only in (None, row["server_id"])]
     offer = read_offer(warehouse, name)
     store = LanceStore(warehouse.home / "lance")
     asked = make_units(offer.usable, find_near_rows(offer.usable, embedder, store), policy)
+    asked = [unit for unit in asked if only in (None, unit.own["server_id"])]
     asked = add_worlds(asked, worlds, policy)
     want = _plan_units(asked, llm, policy, embedder)
     due = plan_keys(
@@ -79,7 +84,7 @@ def write_pairs(
         retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
     )
     if not due.due and not due.gone:
-        return Written(previous, due, offer)
+        return Written(last, due, offer)
     unchanged = set(due.unchanged)
     kept = [row for row in previous if make_unit_key(row) in unchanged]
     # A task is drawn anew for a changed contract: it was never written for the old one.
@@ -97,8 +102,10 @@ def write_pairs(
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(texts, embedder, store, table=INSTRUCTIONS)
 
-    rows = filter_rows(_fit_rows(rows), offer.contracts, embed, policy)
-    return Written(rows, due, offer, len(moved), retired)
+    # Copies and twins are looked for in the whole set.
+    rows = keep_other_servers(last, _fit_rows(rows), only)
+    rows = filter_rows(rows, offer.contracts, embed, policy)
+    return Written(keep_other_servers(last, rows, only), due, offer, len(moved), retired)
 
 
 def _keep_until_answered(

@@ -28,7 +28,8 @@ dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:
 test: setup ## the tests (about 10 minutes on 2 cores)
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-all: setup ## the tests and the slow ones
+test-all: setup ## the tests and the slow ones, those of a Ray cluster among them
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt ray
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"
 
 lint: setup ## ruff, import laws, types

@@ -117,8 +117,10 @@ def make_launcher(settings: Settings) -> "Launcher":
     """How servers are run, and how many at once."""
     from assets.servers.deploy.policy import Launcher
     from orchestration.settings.deploy_policy import make_deploy_policy
+    from warehouse.fleet.ray_fleet import open_fleet
 
-    return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
+    policy = make_deploy_policy(settings)
+    return Launcher(policy, settings.sandbox.concurrency, open_fleet(settings.fleet))
 
 
 def make_executor(settings: Settings) -> "Executor":

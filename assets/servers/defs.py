@@ -73,6 +73,7 @@ def deployments(
         run_date=ledger.open_run(read_run_scope(context)),
         now=time.time(),
         concurrency=launcher.concurrency,
+        fleet=launcher.fleet,
         progress=Lines(context.log.info),
         only=read_one_server(context),
     )

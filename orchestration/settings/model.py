@@ -37,6 +37,7 @@ from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
+from warehouse.fleet.fleet import FleetSettings
 from warehouse.home import check_home
 from warehouse.network.egress import is_loopback
 from warehouse.retention.policy import KeepPolicy
@@ -127,6 +128,7 @@ class Settings(BaseSettings):
     marketplaces: Marketplaces = Marketplaces()
     demo: Demo = Demo()
     sandbox: Sandbox = Sandbox()
+    fleet: FleetSettings = FleetSettings()
     servers: dict[str, Server] = Field(
         default={}, description="by server id, as npm:@scope/name or remote:https://host/mcp"
     )

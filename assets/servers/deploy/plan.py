@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy.deploy import deploy, effect_key, find_refusal
+from assets.servers.deploy.deploy import effect_key, find_refusal
 from assets.servers.deploy.image import find_local_image
 from assets.servers.deploy.job import Job, plan_jobs
+from assets.servers.deploy.on_fleet import deploy_on
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
@@ -18,14 +19,16 @@ from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
 from assets.servers.sandbox.backend import SandboxUnavailable
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from warehouse.fleet import map_side_by_side
+from warehouse.fleet.fleet import Fleet, FleetUnavailable, LocalFleet
+from warehouse.fleet.side_by_side import map_side_by_side
 from warehouse.item_failure import INTERNAL, try_item
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import Blobs
 
-_OF_THE_RUN = (SandboxUnavailable, BudgetExceeded)
+_OF_THE_RUN = (SandboxUnavailable, FleetUnavailable, BudgetExceeded)
+_HERE = LocalFleet()
 
 
 @dataclass
@@ -49,6 +52,7 @@ def deploy_listings(
     run_date: str,
     now: float,
     concurrency: int = 3,
+    fleet: Fleet = _HERE,
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
     resolve: Resolve | None = None,
@@ -59,8 +63,8 @@ def deploy_listings(
     `previous` are the rows of the last run (of DEPLOYMENTS). Every server of `listings` has a row
     in the result; whatever fails is a row with `error_kind` and `hint`, `internal` where nobody
     foresaw it. `only` launches one server, whether or not its row still holds, and leaves the rows
-    of all others as they are. Raises SandboxUnavailable,
-    or the ledger's own errors; what was done until then is in the ledger and not done again.
+    of all others as they are. Raises SandboxUnavailable, FleetUnavailable, or the ledger's own
+    errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
     resolve = resolve or Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
@@ -88,7 +92,7 @@ def deploy_listings(
         conditions = job.conditions if only is None else f"{job.conditions} {run_date}"
         key = effect_key(recipe, conditions, attempt, run_date)
         return Deployed.from_json(
-            ledger.once(stage, key, lambda: Outcome(deploy(recipe, policy, toolchain).to_json()))
+            ledger.once(stage, key, lambda: Outcome(deploy_on(fleet, recipe, policy, toolchain)))
         )
 
     def launch(job: Job) -> tuple[dict[str, Any], bool]:

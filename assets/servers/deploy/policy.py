@@ -11,6 +11,7 @@ from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
+from warehouse.fleet.fleet import Fleet, LocalFleet
 from warehouse.storage.digest import digest
 
 _NOTHING = ServerGrant()
@@ -70,6 +71,7 @@ class Launcher:
 
     policy: DeployPolicy
     concurrency: int = 3
+    fleet: Fleet = field(default_factory=LocalFleet)
 
 
 def with_network(policy: DeployPolicy, network: str) -> DeployPolicy:

@@ -38,6 +38,8 @@ KINDS: dict[str, Kind] = {
         7 * _DAY,
         "us",
     ),
+    # Due at once: nothing was learnt of the server.
+    "worker_lost": Kind("the cluster gave no result: look at its workers and run again", 0.0, "us"),
     "no_recipe": Kind("neither listing nor package says how to start a server", None, "us"),
     "needs_secret": Kind(
         "the server checks its credentials before it lists tools: give it real ones",

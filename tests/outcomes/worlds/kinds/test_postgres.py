@@ -59,13 +59,18 @@ def test_a_database_is_reset_whatever_was_done_to_it_and_its_worker_can_do_no_mo
 
 
 @pytest.mark.slow
-def test_faults_and_many_resets(tmp_path):
+def test_a_thousand_resets_are_equal(tmp_path):
     with open_world(WORLD, 1, tmp_path) as opened:
         first = opened.digest_state()
-        for _ in range(100):
+        for at in range(1000):
             run_as_worker(opened, "DELETE FROM orders;")
+            assert at % 50 or opened.digest_state() != first
             opened.reset()
             assert opened.digest_state() == first
+
+
+@pytest.mark.slow
+def test_each_fault_is_met(tmp_path):
     for fault in WORLD.faults:
         with open_world(WORLD, 1, tmp_path, fault=fault.name) as opened:
             sql = "SET lock_timeout = 100; UPDATE orders SET status = 'paid';"

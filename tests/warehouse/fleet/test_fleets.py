@@ -1,0 +1,103 @@
+"""What a fleet promises, of both kinds; a real Ray of one machine is started for its half."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.warehouse.fleet import pieces
+from warehouse.fleet.fleet import FleetSettings, FleetUnavailable, LocalFleet, TaskLost
+from warehouse.fleet.ray_fleet import RayFleet, open_fleet
+from warehouse.fleet.side_by_side import map_side_by_side
+
+SETTINGS = FleetSettings(runs_on="ray", address="local", memory_mb=64, timeout_s=120.0)
+
+
+@pytest.fixture(scope="module")
+def ray_fleet():
+    ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
+    fleet = RayFleet(replace(SETTINGS))
+    # The first piece is a thread's that ends: the cluster must outlive it.
+    assert map_side_by_side(lambda n: fleet.call(pieces.double, n), [1], concurrency=1) == [b"2"]
+    yield fleet
+    ray.shutdown()
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.slow)])
+def fleet(request):
+    return LocalFleet() if request.param == "local" else request.getfixturevalue("ray_fleet")
+
+
+def test_many_pieces_come_back_in_their_order(fleet):
+    made = map_side_by_side(lambda n: fleet.call(pieces.double, n), range(40), concurrency=4)
+    assert made == [str(2 * n).encode() for n in range(40)]
+
+
+def test_an_error_of_a_piece_is_raised_as_it_is(fleet):
+    with pytest.raises(ValueError, match=r"^no tool$"):
+        fleet.call(pieces.refuse, "tool")
+    assert fleet.call(pieces.double, 4) == b"8"
+
+
+@pytest.mark.slow
+def test_pieces_run_in_other_processes(ray_fleet, tmp_path):
+    pids = {
+        *map_side_by_side(
+            lambda _: ray_fleet.call(pieces.tell_process, str(tmp_path)), range(6), concurrency=3
+        )
+    }
+    assert str(os.getpid()).encode() not in pids
+    assert {one.name.encode() for one in tmp_path.iterdir()} == pids
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_loses_nothing(ray_fleet, tmp_path):
+    assert ray_fleet.call(pieces.die_first, str(tmp_path), 2) == b"done"
+    assert len([*tmp_path.iterdir()]) == 3
+
+
+@pytest.mark.slow
+def test_a_piece_that_kills_each_worker_is_given_up(ray_fleet, tmp_path):
+    once = RayFleet(replace(SETTINGS, retries=1))
+    with pytest.raises(TaskLost, match="2 of 2 times"):
+        once.call(pieces.die_first, str(tmp_path), 9)
+    assert len([*tmp_path.iterdir()]) == 2
+    assert once.call(pieces.double, 3) == b"6"
+
+
+@pytest.mark.slow
+def test_a_piece_that_never_ends_is_ended(ray_fleet):
+    short = RayFleet(replace(SETTINGS, timeout_s=2.0))
+    with pytest.raises(TaskLost, match="no result within 2 s"):
+        short.call(pieces.wait_long)
+    assert ray_fleet.call(pieces.double, 5) == b"10"
+
+
+@pytest.mark.slow
+def test_what_cannot_travel_is_refused_before_it_is_sent(ray_fleet):
+    with pytest.raises(TypeError, match=r"a task takes a module's function and plain data"):
+        ray_fleet.call(lambda: b"")
+
+
+@pytest.mark.slow
+def test_no_cluster_is_one_clear_error(monkeypatch):
+    ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", _refuse_connection)
+    with pytest.raises(FleetUnavailable, match=r"127\.0\.0\.1:9.*ray start --head"):
+        RayFleet(replace(SETTINGS, address="127.0.0.1:9")).call(pieces.double, 1)
+
+
+def _refuse_connection(**_):
+    raise ConnectionError("nobody there")
+
+
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(FleetUnavailable, match=r"toolmill\[ray\]"):
+        open_fleet(SETTINGS).call(pieces.double, 1)
+
+
+def test_settings_choose_the_fleet():
+    assert open_fleet(FleetSettings()) == LocalFleet()
+    assert open_fleet(SETTINGS) == RayFleet(SETTINGS)

@@ -1,0 +1,59 @@
+"""One piece of work, run here or on another machine.
+
+A piece is a function of an importable module and plain data: no open file, no ledger, no secret.
+What it returns is plain data too. The ledger stays with the process that asks, so that a piece that
+is run twice (a worker was killed in the middle of it) is still one effect.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+LOCAL, RAY = "local", "ray"
+
+
+class FleetUnavailable(RuntimeError):
+    """No worker can be had; the message says why and what to do."""
+
+
+class TaskLost(RuntimeError):
+    """A piece of work ended without a result: its worker died each time, or the time was up."""
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class FleetSettings:
+    """Where servers are launched, and what one launch is given there."""
+
+    runs_on: Literal["local", "ray"] = LOCAL
+    address: Annotated[
+        str, Field(description="of the Ray cluster; `local` starts one on this machine")
+    ] = "auto"
+    cpus: Annotated[float, Field(gt=0, description="of a worker, for one launch")] = 1.0
+    memory_mb: Annotated[int, Field(ge=64, description="of a worker, for one launch")] = 1024
+    timeout_s: Annotated[
+        float, Field(gt=0, description="for one launch, with its wait for a worker")
+    ] = 1800.0
+    retries: Annotated[int, Field(ge=0, description="of a launch whose worker died")] = 2
+
+
+class Fleet(Protocol):
+    """Runs pieces of work. Safe to use from several threads, each of which waits for its piece."""
+
+    def call(self, fn: Callable[..., bytes], *args: Any) -> bytes:
+        """What `fn(*args)` returns. Raises what `fn` raises, TaskLost, or FleetUnavailable."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalFleet:
+    """This process: the thread that asks does the work itself.
+
+    A thread cannot be ended from outside: a piece's own limits end it (the sandbox's wall clock,
+    the client's time-out).
+    """
+
+    def call(self, fn: Callable[..., bytes], *args: Any) -> bytes:
+        return fn(*args)

@@ -1,0 +1,102 @@
+"""Pieces of work as tasks of a Ray cluster (Ray 2, https://docs.ray.io/en/latest/ray-core/tasks.html).
+
+Ray places a task where its processors and memory are free, and runs it again where its worker died.
+"""
+
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from warehouse.fleet.fleet import (
+    RAY,
+    Fleet,
+    FleetSettings,
+    FleetUnavailable,
+    LocalFleet,
+    TaskLost,
+)
+
+_STARTING = Lock()  # of the one connection that a process has
+# Ray asks the kernel to end its daemons with the thread that started them: one that lives on.
+_STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-start")
+
+
+def open_fleet(settings: FleetSettings) -> Fleet:
+    """The fleet that the settings name; a cluster is looked for with the first piece of work."""
+    return RayFleet(settings) if settings.runs_on == RAY else LocalFleet()
+
+
+@dataclass(frozen=True)
+class RayFleet:
+    """Workers of one Ray cluster; see Fleet. Raises FleetUnavailable where there is none."""
+
+    settings: FleetSettings
+
+    def call(self, fn: Callable[..., bytes], *args: Any) -> bytes:
+        ray, limits = self._connect(), self.settings
+        _check_plain(fn, args)
+        task = ray.remote(fn).options(
+            name=f"toolmill.{fn.__name__}",
+            num_cpus=limits.cpus,
+            memory=limits.memory_mb * 2**20,
+            max_retries=limits.retries,
+            retry_exceptions=False,
+        )
+        asked = task.remote(*args)
+        try:
+            return ray.get(asked, timeout=limits.timeout_s)
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(asked, force=True)
+            why = f"no result within {limits.timeout_s:g} s, the wait for a worker included"
+            raise TaskLost(why) from None
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except ray.exceptions.RayError as error:
+            tries = limits.retries + 1
+            why = f"its worker ended before it did, {tries} of {tries} times"
+            raise TaskLost(f"{why} ({type(error).__name__})") from None
+
+    def _connect(self) -> Any:
+        """The module, connected to the cluster. One process has one connection."""
+        try:
+            import ray  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            fix = "uv pip install 'toolmill[ray]'"
+            raise FleetUnavailable(f'fleet.runs_on = "ray" needs the package ray: {fix}') from error
+        with _STARTING:
+            if not ray.is_initialized():
+                _STARTER.submit(_start, ray, self.settings.address).result()
+        return ray
+
+
+def _start(ray: Any, address: str) -> None:
+    # Ray reports its use to a public address unless it is told not to before it starts.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            configure_logging=False,
+            **(own if address == "local" else {}),
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        found = f"no Ray cluster at fleet.address = {address!r:.200} ({type(error).__name__})"
+        fix = "start one there (`ray start --head`), or set `local` for one on this machine"
+        raise FleetUnavailable(f"{found}: {fix}") from error
+
+
+def _check_plain(fn: Callable[..., bytes], args: tuple[Any, ...]) -> None:
+    """Raises TypeError for what another process could not be given: Ray's own pickle would take a
+    closure with all it holds along."""
+    try:
+        pickle.dumps((fn, args))
+    except Exception as error:
+        name = getattr(fn, "__qualname__", fn)
+        raise TypeError(
+            f"{name}: a task takes a module's function and plain data ({type(error).__name__})"
+        ) from None

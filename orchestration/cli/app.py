@@ -44,11 +44,11 @@ from orchestration.cli.models import (
     index,
     log,
     mcp_zero,
-    proxy,
     push,
     release,
     serve,
 )
+from orchestration.cli.models.proxying import command as proxy
 from orchestration.cli.outcomes import reliability, replay, rerank_eval, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page

@@ -66,7 +66,7 @@ def write_native_answer(
     # A result without a block is refused: then words say that nothing was found.
     nothing = [{"type": "text", "text": "No tool was found."}]
     item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
-    return {"item": item, "tools": [_write_anthropic_tool(one) for one in found], **facts}
+    return {"item": item, "tools": [write_anthropic_tool(one) for one in found], **facts}
 
 
 def _write_openai_tool(one: Offered) -> dict[str, Any]:
@@ -75,7 +75,8 @@ def _write_openai_tool(one: Offered) -> dict[str, Any]:
     return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
 
 
-def _write_anthropic_tool(one: Offered) -> dict[str, Any]:
+def write_anthropic_tool(one: Offered) -> dict[str, Any]:
+    """A deferred tool as a request of Anthropic's declares it."""
     function = one.function["function"]
     fields = {"name": one.wire, "description": function["description"]}
     return {**fields, "input_schema": function["parameters"], "defer_loading": True}

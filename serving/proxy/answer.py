@@ -4,23 +4,20 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import httpx2
 from starlette.requests import Request
 
-from serving.proxy.auto_tools import Chosen, NotChosen, asks_for_tools
-from serving.proxy.calls import CallRepair, ToolsRefused, read_offer
+from serving.proxy.calls import CallRepair
 from serving.proxy.chat import ChatStream, repair_chat
 from serving.proxy.events import read_events
-from serving.proxy.example_prompts import add_examples
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.local.first_call import FirstCall
 from serving.proxy.metrics import Metrics
 from serving.proxy.parts import ProxyParts
+from serving.proxy.prepare import CHAT, MESSAGES, RESPONSES, Preparation, Prepared
 from serving.proxy.responses import ResponsesStream, repair_response
 from serving.proxy.settings import ProxyError, ProxySettings
 from serving.proxy.upstream import (
@@ -34,10 +31,7 @@ from serving.proxy.upstream import (
 
 logger = logging.getLogger(__name__)
 
-JUDGED = {
-    "/v1/chat/completions": (repair_chat, ChatStream),
-    "/v1/responses": (repair_response, ResponsesStream),
-}
+JUDGED = {CHAT: (repair_chat, ChatStream), RESPONSES: (repair_response, ResponsesStream)}
 
 
 class Answering:
@@ -48,6 +42,7 @@ class Answering:
         if not settings.upstream and parts.local is None:
             raise ProxyError("neither --upstream nor --local: nobody is there who answers")
         self._remote = Upstream(settings) if settings.upstream else None
+        self._preparation = Preparation(settings, metrics, parts)
         self._first = FirstCall(parts.local) if parts.local and self._remote else None
 
     async def close(self) -> None:
@@ -60,29 +55,31 @@ class Answering:
     ) -> None:
         """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
         began = time.perf_counter()
-        judged = JUDGED.get(request.url.path) if request.method == "POST" else None
-        repair, (whole, stream) = None, judged or (None, None)
-        headers = choose_headers(request.headers.raw, self._settings.key, own=own)
+        path = request.url.path if request.method == "POST" else ""
+        whole, stream = JUDGED.get(path, (None, None))
+        headers, ready = choose_headers(request.headers.raw, self._settings.key, own=own), None
         try:
-            if judged:
-                body, repair = await self._prepare_repair(body, headers)
+            if path in (*JUDGED, MESSAGES):
+                ready = await self._preparation.prepare_request(path, body, headers)
         except Refused as error:
             self._metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
             return
+        ready = ready or Prepared(body)
+        repair = ready.repair
         raw = request.scope.get("raw_path") or request.url.path.encode()
         query = request.scope["query_string"]
         rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
         spent = time.perf_counter() - began
         try:
             if repair is not None and self._first is not None:
-                found = await self._first.write_answer(rest, body, repair)
+                found = await self._first.write_answer(rest, ready.body, repair)
                 self._metrics.count("first_calls", f'outcome="{found.outcome}"')
                 if found.sent:
                     repair = found.repair
                     await exchange.send_whole(200, found.headers, found.sent)
                     return
-            opened = self._open_answer(request.method, rest, headers, body)
+            opened = self._open_answer(request.method, rest, headers, ready)
             async with opened as response:
                 if repair is None or response.status_code != 200 or _is_packed(response):
                     await self._pass_answer(response, exchange)
@@ -98,49 +95,14 @@ class Answering:
             self._metrics.count("calls_left", by=repair.count_left())
             self._metrics.observe_overhead(spent)
 
-    def _open_answer(self, method: str, rest: str, headers: Headers, body: bytes) -> Any:
+    def _open_answer(self, method: str, rest: str, headers: Headers, ready: Prepared) -> Any:
         """Of the upstream, or of the local model where there is none."""
-        answers = self._remote or self._parts.local
+        answers, body = self._remote or self._parts.local, ready.body
         assert answers is not None
+        if ready.search is not None:
+            most = self._settings.max_held
+            return ready.search.open_answer(answers, method, rest, headers, body, most)
         return answers.open_answer(method, rest, headers, body)
-
-    async def _prepare_repair(
-        self, body: bytes, headers: Headers
-    ) -> tuple[bytes, CallRepair | None]:
-        """(the body to send on, what its calls are judged by: None where nothing is to be judged,
-        and what the upstream says of it is its answer). Raises Refused."""
-        try:
-            found, chosen = json.loads(body), dict[str, str]()
-            if asks_for_tools(found):
-                picked = await self._choose_tools(found)
-                found, chosen = picked.body, picked.tool_ids
-                body = json.dumps(found, ensure_ascii=False).encode(errors="surrogatepass")
-            offer = read_offer(found, self._settings.max_tools)
-        except ToolsRefused as error:
-            raise Refused(400, "too_many_tools", str(error)) from None
-        except (ValueError, RecursionError, AttributeError):
-            return body, None
-        if offer is None:
-            return body, None
-        if self._parts.examples is not None:
-            body = await anyio.to_thread.run_sync(add_examples, found, offer, self._parts.examples)
-        revising, reviser = None, self._parts.reviser
-        if reviser is not None:
-            revising = reviser.begin_request(headers, self._count_revised)
-        offer = replace(offer, chosen=chosen)
-        return body, CallRepair(offer, self._settings.history, revising)
-
-    def _count_revised(self, outcome: str) -> None:
-        self._metrics.count("calls_revised", f'outcome="{outcome}"')
-
-    async def _choose_tools(self, body: Any) -> Chosen:
-        if self._parts.chooser is None:
-            reason = 'tools: "auto" needs an index to pick from; start the proxy with --index'
-            raise Refused(400, "no_index", reason)
-        try:
-            return await anyio.to_thread.run_sync(self._parts.chooser.choose_tools, body)
-        except NotChosen as error:
-            raise Refused(400, "no_tools_chosen", str(error)) from None
 
     async def _pass_answer(self, response: httpx2.Response, exchange: Exchange) -> None:
         await exchange.start(response.status_code, keep_headers(response))

@@ -9,8 +9,8 @@ import numpy as np
 from assets.vectors.encoders.embedder import embed_queries
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.meta.functions import Offered, keep_callable, write_functions
-from serving.proxy.calls import list_user_messages
 from serving.proxy.events import list_dicts
+from serving.proxy.offer import list_user_messages
 from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Ask, BadQuery
 from serving.ranking.router import Router
@@ -39,13 +39,32 @@ def asks_for_tools(body: Any) -> bool:
     return tools == AUTO or (isinstance(tools, list) and AUTO in tools)
 
 
+class WireNames:
+    """The tools of a served index by their names on the wire."""
+
+    def __init__(self) -> None:
+        self._places: tuple[str, dict[str, int]] = ("", {})
+
+    def find_places(self, router: Router, names: Sequence[str]) -> Iterator[int]:
+        """The places of the tools with these names, as far as they may be shown."""
+        if not names:
+            return
+        version, places = self._places
+        if version != router.index.version:
+            listed = enumerate(router.index.tools)
+            places = {write_wire_name(tool.tool_id): at for at, tool in listed}
+            self._places = (router.index.version, places)
+        for name in names:
+            if name in places and router.may_answer(places[name]):
+                yield places[name]
+
+
 class ToolChooser:
     """Picks tools from whatever index is served. k: how many at most, beside those that were called
     before in the conversation."""
 
     def __init__(self, served: ServedRouter, k: int = 10) -> None:
-        self._served, self._k = served, k
-        self._places: tuple[str, dict[str, int]] = ("", {})
+        self._served, self._k, self._names = served, k, WireNames()
 
     def choose_tools(self, body: JsonObject) -> Chosen:
         """The request with functions in its API's shape in the place of "auto": what suits the last
@@ -62,7 +81,8 @@ class ToolChooser:
             hits = keep_callable(router.find(ask).hits)
         except BadQuery as error:
             raise NotChosen(f'tools: "auto": {error}') from None
-        called = list(dict.fromkeys(self._list_called(router, body)))[-_MOST_CALLED:]
+        places = self._names.find_places(router, [*_list_call_names(body)])
+        called = list(dict.fromkeys(places))[-_MOST_CALLED:]
         index = router.index
         found = {hit.tool_id: index.place_of(hit.tool_id) for hit in hits}
         found |= {index.tools[place].tool_id: place for place in called}
@@ -74,20 +94,6 @@ class ToolChooser:
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors by the encoder of the index that is served."""
         return embed_queries(self._served.current().encoder, texts)
-
-    def _list_called(self, router: Router, body: JsonObject) -> Iterator[int]:
-        """The places of the tools that earlier calls of the conversation name, if still served."""
-        names = list(_list_call_names(body))
-        if not names:
-            return
-        version, places = self._places
-        if version != router.index.version:
-            listed = enumerate(router.index.tools)
-            places = {write_wire_name(tool.tool_id): at for at, tool in listed}
-            self._places = (router.index.version, places)
-        for name in names:
-            if name in places and router.may_answer(places[name]):
-                yield places[name]
 
 
 def _list_words(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,40 +1,20 @@
-"""Calls: what one request offers and says, and what becomes of the calls in its answer."""
+"""Calls: what becomes of those in an answer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio.to_thread
 
 from assets.contracts.history.moves import ContractHistory
+from serving.proxy.offer import Offer
 from serving.proxy.revise.revising import Revising
 from serving.repair.drafts import Draft
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
 from serving.repair.revision import Revise
-from serving.repair.tools import Toolset, read_toolset
-from warehouse.json_types import JsonObject, Record
-
-
-class ToolsRefused(ValueError):
-    """The tools of a request cannot be used, in one line."""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What a request offers and says. toolset: its functions with parameters. unjudged: names of
-    those without. user_messages: no others are evidence of a value, for texts of third parties
-    stand in them. chosen: name -> tool id of what the router picked."""
-
-    toolset: Toolset
-    unjudged: frozenset[str] = frozenset()
-    user_messages: list[Mapping[str, Any]] = field(default_factory=list)
-    chosen: Mapping[str, str] = field(default_factory=dict)
-
-    def has(self, name: str) -> bool:
-        """Whether a function of this very name is offered."""
-        return name in self.toolset.by_name or name in self.unjudged
+from warehouse.json_types import Record
 
 
 @dataclass(frozen=True)
@@ -48,39 +28,6 @@ class Fixed:
     left: str = ""
     asked: bool = False
     refused: str = ""
-
-
-def read_offer(body: JsonObject, most: int) -> Offer | None:
-    """The functions of a request of either API, and what its user says; None without functions.
-    Raises ToolsRefused for more than `most` tools."""
-    tools = body.get("tools")
-    if not isinstance(tools, list):
-        return None
-    if len(tools) > most:
-        raise ToolsRefused(f"the request has {len(tools)} tools, allowed are {most}; send fewer")
-    judged, unjudged = [], set[str]()
-    for tool in tools:
-        if not isinstance(tool, Mapping) or tool.get("type") != "function":
-            continue
-        inner = tool.get("function", tool)
-        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-            continue
-        if isinstance(inner.get("parameters"), Mapping):
-            judged.append(tool)
-        else:
-            unjudged.add(inner["name"])
-    if not judged and not unjudged:
-        return None
-    return Offer(read_toolset(judged), frozenset(unjudged), list_user_messages(body))
-
-
-def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
-    """The user's messages, of `messages` (chat) or `input` (Responses)."""
-    given = body.get("messages", body.get("input"))
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    listed = given if isinstance(given, list) else []
-    return [one for one in listed if isinstance(one, Mapping) and one.get("role") == "user"]
 
 
 def fix_call(
@@ -121,6 +68,7 @@ class CallRepair:
         self._offer, self._history, self._revising = offer, history, revising
         self._known: dict[tuple[str, str, str], Fixed] = {}
         self.notes: list[Record] = []
+        self._searches: list[Record] = []
 
     def may_rename(self, name: str) -> bool:
         """Whether a call of this name could be handed on under another."""
@@ -168,6 +116,11 @@ class CallRepair:
         elif fixed.left:
             self.notes.append({**note, "left": [fixed.left]})
 
+    def note_search(self, tools: Iterable[Any], tool_ids: Mapping[str, str], note: Record) -> None:
+        """Offers what a tool search of the model found. note: {call, tools} or {call, error}."""
+        self._offer = self._offer.extend(tools, tool_ids)
+        self._searches.append(note)
+
     def begin_again(self) -> "CallRepair":
         """The same for another answer to the same request."""
         return CallRepair(self._offer, self._history, self._revising)
@@ -183,6 +136,8 @@ class CallRepair:
     def describe_field(self) -> Record | None:
         """The field `toolmill` of an answer; None where there is nothing to tell."""
         note = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
+        if self._searches:
+            note |= {"searches": self._searches}
         if self.notes:
             note |= {"repaired": self.count_repaired(), "calls": self.notes}
         return note or None

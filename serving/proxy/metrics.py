@@ -11,6 +11,7 @@ _HELP = {
     "upstream_failures": "requests that got no answer of the upstream, by reason",
     "calls_repaired": "calls that were changed",
     "calls_revised": "calls that a model was asked about, by what became of them",
+    "tool_searches": "searches for tools that a model made, by what became of them",
     "calls_left": "calls that do not fit and were not changed",
 }
 

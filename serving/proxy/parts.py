@@ -6,6 +6,7 @@ from serving.examples.book import ExampleBook
 from serving.proxy.auto_tools import ToolChooser
 from serving.proxy.local.upstream import LocalUpstream
 from serving.proxy.revise.revising import Reviser
+from serving.proxy.search.searching import ToolSearch
 
 
 @dataclass(frozen=True)
@@ -13,9 +14,10 @@ class ProxyParts:
     """chooser: picks tools where `tools` is "auto". local: a model that runs here; without an
     upstream it answers everything, beside one it writes the first call of a conversation. reviser:
     rewrites calls that the ladder leaves. examples: put into the prompts that go to the upstream
-    (the local model has its own)."""
+    (the local model has its own). search: answers the searches for tools that a model makes."""
 
     chooser: ToolChooser | None = None
     local: LocalUpstream | None = None
     reviser: Reviser | None = None
     examples: ExampleBook | None = None
+    search: ToolSearch | None = None

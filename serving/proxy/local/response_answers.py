@@ -58,14 +58,15 @@ def write_response_events(whole: Json) -> Iterator[bytes]:
     events: list[Json] = [{"type": f"response.{kind}", "response": begun}
                           for kind in ("created", "in_progress")]  # fmt: skip
     for at, item in enumerate(whole["output"]):
-        events += _list_item_events(at, item)
+        events += list_item_events(at, item)
     events.append({"type": f"response.{last}", "response": whole})
     for number, event in enumerate(events):
         data = json.dumps({**event, "sequence_number": number}, ensure_ascii=False)
         yield f"event: {event['type']}\ndata: {data}\n\n".encode()
 
 
-def _list_item_events(at: int, item: Json) -> Iterator[Json]:
+def list_item_events(at: int, item: Json) -> Iterator[Json]:
+    """The events of one item of an answer, at this place of its output."""
     of = {"output_index": at, "item_id": item.get("id")}
     bare = {**item, "status": "in_progress"} if "status" in item else dict(item)
     if item["type"] == "function_call":

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from assets.contracts.history.moves import ContractHistory, Move
-from serving.proxy.calls import Offer, fix_call, read_offer
+from serving.proxy.calls import fix_call
+from serving.proxy.offer import Offer, read_offer
 from serving.proxy.settings import ProxyError, ProxySettings, make_listening
 from tests.serving.proxy.examples import (
     BROKEN,

@@ -20,7 +20,8 @@ from serving.proxy.settings import ProxySettings, make_listening
 @dataclass
 class Script:
     """What the upstream answers next, and what it was sent. parts: of a stream. broken: the
-    connection ends before the stream does."""
+    connection ends before the stream does. turns: answers one after the other, each a body, the
+    parts of a stream or a status; the last one stays."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -28,11 +29,14 @@ class Script:
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     broken: bool = False
+    turns: list[Any] = field(default_factory=list)
     seen: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         self.seen.append((request.url.path, dict(request.headers), await request.body()))
+        if self.turns:
+            self._take_turn(self.turns.pop(0) if len(self.turns) > 1 else self.turns[0])
         await anyio.sleep(self.delay_s)
         if self.parts is None:
             kind = {"content-type": "application/json", **self.headers}
@@ -40,6 +44,11 @@ class Script:
         else:
             answer = StreamingResponse(self._iterate(), media_type="text/event-stream")
         await answer(scope, receive, send)
+
+    def _take_turn(self, turn: Any) -> None:
+        self.status = turn if isinstance(turn, int) else 200
+        self.parts = turn if isinstance(turn, list) else None
+        self.body = turn if isinstance(turn, bytes) else b'{"error": {"message": "no"}}'
 
     async def _iterate(self) -> Any:
         for part in self.parts or []:

@@ -5,6 +5,7 @@ The sensors are off until they are turned on under Automation, and do nothing wi
 
 import time
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import dagster as dg
@@ -15,6 +16,7 @@ from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.redact import redact
 
 _LONGEST = 600  # characters of a message
+_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
 _TIMEOUT_S = 10.0
@@ -42,11 +44,24 @@ def make_silence_message(hours: float, last: float | None) -> dict[str, str]:
     )
 
 
+def make_rollback_message(decision: Mapping[str, Any]) -> dict[str, str]:
+    """What a webhook is told of a release that was rolled back by itself."""
+    left, to = (str(decision.get(name))[:12] for name in ("from", "to"))
+    return _make_message(
+        f"toolmill: release {left} was rolled back to {to}: {decision.get('why')};"
+        " `toolmill release rollback --undo` serves it again"
+    )
+
+
 def _make_message(text: str) -> dict[str, str]:
-    plain = escape_text(redact(" ".join(text.split())))[:_LONGEST]
-    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        plain = plain.replace(sign, name)
-    return {"text": plain}
+    plain, length = [], 0
+    for sign in escape_text(redact(" ".join(text.split()))):
+        written = _MARKUP.get(sign, sign)
+        length += len(written)
+        if length > _LONGEST:
+            break
+        plain.append(written)
+    return {"text": "".join(plain)}
 
 
 def send_message(webhook: str, message: Mapping[str, str], *, pause_s: float = _PAUSE_S) -> None:
@@ -75,7 +90,7 @@ def send_message(webhook: str, message: Mapping[str, str], *, pause_s: float = _
     raise AlertUnsent(f"webhook on {host}: {why}; see [alerts] webhook")
 
 
-def _read_webhook() -> str | None:
+def read_webhook() -> str | None:
     webhook = load_settings().alerts.webhook
     return webhook.get_secret_value() if webhook else None
 
@@ -86,7 +101,7 @@ def _read_webhook() -> str | None:
     description="Tells the webhook of [alerts] of every run that failed.",
 )
 def alert_on_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-    webhook = _read_webhook()
+    webhook = read_webhook()
     if webhook is None:
         return dg.SkipReason("no [alerts] webhook is set")
     reasons = [find_reason(event) for event in context.get_step_failure_events()]

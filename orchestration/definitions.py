@@ -29,6 +29,7 @@ from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.batches import make_harvest_sensor
+from orchestration.release_watch import roll_back_on_outcomes
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import is_training_due, retrain_on_drift
@@ -97,6 +98,7 @@ def build_defs(
             make_harvest_sensor(jobs),
             alert_on_failure,
             alert_on_silence,
+            roll_back_on_outcomes,
             dg.AutomationConditionSensorDefinition(
                 "on_new_data", target=dg.AssetSelection.all(), use_user_code_server=True
             ),

@@ -245,6 +245,7 @@ def make_trainer(settings: Settings) -> "Trainer":
             **{**models, "retriever": replace(retriever, start=NONE)},
         ),
         releases=chosen.releases,
+        promotion=chosen.promotion,
         unverified=settings.serve.unverified,
         gpus=max(1, chosen.place.gpus),
     )

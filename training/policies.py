@@ -13,6 +13,7 @@ from training.drift.policy import RetrainPolicy
 from training.drift.sources import Sources
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
+from training.releases.promotion import PromotionPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.runtime.model_store import select_recipe
@@ -50,6 +51,7 @@ class Trainer:
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     ablations: AblationSettings = field(default_factory=AblationSettings)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
+    promotion: PromotionPolicy = field(default_factory=PromotionPolicy)
     unverified: bool = False
     gpus: int = 1
 

@@ -9,6 +9,8 @@ from training.caller.settings import CallerOptions
 from training.drift.policy import RetrainPolicy
 from training.evaluation.ablations.options import AblationOptions
 from training.evaluation.caller.plan import EvaluationOptions
+from training.releases.live.regression import RollbackPolicy
+from training.releases.promotion import PromotionPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SplitSettings
@@ -31,4 +33,6 @@ class Training(BaseModel):
     evaluation: EvaluationOptions = EvaluationOptions()
     drift: RetrainPolicy = RetrainPolicy()
     releases: RetentionPolicy = RetentionPolicy()
+    promotion: PromotionPolicy = PromotionPolicy()
+    rollback: RollbackPolicy = RollbackPolicy()
     ablations: AblationOptions = AblationOptions()

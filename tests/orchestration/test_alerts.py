@@ -110,10 +110,12 @@ def test_without_a_webhook_nobody_is_told(instance: dg.DagsterInstance) -> None:
 
 def test_a_message_is_bounded_and_one_line() -> None:
     run = dg.DagsterRun(job_name="nightly", tags={"dagster/partition": "registry"})
-    text = make_failure_message(run, "x\n" * 9000)["text"]
-    assert text.startswith("toolmill: nightly registry failed")
-    assert len(text) <= 600
-    assert "\n" not in text
+    for said in ("x\n", "<", "&<a "):
+        text = make_failure_message(run, said * 9000)["text"]
+        assert text.startswith("toolmill: nightly registry failed")
+        assert 590 < len(text) <= 600
+        assert "\n" not in text
+        assert text.count("&") == text.count(";")  # no mark is cut in two
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,9 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
         description=description,
     )
     def champion(
-        context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+        context: dg.AssetExecutionContext,
+        warehouse: dg.ResourceParam[Warehouse],
+        trainer: dg.ResourceParam[Trainer],
     ) -> Published:
         standing = find_model_in_service(warehouse.home, role)
         try:
@@ -188,7 +190,13 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
         rows = warehouse.tables.read(spec).to_dicts()
         gates, summary = check_evaluation(role, rows, last["model"], against, measure)
         made = consider_candidate(
-            warehouse.home, role, last["model"], last["training_set"], gates, summary
+            warehouse.home,
+            role,
+            last["model"],
+            last["training_set"],
+            gates,
+            summary,
+            by_hand=role in trainer.promotion.by_hand,
         )
         now = made.champion.model
         own = now == last["model"]  # its card tells the evaluation that promoted it
@@ -202,6 +210,7 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
             [Verdict("better_or_kept", True, made.why)],
             model=now,
             promoted=made.promoted,
+            waiting=made.waiting,
             why=made.why,
             gates=make_markdown_metadata(render_gates_table(made.gates)),
             serves=standing.notice or "the champion",

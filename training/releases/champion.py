@@ -2,7 +2,7 @@
 
     champions/<role>.json      {role, model, since, training_set, evidence, gates, last_candidate}
     champions/HISTORY.jsonl    every candidate and change: {at, role, kind, model, was, why,
-                               attempt, champion}
+                               attempt, champion; by, reason where a person decided}
 
 Every role starts with a model that needs no training (`base` for the retriever, BM25 with slot
 copying for the caller, the retriever's order for the reranker, the
@@ -25,6 +25,7 @@ from training.runtime.model_store import read_model_card
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 PROMOTED, KEPT = "promoted", "kept"
+WAITING, REFUSED = "waiting", "refused"  # for a person; by a person
 UNTRAINED = {
     "retriever": "base",
     "caller": "baseline:bm25+slots",
@@ -113,7 +114,7 @@ def find_promotion(home: Path, role: str, model: str) -> Champion:
 
 def make_history_line(before: Champion, after: Champion, kind: str, why: str, at: float) -> dict:
     """A line of the history; evidence is kept where the champion changed, to be put back."""
-    moved = kind != KEPT
+    moved = kind not in (KEPT, WAITING, REFUSED)
     model = after.model if moved else after.last_candidate.get("model")
     line = {"at": at, "role": after.role, "kind": kind, "model": model, "was": before.model}
     line |= {"why": why, "attempt": after.last_candidate}

@@ -6,7 +6,7 @@ recipe, a request or a summary, and with their mark: no other part of training r
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -68,6 +68,22 @@ def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
         for at, tool in enumerate(index.tools)
     ]
     return sorted({row["contract_digest"] for row in open_firewall(warehouse).split(rows)[1]})
+
+
+def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
+    """Blocks what is held today in an index of another day, before that index is served."""
+    from serving.index.blocklist import write_blocklist
+    from serving.router import read_blocked
+
+    def hold(version: str) -> None:
+        known = read_blocked(warehouse.home)
+        write_blocklist(
+            warehouse.home,
+            {*known.digests, *list_held_contracts(warehouse, version)},
+            set(known.tools),
+        )
+
+    return hold
 
 
 def build_server_facts(

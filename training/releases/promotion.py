@@ -1,37 +1,61 @@
-"""How a candidate becomes champion: only where it passed every gate, under one lock."""
+"""How a candidate becomes champion: only where it passed every gate, under one lock, and in a role
+that a person decides on, once that person approved it."""
 
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from training.releases.champion import (
     KEPT,
     PROMOTED,
+    REFUSED,
+    WAITING,
     Champion,
     get_pointer_path,
     make_history_line,
     read_champion,
 )
-from training.releases.decisions import map_rejected_models
+from training.releases.decisions import APPROVE, REFUSE, map_refused_models, map_rejected_models
 from training.releases.gate import Gate, as_rows, judge_gates
 from training.releases.in_service import find_model_flaw, find_model_in_service
 from training.releases.pointers import (
     CHAMPIONS,
+    DECISIONS,
     hold_pointer_lock,
     move_pointers,
 )
 
 
+class PromotionError(ValueError):
+    """A promotion that cannot be decided on; the message says why."""
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class PromotionPolicy:
+    """Which roles a person decides on."""
+
+    by_hand: Annotated[
+        tuple[Literal["retriever", "caller", "reranker", "sidecar"], ...],
+        Field(description="roles whose candidates wait for `toolmill champion approve`"),
+    ] = ()
+
+
 @dataclass(frozen=True)
 class Promotion:
-    """The outcome for a candidate, the gates it was held against, and why in one sentence."""
+    """The outcome for a candidate, the gates it was held against, and why in one sentence.
+    waiting: it passed every gate, and a person has to approve it."""
 
     promoted: bool
     champion: Champion
     why: str
     gates: list[Gate] = field(default_factory=list)
+    waiting: bool = False
 
 
 def consider_candidate(
@@ -41,8 +65,11 @@ def consider_candidate(
     training_set: str,
     gates: Sequence[Gate],
     evidence: Mapping[str, Any],
+    *,
+    by_hand: bool = False,
 ) -> Promotion:
     """Promotes the candidate or keeps the champion; either way the pointer records the attempt.
+    `by_hand`: one that passed every gate waits until a person approves it.
 
     `evidence` is the summary that the gates are of. The same candidate on the same evidence again
     changes nothing. Under a lock: of two candidates measured against one champion, the second to
@@ -54,33 +81,117 @@ def consider_candidate(
             return Promotion(False, before, "the candidate is the champion already", list(gates))
         asked = [*gates, *_check_standing_gates(home, role, candidate, evidence)]
         better, why = judge_gates(asked)
+        last = before.last_candidate
+        if last.get("refused") and last.get("model") == candidate and not better:
+            return Promotion(False, before, why, asked)  # it may be approved after all
+        waiting = better and by_hand
+        if waiting:
+            why = f"waits for `toolmill champion approve {role}`; {why}"
         attempt = {
             "model": candidate,
             "training_set": training_set,
-            "promoted": better,
+            "promoted": better and not waiting,
             "why": why,
             "gates": as_rows(asked),
         }
-        if not better and before.last_candidate == attempt:
-            return Promotion(False, before, why, asked)
-        if better:
+        if waiting:
+            attempt |= {"waiting": True, "evidence": dict(evidence)}
+        if (waiting or not better) and last == attempt:
+            return Promotion(False, before, why, asked, waiting)
+        if better and not waiting:
             rows = as_rows(asked)
             after = Champion(
                 role, candidate, training_set, time.time(), dict(evidence), attempt, rows
             )
         else:
             after = Champion(**{**asdict(before), "last_candidate": attempt})
-        # Pointer and history as one: a champion that nobody knows of could not be put back.
-        line = make_history_line(before, after, PROMOTED if better else KEPT, why, time.time())
-        files = {get_pointer_path(role): asdict(after)}
-        move_pointers(home, files=files, lines={CHAMPIONS: [line]})
-        return Promotion(better, after, why, asked)
+        kind = WAITING if waiting else PROMOTED if better else KEPT
+        _record_change(home, before, after, kind, why)
+        return Promotion(better and not waiting, after, why, asked, waiting)
+
+
+def approve_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
+    """Promotes the candidate that waits, or that was refused; what must hold today is asked again.
+
+    Raises PromotionError where none waits or it cannot serve now, PointerBroken, OSError.
+    """
+    with hold_pointer_lock(home):
+        before, attempt = _read_decidable(home, role, by, why)
+        name, evidence = attempt["model"], attempt["evidence"]
+        standing = _check_standing_gates(home, role, name, evidence, refusable=False)
+        better, reason = judge_gates(standing)
+        if not better:
+            raise PromotionError(f"{role} {name[:12]} cannot be approved: {reason}")
+        gates = attempt["gates"]
+        done = {**attempt, "promoted": True, "why": f"approved by {by}: {why}"}
+        for key in ("waiting", "evidence", "refused"):
+            done.pop(key, None)
+        after = Champion(
+            role, name, attempt["training_set"], time.time(), dict(evidence), done, gates
+        )
+        _record_change(home, before, after, PROMOTED, done["why"], APPROVE, by=by, reason=why)
+        return after
+
+
+def refuse_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
+    """Keeps the champion: the candidate that waits is not promoted by any later run, until it is
+    approved after all. Raises PromotionError where none waits, PointerBroken, OSError."""
+    with hold_pointer_lock(home):
+        before, attempt = _read_decidable(home, role, by, why)
+        if attempt.get("refused"):
+            raise PromotionError(f"{role} {attempt['model'][:12]} was refused already")
+        done = {**attempt, "waiting": False, "refused": True, "why": f"refused by {by}: {why}"}
+        after = Champion(**{**asdict(before), "last_candidate": done})
+        _record_change(home, before, after, REFUSED, done["why"], REFUSE, by=by, reason=why)
+        return after
+
+
+def _read_decidable(home: Path, role: str, by: str, why: str) -> tuple[Champion, dict[str, Any]]:
+    """The champion and the candidate that a person may decide on."""
+    for name, text in (("the author", by), ("the reason", why)):
+        if not text.strip():
+            raise PromotionError(f"{name} is empty, expected a text")
+    before = read_champion(home, role)
+    attempt = before.last_candidate
+    if not (attempt.get("waiting") or attempt.get("refused")):
+        last = attempt.get("why") or "there was none yet"
+        raise PromotionError(
+            f"no candidate of {role} waits to be decided on; the last one: {last}. Candidates wait"
+            f" in the roles of [training.promotion] by_hand"
+        )
+    return before, dict(attempt)
+
+
+def _record_change(
+    home: Path,
+    before: Champion,
+    after: Champion,
+    kind: str,
+    why: str,
+    decision: str | None = None,
+    **about: str,
+) -> None:
+    """Pointer, history and decision as one: a champion that nobody knows of could not be put
+    back."""
+    at = time.time()
+    line = make_history_line(before, after, kind, why, at) | about
+    lines = {CHAMPIONS: [line]}
+    if decision is not None:
+        made = {"decision": decision, "id": uuid.uuid4().hex[:12], "at": at, "role": after.role}
+        lines[DECISIONS] = [{**made, "model": after.last_candidate["model"], **about}]
+    move_pointers(home, files={get_pointer_path(after.role): asdict(after)}, lines=lines)
 
 
 def _check_standing_gates(
-    home: Path, role: str, candidate: str, evidence: Mapping[str, Any]
+    home: Path,
+    role: str,
+    candidate: str,
+    evidence: Mapping[str, Any],
+    *,
+    refusable: bool = True,
 ) -> list[Gate]:
-    """What holds only now, under the lock: who serves, and whether the candidate can."""
+    """What holds only now, under the lock: who serves, and whether the candidate can. refusable:
+    whether that a person refused it counts."""
     serving = find_model_in_service(home, role).model
     pair = tuple(str(evidence.get(name, "nobody")) for name in ("candidate", "incumbent"))
     found = " against ".join(name[:20] for name in pair)
@@ -94,4 +205,7 @@ def _check_standing_gates(
     whole = Gate("model_on_disk", flaw is None, flaw or "card and weights read", "a whole model")
     out = map_rejected_models(home, role).get(candidate)
     clear = Gate("not_rolled_back", out is None, out or "never", "no rollback of it that stands")
-    return [against, whole, clear]
+    refused = map_refused_models(home, role).get(candidate) if refusable else None
+    if refused is None:
+        return [against, whole, clear]
+    return [against, whole, clear, Gate("not_refused", False, refused, "no refusal that stands")]

@@ -1,4 +1,5 @@
-"""The commands `champion list | restore`: who serves each role, and a lost pointer put back."""
+"""The commands `champion list | approve | refuse | restore`: who serves each role, what a person
+decides on, and a lost pointer put back."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -10,7 +11,9 @@ from orchestration.settings.load import load_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The best model of each role.")
 
-ROLE = typer.Argument(help="retriever or caller")
+ROLE = typer.Argument(help="retriever, caller, reranker or sidecar")
+BY = typer.Option("--by", help="who decides")
+WHY = typer.Option("--why", help="the reason, as the history keeps it")
 
 
 @app.command("list")
@@ -43,11 +46,35 @@ def list_champions(
 
 
 @app.command()
+def approve(role: Annotated[str, ROLE], by: Annotated[str, BY], why: Annotated[str, WHY]) -> None:
+    """Promote the candidate that waits, or one that was refused before; it serves with the next
+    run's release."""
+    from training.releases.promotion import approve_candidate
+
+    _require_role(role)
+    print_json(asdict(approve_candidate(load_settings().home_path(), role, by=by, why=why)))
+
+
+@app.command()
+def refuse(role: Annotated[str, ROLE], by: Annotated[str, BY], why: Annotated[str, WHY]) -> None:
+    """Keep the champion: no later run promotes the candidate that waits."""
+    from training.releases.promotion import refuse_candidate
+
+    _require_role(role)
+    print_json(asdict(refuse_candidate(load_settings().home_path(), role, by=by, why=why)))
+
+
+@app.command()
 def restore(role: Annotated[str, ROLE]) -> None:
     """Write a lost or broken champion file again from the history; a whole one stays."""
-    from training.releases.champion import UNTRAINED
     from training.releases.champion import restore_pointer as put_back
+
+    _require_role(role)
+    print_json(asdict(put_back(load_settings().home_path(), role)))
+
+
+def _require_role(role: str) -> None:
+    from training.releases.champion import UNTRAINED
 
     if role not in UNTRAINED:
         fail(f"unknown role {role!r:.40}; known: {', '.join(UNTRAINED)}", 2)
-    print_json(asdict(put_back(load_settings().home_path(), role)))

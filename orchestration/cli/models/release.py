@@ -1,18 +1,14 @@
 """`release …`: what is served, going back, and copies of it that are checked and signed."""
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import allow_models, load_settings
-
-if TYPE_CHECKING:
-    from warehouse.store import Warehouse
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The release that is served.")
 
@@ -76,6 +72,7 @@ def rollback(
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
     Models that are left stay out until the rollback is lifted."""
+    from training.releases.index_source import make_hold
     from training.releases.rollback import roll_back_release as back
     from training.releases.rollback import undo_rollback as lift
     from warehouse.store import Warehouse
@@ -85,8 +82,30 @@ def rollback(
     settings = load_settings()
     # Not by way of the resources: Dagster's import would take longer than going back.
     home = settings.home_path()
-    before = _make_hold(Warehouse(home=home, state=settings.state_path()))
+    before = make_hold(Warehouse(home=home, state=settings.state_path()))
     print_json(asdict(lift(home, before) if undo else back(home, to, before)))
+
+
+@app.command()
+def watch(
+    yes: Annotated[bool, typer.Option("--yes", help="roll it back where it is worse")] = False,
+) -> None:
+    """Hold the calls of the served release against those of the one before, as JSON; exit 1 where
+    it serves worse and was left as it is."""
+    from training.releases.index_source import make_hold
+    from training.releases.live.rollback import judge_release, watch_release
+    from warehouse.store import Warehouse
+
+    settings = load_settings()
+    home, policy = settings.home_path(), settings.training.rollback
+    if yes:
+        hold = make_hold(Warehouse(home=home, state=settings.state_path()))
+        found = watch_release(home, policy, time.time(), hold)
+    else:
+        found = judge_release(home, policy, time.time())
+    print_json(asdict(found))
+    if found.comparison is not None and found.comparison.worse and found.moved is None:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -147,20 +166,3 @@ def _name_state(release: dict[str, Any]) -> str:
     if release["rolled_back"]:
         return "rolled back"
     return "incomplete" if release["missing"] else "possible"
-
-
-def _make_hold(warehouse: "Warehouse") -> Callable[[str], None]:
-    """Blocks what is held today in an index of another day, before that index is served."""
-    from serving.index.blocklist import write_blocklist
-    from serving.router import read_blocked
-    from training.releases.index_source import list_held_contracts
-
-    def before(version: str) -> None:
-        known = read_blocked(warehouse.home)
-        write_blocklist(
-            warehouse.home,
-            {*known.digests, *list_held_contracts(warehouse, version)},
-            set(known.tools),
-        )
-
-    return before

@@ -19,10 +19,17 @@ from tests.training.promotions import (
     save_empty_model,
 )
 from training.releases.champion import read_champion, read_last_trained_set, restore_pointer
+from training.releases.decisions import map_refused_models
 from training.releases.gate_rules import check_gates
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, MOVING, read_current_history
-from training.releases.promotion import consider_candidate
+from training.releases.promotion import (
+    Promotion,
+    PromotionError,
+    approve_candidate,
+    consider_candidate,
+    refuse_candidate,
+)
 from training.runtime.model_store import get_model_folder
 from warehouse.storage.pointers import PointerBroken
 
@@ -233,3 +240,66 @@ def test_a_pointer_of_an_older_toolmill_is_read(tmp_path: Path) -> None:
     del body["gates"]
     (tmp_path / FILE).write_text(json.dumps({**body, "added_later": 1}))
     assert read_champion(tmp_path, "retriever").model == "m1"
+
+
+def wait_for_person(home: Path, name: str) -> Promotion:
+    held = make_summary(home, save_empty_model(home, name))
+    gates = check_gates("retriever", held)
+    return consider_candidate(home, "retriever", name, "set1", gates, held, by_hand=True)
+
+
+def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path: Path) -> None:
+    made = wait_for_person(tmp_path, "m1")
+    assert (made.promoted, made.waiting) == (False, True)
+    assert "toolmill champion approve retriever" in made.why
+    assert wait_for_person(tmp_path, "m1").waiting
+    assert kinds(tmp_path) == [("waiting", "m1")]
+    assert read_champion(tmp_path, "retriever").model == "base"
+    now = approve_candidate(tmp_path, "retriever", by="ann", why="read 20 answers")
+    assert now == read_champion(tmp_path, "retriever")
+    assert (now.model, now.evidence["candidate"]) == ("m1", "m1")
+    assert all(gate["passed"] for gate in now.gates)
+    line = read_current_history(tmp_path, CHAMPIONS)[-1]
+    assert (line["kind"], line["by"], line["reason"]) == ("promoted", "ann", "read 20 answers")
+    assert not wait_for_person(tmp_path, "m1").waiting  # it is the champion already
+    with pytest.raises(PromotionError, match="no candidate of retriever waits"):
+        approve_candidate(tmp_path, "retriever", by="ann", why="again")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_refused_candidate_is_promoted_by_no_later_run(tmp_path: Path, by_hand: bool) -> None:
+    wait_for_person(tmp_path, "m1")
+    refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
+    with pytest.raises(PromotionError, match="refused already"):
+        refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
+    held = make_summary(tmp_path, "m1")
+    for _ in range(2):
+        made = consider_candidate(
+            tmp_path, "retriever", "m1", "set1", check_gates("retriever", held), held,
+            by_hand=by_hand,
+        )  # fmt: skip
+        assert not made.promoted
+        assert not made.waiting
+        assert "refused by ann" in made.why
+        assert "too slow" in made.why
+    assert [kind for kind, _ in kinds(tmp_path)] == ["waiting", "refused"]
+    assert consider_model(tmp_path, "m2").promoted  # another one is considered as ever
+
+
+def test_a_refused_candidate_may_be_approved_after_all(tmp_path: Path) -> None:
+    wait_for_person(tmp_path, "m1")
+    refuse_candidate(tmp_path, "retriever", by="ann", why="too slow")
+    approve_candidate(tmp_path, "retriever", by="bob", why="measured again")
+    assert read_champion(tmp_path, "retriever").model == "m1"
+    assert map_refused_models(tmp_path, "retriever") == {}
+
+
+def test_an_approval_is_held_against_what_serves_today(tmp_path: Path) -> None:
+    wait_for_person(tmp_path, "m1")
+    (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").unlink()
+    with pytest.raises(PromotionError, match=r"cannot be approved.*model_on_disk"):
+        approve_candidate(tmp_path, "retriever", by="ann", why="fine")
+    with pytest.raises(PromotionError, match="the reason is empty"):
+        approve_candidate(tmp_path, "retriever", by="ann", why=" ")
+    assert read_champion(tmp_path, "retriever").model == "base"
+    assert kinds(tmp_path) == [("waiting", "m1")]

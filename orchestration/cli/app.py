@@ -157,6 +157,7 @@ def main() -> None:
 
 def _prepare(settings: Settings) -> Path:
     """Claims the home, says which it is, and points Dagster at an instance of its own in there."""
+    from orchestration.runs.instance import make_config
     from warehouse.storage.files import write_atomically
     from warehouse.store import Warehouse
 
@@ -165,7 +166,7 @@ def _prepare(settings: Settings) -> Path:
     print_line(f"home: {home}", err=True)
     instance = Path(os.environ.setdefault("DAGSTER_HOME", str(state / "dagster")))
     if instance == state / "dagster":
-        write_atomically(instance / "dagster.yaml", (ROOT / "dagster.yaml").read_bytes())
+        write_atomically(instance / "dagster.yaml", make_config())
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a run

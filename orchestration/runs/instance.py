@@ -6,14 +6,22 @@ It also makes an engine for each, which compiles every statement again: another 
 """
 
 import os
+import re
 import sqlite3
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import yaml
 from dagster._core.instance.ref import InstanceRef
 
 from orchestration.runs.fork_server import CORES
+from warehouse.errors import UnusableInput
+
+POSTGRES = "DAGSTER_POSTGRES_URL"
+ROOT = Path(__file__).resolve().parents[2]
 
 # How many steps of a kind run at once. Each marketplace is another host, paced by itself. `lance`
 # (one index) stays at one by `dagster.yaml`.
@@ -33,10 +41,34 @@ _HELD_MOST = 16  # the index, the runs, the schedules, and the last runs' own fi
 
 
 def open_instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, to be closed by the caller."""
+    """The instance of DAGSTER_HOME, to be closed by the caller. Raises UnusableInput where its
+    Postgres does not answer."""
     relax_sqlite()
     ref = InstanceRef.from_dir(os.environ["DAGSTER_HOME"], overrides=_OVERRIDES)
-    return dg.DagsterInstance.from_ref(ref)
+    try:
+        return dg.DagsterInstance.from_ref(ref)
+    except Exception as error:  # psycopg2's, SQLAlchemy's or Dagster's own
+        if POSTGRES not in os.environ:
+            raise
+        # Neither the address nor the error's words: both may hold the password.
+        found = f"Dagster's Postgres does not answer ({type(error).__name__})"
+        raise UnusableInput(f"{found}: start it, or correct or unset {POSTGRES}") from None
+
+
+def make_config() -> bytes:
+    """The configuration of an instance of ours: runs and events in SQLite files beside it, or in the
+    Postgres that DAGSTER_POSTGRES_URL names, whose driver this process and its children are told.
+    Raises UnusableInput."""
+    config = (ROOT / "dagster.yaml").read_bytes()
+    if not (url := os.environ.get(POSTGRES)):
+        return config
+    if find_spec("dagster_postgres") is None:
+        fix = "uv pip install 'toolmill[postgres]', or unset it"
+        raise UnusableInput(f"{POSTGRES} needs the package dagster-postgres: {fix}")
+    # SQLAlchemy 2.1 reads a URL without a driver as psycopg 3's; Dagster's storage is psycopg2's.
+    os.environ[POSTGRES] = re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", url)
+    storage = {"storage": {"postgres": {"postgres_url": {"env": POSTGRES}}}}
+    return config + yaml.safe_dump(storage).encode()
 
 
 def size_pools(instance: dg.DagsterInstance) -> None:
@@ -99,3 +131,9 @@ def _hold_open(path: str) -> None:
     _HELD[path] = held
     if len(_HELD) > _HELD_MOST:
         _HELD.pop(next(iter(_HELD))).close()
+
+
+if __name__ == "__main__":  # of a container that starts Dagster's own commands
+    from warehouse.storage.files import write_atomically
+
+    write_atomically(Path(sys.argv[1]), make_config())

@@ -56,7 +56,7 @@ def open_instance() -> dg.DagsterInstance:
 
 
 def make_config() -> bytes:
-    """The configuration of an instance of ours: runs and events in SQLite files beside it, or in the
+    """The configuration of our instance: runs and events in SQLite files beside it, or in the
     Postgres that DAGSTER_POSTGRES_URL names, whose driver this process and its children are told.
     Raises UnusableInput."""
     config = (ROOT / "dagster.yaml").read_bytes()

@@ -127,14 +127,15 @@ def _list_releases(place: Place, before: float) -> Iterator[Garbage]:
     """One item a folder; the first one that is removed takes the others along, under the lock."""
     last = [place.tables.read(table)["model"].to_list() for table in ADAPTERS]
     protect = [name for names in last for name in names]
-    for folder in plan_pruning(place.home, place.releases, protect).list_folders(place.home):
-        if folder.exists() and folder.stat().st_mtime < before:
-            name = f"{folder.parent.name}/{folder.name}"
-            yield Garbage("releases", name, measure_size(folder), partial(_prune, place, protect))
+    found = plan_pruning(place.home, place.releases, protect, before=before)
+    for folder in found.list_folders(place.home):
+        remove = partial(_prune, place, protect, before)
+        name = f"{folder.parent.name}/{folder.name}"
+        yield Garbage("releases", name, measure_size(folder), remove)
 
 
-def _prune(place: Place, protect: list[str]) -> bool:
-    prune_releases(place.home, place.releases, protect)
+def _prune(place: Place, protect: list[str], before: float) -> bool:
+    prune_releases(place.home, place.releases, protect, before=before)
     return True
 
 
@@ -154,10 +155,23 @@ def _list_vectors(place: Place, before: float) -> Iterator[Garbage]:
 
 
 def _list_learnt_sets(home: Path) -> set[str]:
+    """Raises ValueError for a card that does not say: nobody knows which set's vectors it needs."""
     from training.runtime.model_store import CARD, read_card
 
-    cards = [read_card(path.parent) or {} for path in (home / "models").glob(f"*/{CARD}")]
-    return {str(card["training_set"]) for card in cards if card.get("training_set")}
+    sets = set()
+    for path in sorted((home / "models").glob(f"*/{CARD}")):
+        try:
+            card = read_card(path.parent)
+        except (ValueError, RecursionError):
+            card = None
+        learnt = card.get("training_set") if isinstance(card, dict) else None
+        if not isinstance(learnt, str) or not learnt:
+            raise ValueError(
+                f"models/{path.parent.name[:12]}/{CARD}: does not say which training set it learnt"
+                " from, so all vectors stay; remove that folder, or put it back from a backup"
+            )
+        sets.add(learnt)
+    return sets
 
 
 def _list_events(place: Place, before: float) -> Iterator[Garbage]:

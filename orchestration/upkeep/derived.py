@@ -26,18 +26,24 @@ _SMALLEST = 1 << 20  # bytes of a vector table below which compaction is not wor
 def list_unused_artifacts(
     home: Path, tables: Tables, toolchain: Toolchain, before: float
 ) -> Iterator[Garbage]:
-    """Installed packages that neither a current deployment nor an index on disk launches. Raises
-    ValueError where a recipe cannot be read: then nobody knows what is used."""
-    used = set()
+    """Installed packages that neither a current deployment nor an index on disk launches. Where a
+    runtime is not on this host, nobody knows which packages of it are used: those stay. Raises
+    ValueError where a recipe cannot be read: then nobody knows what is used at all."""
+    used, unknown = set(), set[str]()  # names of artifacts; programs that are not on PATH
     for facts in _iterate_recipes(home, tables):
         recipe = load_recipe(facts)
+        if recipe.ecosystem == "npm" and toolchain.node is None:
+            unknown.add("node")
+            continue
         for scripts in (False, True):
             try:
                 used.add(artifact_digest(recipe, toolchain, scripts=scripts))
-            except ToolMissing:  # of an ecosystem that this host cannot run, nothing is installed
-                continue
+            except ToolMissing:
+                unknown.add("python")
     for folder in sorted((home / "artifacts").glob("*")):
-        if is_sha256(folder.name) and folder.name not in used and _is_older(folder, before):
+        if not is_sha256(folder.name) or folder.name in used or _is_of_any(folder, unknown):
+            continue
+        if _is_older(folder, before):
             remove = partial(remove_path, folder)
             yield Garbage("artifacts", folder.name, measure_size(folder), remove)
 
@@ -48,6 +54,17 @@ def _iterate_recipes(home: Path, tables: Tables) -> Iterator[dict]:
     for path in sorted((home / "router").glob("*/recipes.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             yield json.loads(line)["recipe"]
+
+
+def _is_of_any(folder: Path, programs: set[str]) -> bool:
+    """Whether an installed package is run by one of these programs, or may be."""
+    if not programs:
+        return False
+    try:
+        program = Path(json.loads((folder / MANIFEST).read_bytes())["argv"][0]).name
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return True
+    return any(program.startswith(name) for name in programs)
 
 
 def _is_older(folder: Path, before: float) -> bool:

@@ -57,9 +57,14 @@ class Pruned:
 
 
 def prune_releases(
-    home: Path, policy: RetentionPolicy | None = None, protect: Iterable[str] = ()
+    home: Path,
+    policy: RetentionPolicy | None = None,
+    protect: Iterable[str] = (),
+    *,
+    before: float | None = None,
 ) -> Pruned:
-    """Removes what only older releases need; `protect` names models that stay.
+    """Removes what only older releases need; `protect` names models that stay, and so does what was
+    written since `before` (epoch seconds).
 
     A kill leaves nothing half there: a folder is renamed out of sight first, and the next call
     removes what was left.
@@ -67,7 +72,7 @@ def prune_releases(
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)
-        found = plan_pruning(home, policy, protect)
+        found = plan_pruning(home, policy, protect, before=before)
         for folder in found.list_folders(home):
             _remove_folder(folder)
         for name in found.models:
@@ -76,15 +81,30 @@ def prune_releases(
 
 
 def plan_pruning(
-    home: Path, policy: RetentionPolicy | None = None, protect: Iterable[str] = ()
+    home: Path,
+    policy: RetentionPolicy | None = None,
+    protect: Iterable[str] = (),
+    *,
+    before: float | None = None,
 ) -> Pruned:
     """What `prune_releases` would remove now."""
     made = list_releases(home)
     kept = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
-    going = _list_prunable_versions(home, made, kept)
+    listed = _list_prunable_versions(home, made, kept)
+    going = [name for name in listed if _is_older(home / "router" / name, before)]
+    # What a version needs that stays for its age stays with it.
+    kept |= {str(read_index_meta(home, name).get("release")) for name in {*listed} - {*going}}
     encoders = _list_prunable_encoders(home, going)
     models = _list_prunable_models(home, made, kept, set(protect))
-    return Pruned(going, [folder.name for folder in encoders], models)
+    return Pruned(
+        going,
+        [folder.name for folder in encoders if _is_older(folder, before)],
+        [name for name in models if _is_older(get_model_folder(home, name), before)],
+    )
+
+
+def _is_older(folder: Path, before: float | None) -> bool:
+    return before is None or (folder.exists() and folder.stat().st_mtime < before)
 
 
 def _list_kept_releases(home: Path, keep: int) -> set[str]:

@@ -41,10 +41,11 @@ class Usage:
 def read_usage(path: Path) -> list[Usage]:
     """The rows of one file in its order, empty buckets left out. Raises UnusableInput."""
     try:
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise UnusableInput(f"{path}: {size:,} bytes, expected at most {_MOST_BYTES:,}")
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:  # a pipe has no size to ask for
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UnusableInput(f"{path}: more than {_MOST_BYTES:,} bytes, the most that is read")
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
     except (OSError, UnicodeDecodeError) as error:
         raise UnusableInput(f"{path}: cannot be read as text: {error}") from error
     rows = _read_json(path, text) if text.lstrip()[:1] in ("{", "[") else _read_csv(path, text)

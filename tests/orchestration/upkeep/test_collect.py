@@ -1,15 +1,18 @@
 """A collection takes away what nothing refers to, and stops anywhere without harm."""
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from assets.synthesis.common.tables import PAIRS
 from orchestration.cli.app import ROOT
 from orchestration.doctor.catalogue import CHECKS
@@ -56,7 +59,7 @@ def lived(warehouse: Warehouse) -> Warehouse:
     (jobs / "m1.json").write_text("{}")
     (jobs / "m2.json").write_text("{}")
     (warehouse.home / "models" / "m1").mkdir(parents=True)
-    (warehouse.home / "models" / "m1" / "model.json").write_text("{}")
+    (warehouse.home / "models" / "m1" / "model.json").write_text('{"training_set": "s"}')
     grow_old(warehouse.home)
     return warehouse
 
@@ -94,6 +97,37 @@ def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
     assert {one.kind for one in found.garbage} == {"trainings", "leftovers"}
     assert set(found.skipped) == {"tables", "blobs"}
     assert "HEAD.json" in found.skipped["tables"]
+
+
+@pytest.mark.parametrize("card", ["{}", "[1]", "{half", '{"training_set": 3}'])
+def test_a_damaged_card_keeps_all_vectors(lived: Warehouse, card: str) -> None:
+    (lived.home / "models/m1/model.json").write_text(card)
+    found = find_garbage(make_place(lived))
+    assert set(found.skipped) == {"vectors"}
+    assert "models/m1/model.json" in found.skipped["vectors"]
+
+
+def test_packages_of_a_runtime_that_is_not_here_stay(warehouse: Warehouse) -> None:
+    """Which of them are used is told by that runtime's version."""
+    recipe = {"server_id": "npm:a", "ecosystem": "npm", "name": "a", "version": "1.0.0"}
+    row = make_deployment(warehouse, "npm:a", "s", b"[]") | {"recipe": json.dumps(recipe)}
+    publish_rows(warehouse, DEPLOYMENTS, row)
+    for name, program in (("a" * 64, "/usr/bin/node"), ("b" * 64, "venv/bin/python")):
+        folder = warehouse.home / "artifacts" / name
+        folder.mkdir(parents=True)
+        (folder / "toolmill.json").write_text(json.dumps({"argv": [program]}))
+    grow_old(warehouse.home)
+    here = find_toolchain()
+    without = replace(here, node=None, npm=None, node_version=None)
+
+    def list_going(toolchain: Toolchain) -> list[str]:
+        found = find_garbage(make_place(warehouse, toolchain=lambda: toolchain))
+        assert "artifacts" not in found.skipped
+        return [one.name for one in found.garbage if one.kind == "artifacts"]
+
+    assert list_going(without) == ["b" * 64]
+    if here.node is not None:
+        assert list_going(here) == ["a" * 64, "b" * 64]
 
 
 def test_what_a_run_that_goes_on_has_written_stays(lived: Warehouse) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.examples import book
 from serving.examples.book import ExampleBook, read_examples, write_example_text
 from serving.examples.nearest import KnownCall
 from serving.proxy.parts import ProxyParts
@@ -67,6 +68,15 @@ def test_an_export_is_read_and_wrong_calls_are_no_examples(tmp_path: Path) -> No
     asks = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "?"}]}
     lines = make_line(), make_line(weight=0), asks, "no JSON", [], {"messages": []}
     assert read_examples(write_export(tmp_path, *lines)) == [known("weather in Rome")]
+
+
+def test_a_line_without_an_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "_LONGEST", 500)
+    right = make_line()
+    folder = write_export(tmp_path, "x" * 500, right, "y" * 1_700, right, "z" * 900)
+    assert read_examples(folder) == [known("weather in Rome")] * 2
+    monkeypatch.setattr(book, "_MOST_READ", 1)
+    assert read_examples(folder) == [known("weather in Rome")]
 
 
 def test_a_folder_that_is_no_export_is_told(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A release is one consistent set, served whole or not at all, and past ones stay within bounds."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -185,6 +186,21 @@ def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
     _, second = serve_release(tmp_path, "c1", SNAPSHOT_ROWS[:3])
     assert first != second
     assert prune_releases(tmp_path, RetentionPolicy(3)).versions == [first]
+
+
+def test_what_is_younger_than_a_grace_period_stays_with_all_it_needs(tmp_path: Path) -> None:
+    made = []
+    for at in range(3):
+        consider_model(tmp_path, f"m{at}")
+        made.append(serve_release(tmp_path, f"c{at}"))
+    folders = [path for name in ("encoders", "models") for path in (tmp_path / name).iterdir()]
+    for folder in [*folders, tmp_path / "router" / made[0][1]]:
+        os.utime(folder, (1.0, 1.0))
+    assert prune_releases(tmp_path, RetentionPolicy(1), before=0.5).list_folders(tmp_path) == []
+    gone = prune_releases(tmp_path, RetentionPolicy(1), before=1000.0)
+    assert (gone.versions, gone.models) == ([made[0][1]], ["m0"])
+    assert gone.encoders == [find_encoder_folder(tmp_path, "words-m0").name]
+    assert not list_releases(tmp_path)[1]["missing"]
 
 
 def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(

@@ -1,6 +1,8 @@
 """A provider's exports against the ledger, per day and model."""
 
 import json
+import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from tests.support.command import invoke_toolmill
 from warehouse.errors import UnusableInput
+from warehouse.ledger import usage_file
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.reconcile import reconcile_usage
@@ -179,3 +182,16 @@ def test_the_command_exits_1_beyond_the_tolerance(tmp_path: Path) -> None:
     assert "1 of 1 lines differ by more than 1.0%" in bad.stderr
     lax = invoke_toolmill("ledger", "reconcile", str(path), "--tolerance", "0.5", home=home)
     assert lax.returncode == 0
+
+
+def test_a_pipe_is_read_no_further_than_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_file, "_MOST_BYTES", 4000)
+    pipe = tmp_path / "usage"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"x" * 5000), daemon=True)
+    writer.start()
+    with pytest.raises(UnusableInput, match="more than 4,000 bytes"):
+        read_usage(pipe)
+    writer.join(5)

@@ -6,6 +6,7 @@
 """
 
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ from warehouse.storage.files import write_atomically
 
 FORMAT = 1
 MARK = "backup.json"
+
+
+class OtherLayout(UnusableInput):
+    """A backup that another version made."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One backup. version: of the program that made it. home, state: path below it -> file."""
+    """One backup. version: of the program that made it. home, state: path below it -> file.
+    source: which home it is of; "" in backups of before there was a name for that."""
 
     stamp: str
     at: float
@@ -46,9 +52,15 @@ class Manifest:
     version: str
     home: Mapping[str, Entry]
     state: Mapping[str, Entry]
+    source: str = ""
 
     def dump(self) -> bytes:
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
+
+
+def identify_source(home: Path) -> str:
+    """The name of a home among those whose backups share a folder: its host and place."""
+    return f"{socket.gethostname()}:{home.resolve()}"
 
 
 def get_pool_path(folder: Path, sha: str) -> Path:
@@ -94,7 +106,7 @@ def _check_layout(path: Path, layout: Any, version: str) -> None:
     if layout == LAYOUT:
         return
     age = "a newer" if isinstance(layout, int) and layout > LAYOUT else "an older"
-    raise UnusableInput(
+    raise OtherLayout(
         f"{path}: made by {age} version ({version}, layout {str(layout)[:20]}, expected {LAYOUT});"
         " restore it with that version"
     )

@@ -3,7 +3,7 @@
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -48,11 +48,13 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
                 f"{place}: holds something already; restore into an empty or absent folder"
                 " (TOOLMILL_HOME, TOOLMILL_STATE), or move it away first"
             )
-    inside = state.is_relative_to(home)
-    beside = {place: _make_place_beside(place) for place in ([home] if inside else [state, home])}
+    if state.is_relative_to(home):
+        tops = [home]
+    else:
+        tops = [state] if home.is_relative_to(state) else [state, home]
+    beside = {place: _make_place_beside(place) for place in tops}
     try:
-        made_home = beside[home]
-        made_state = made_home / state.relative_to(home) if inside else beside[state]
+        made_home, made_state = (_find_made(beside, place) for place in (home, state))
         sides = ((manifest.state, made_state), (manifest.home, made_home))
         for entries, to in sides:
             _restore_files(folder, entries, to)
@@ -67,11 +69,32 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
     return Restored(manifest.stamp, manifest.version, len(manifest.home) + len(manifest.state))
 
 
+def _find_made(beside: Mapping[Path, Path], place: Path) -> Path:
+    """Where a home or state is made: beside its place, or in the other one that holds it."""
+    top, made = next((top, to) for top, to in beside.items() if place.is_relative_to(top))
+    return made / place.relative_to(top)
+
+
 def _read_backup(folder: Path, stamp: str | None) -> Manifest:
     stamps = list_stamps(folder) if (folder / MARK).is_file() else []
     if not stamps:
         raise UnusableInput(f"{folder}: no folder of backups; `toolmill backup` makes one")
+    if stamp is None:
+        _require_one_source(folder, stamps)
     return read_manifest(folder, stamp or stamps[-1])
+
+
+def _require_one_source(folder: Path, stamps: Sequence[str]) -> None:
+    """Raises UnusableInput where the last backup may be of another home than the one meant."""
+    last: dict[str, str] = {}
+    for stamp in stamps:
+        try:
+            last[read_manifest(folder, stamp).source] = stamp
+        except UnusableInput:  # an old one that cannot be read says nothing of the last
+            continue
+    if len(last) > 1:
+        listed = "; ".join(f"--at {stamp} of {name or 'unknown'}" for name, stamp in last.items())
+        raise UnusableInput(f"{folder}: holds backups of {len(last)} homes, say which: {listed}")
 
 
 def _make_place_beside(place: Path) -> Path:

@@ -1,13 +1,14 @@
 """Saving: a home and its state into a folder of backups; what an earlier one holds is not copied
 again."""
 
+import errno
 import os
 import shutil
 import sqlite3
 import stat
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from pathlib import Path
 from warehouse.backup.manifest import (
     Entry,
     Manifest,
+    OtherLayout,
     get_pool_path,
+    identify_source,
     list_stamps,
     open_folder,
     read_manifest,
@@ -30,8 +33,10 @@ from warehouse.errors import UnusableInput
 from warehouse.home import LAYOUT
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import hash_file, hold_lock, write_atomically
+from warehouse.storage.untrusted_files import UnreadableFile, open_file
 
 # Written beside and renamed, never changed in place: a second name for the same bytes is safe.
+_REPLACED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # since it was listed
 _RENAMED = {"blobs", "encoders", "lance", "models", "router"}
 
 
@@ -62,17 +67,17 @@ def save_backup(home: Path, state: Path, folder: Path, version: str, *, link: bo
         return _Saver(home, state, folder, link).save(version)
 
 
-def prune_backups(folder: Path, keep: int) -> int:
-    """Removes all but the last backups, then the files that only those held; returns how many
-    backups went. A kill leaves files that the next call removes. Raises UnusableInput where a
-    backup that stays cannot be read."""
-    folder = folder.resolve()
+def prune_backups(home: Path, folder: Path, keep: int) -> int:
+    """Removes all but the last backups of this home, then the files that only those held; returns
+    how many backups went. Those of other homes stay. A kill leaves files that the next call
+    removes. Raises UnusableInput where a backup cannot be read: what it holds is not known."""
+    folder, source = folder.resolve(), identify_source(home)
     with hold_lock(folder / ".lock"):
-        stamps = list_stamps(folder)
-        kept = [read_manifest(folder, stamp) for stamp in stamps[-keep:]]
-        going = stamps[:-keep]
+        made = [read_manifest(folder, stamp) for stamp in list_stamps(folder)]
+        going = [one.stamp for one in made if one.source == source][:-keep]
         for stamp in going:
             (folder / "backups" / f"{stamp}.json").unlink()
+        kept = [one for one in made if one.stamp not in going]
         held = {one.sha256 for each in kept for one in (*each.home.values(), *each.state.values())}
         for path in (folder / "files").rglob("*"):
             if path.is_file() and path.name not in held:
@@ -85,8 +90,8 @@ class _Saver:
 
     def __init__(self, home: Path, state: Path, folder: Path, link: bool) -> None:
         self._home, self._state, self._folder, self._link = home, state, folder, link
-        stamps = list_stamps(folder)
-        last = read_manifest(folder, stamps[-1]) if stamps else None
+        stamps, self._source = list_stamps(folder), identify_source(home)
+        last = self._find_last(stamps)
         self._before = {"home": last.home, "state": last.state} if last else {}
         now = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
@@ -95,15 +100,30 @@ class _Saver:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         self._at, self.saved = now, Saved(stamp)
 
+    def _find_last(self, stamps: Sequence[str]) -> Manifest | None:
+        """The last backup of this very home: a file of another one may have the same name, size and
+        time. Raises UnusableInput."""
+        for stamp in reversed(stamps):
+            try:
+                found = read_manifest(self._folder, stamp)
+            except OtherLayout as error:
+                raise OtherLayout(
+                    f"{self._folder}: holds backups of a home that another version made; back up"
+                    f" into a new folder, and keep this one for that version ({error})"
+                ) from None
+            if found.source == self._source:
+                return found
+        return None
+
     def save(self, version: str) -> Saved:
         home, state = self._home, self._state
         pointers = {
             name: self._keep_bytes(home / name, data) for name, data in read_pointers(home).items()
         }
         databases = {}
-        for path in list_databases(state):
+        for path in list_databases(state, home):
             databases |= self._keep_database(path)
-        rest = self._keep_all("state", state, list_state_files(state))
+        rest = self._keep_all("state", state, list_state_files(state, home))
         files = self._keep_all("home", home, list_home_files(home, state))
         manifest = Manifest(
             self.saved.stamp,
@@ -112,6 +132,7 @@ class _Saver:
             version,
             {**files, **pointers},
             {**rest, **databases},
+            self._source,
         )
         path = self._folder / "backups" / f"{self.saved.stamp}.json"
         write_atomically(path, manifest.dump(), 0o600)
@@ -123,12 +144,15 @@ class _Saver:
         for path in paths:
             name = str(path.relative_to(root))
             try:
-                found[name] = self._keep_file(path, self._before.get(side, {}).get(name))
+                found[name] = self._keep_file(root, path, self._before.get(side, {}).get(name))
             except FileNotFoundError:  # taken away meanwhile: nothing that stays names it
                 continue
+            except UnreadableFile as error:
+                if error.errno not in _REPLACED:
+                    raise OSError(error.errno, error.strerror, str(path)) from error
         return found
 
-    def _keep_file(self, path: Path, before: Entry | None) -> Entry:
+    def _keep_file(self, root: Path, path: Path, before: Entry | None) -> Entry:
         """One file, read only if it is another one than in the last backup."""
         found = path.lstat()
         facts = (found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
@@ -140,7 +164,7 @@ class _Saver:
         top = path.relative_to(self._home).parts[0] if path.is_relative_to(self._home) else ""
         renamed = top in _RENAMED or path.suffix == ".parquet"
         sha = self._link_file(path) if renamed and self._link else None
-        return Entry(sha or self._copy_file(path), *facts, found.st_mtime_ns)
+        return Entry(sha or self._copy_file(root, path), *facts, found.st_mtime_ns)
 
     def _link_file(self, path: Path) -> str | None:
         """A second name for the file; None where the file system has none to give."""
@@ -159,12 +183,15 @@ class _Saver:
         self.saved.linked += 1
         return sha
 
-    def _copy_file(self, path: Path) -> str:
-        """A copy, named by the bytes that were copied."""
+    def _copy_file(self, root: Path, path: Path) -> str:
+        """A copy, named by the bytes that were copied. A server may put a link in the place of a
+        file or folder of its volume at any time: none is followed below the top of the root."""
+        top, *below = path.relative_to(root).parts
+        at, relative = ((root / top).resolve(), Path(*below)) if below else (root, Path(top))
         beside = self._folder / "files" / f".{os.getpid()}.{uuid.uuid4().hex[:8]}"
         beside.parent.mkdir(exist_ok=True)
         try:
-            with path.open("rb") as source, os.fdopen(_open_private(beside), "wb") as out:
+            with open_file(at, relative) as source, os.fdopen(_open_private(beside), "wb") as out:
                 shutil.copyfileobj(source, out, 1 << 20)
                 out.flush()
                 os.fsync(out.fileno())

@@ -50,16 +50,16 @@ def list_home_files(home: Path, state: Path) -> Iterator[Path]:
     yield from (path for path in _walk(home, tops) if path not in pointers)
 
 
-def list_state_files(state: Path) -> Iterator[Path]:
-    """What lies in a state but our SQLite databases and the ledger's journal."""
-    for path in _walk_state(state):
+def list_state_files(state: Path, home: Path) -> Iterator[Path]:
+    """What lies in a state but our SQLite databases and the ledger's journal, and a home in it."""
+    for path in _walk_state(state, home):
         if _is_of_a_server(state, path) or not path.name.endswith(_COPIED):
             yield path
 
 
-def list_databases(state: Path) -> list[Path]:
+def list_databases(state: Path, home: Path) -> list[Path]:
     """SQLite's databases, the ledger first: what it names is listed after it was copied."""
-    found = [path for path in _walk_state(state) if path.suffix == ".db"]
+    found = [path for path in _walk_state(state, home) if path.suffix == ".db"]
     own = [path for path in found if not _is_of_a_server(state, path)]
     return sorted(own, key=lambda path: (path.name != "ledger.db", str(path)))
 
@@ -69,16 +69,18 @@ def _is_of_a_server(state: Path, path: Path) -> bool:
     return path.relative_to(state).parts[0] == _VOLUMES
 
 
-def _walk_state(state: Path) -> Iterator[Path]:
-    return _walk(state, state.iterdir() if state.is_dir() else ())
+def _walk_state(state: Path, home: Path) -> Iterator[Path]:
+    return _walk(state, state.iterdir() if state.is_dir() else (), but=home)
 
 
-def _walk(root: Path, tops: Iterable[Path]) -> Iterator[Path]:
-    """Files and links below some entries of a root. Not by recursion: a server may put a thousand
-    folders one in another."""
+def _walk(root: Path, tops: Iterable[Path], but: Path | None = None) -> Iterator[Path]:
+    """Files and links below some entries of a root, but for one folder. Not by recursion: a server
+    may put a thousand folders one in another."""
     left = sorted(tops, reverse=True)
     while left:
         path = left.pop()
+        if path == but:
+            continue
         if root / _VOLUMES not in path.parents and _is_passing(path):
             continue
         if _is_walked(root, path):

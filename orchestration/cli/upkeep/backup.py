@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.terminal import print_json, print_line
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
@@ -32,8 +32,11 @@ def backup(
     settings = load_settings()
     home, state = settings.home_path(), settings.state_path()
     require_home(home)
-    made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
-    removed = prune_backups(folder, keep) if keep else 0
+    try:
+        made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
+        removed = prune_backups(home, folder, keep) if keep else 0
+    except OSError as error:
+        fail(f"no backup was made: {_describe_error(error)}; the ones before are whole", 1)
     print_json({"folder": str(folder), **made, "removed_backups": removed})
 
 
@@ -50,7 +53,10 @@ def restore(
 
     settings = load_settings()
     home, state = settings.home.resolve(), settings.state_path()
-    made = restore_backup(folder.resolve(), home, state, at)
+    try:
+        made = restore_backup(folder.resolve(), home, state, at)
+    except OSError as error:
+        fail(f"nothing was restored: {_describe_error(error)}", 1)
     results = [run_check(check, Home(home, state, everything=True)) for check in CHECKS]
     broken = [(result.name, one) for result in results for one in result.broken]
     for name, finding in broken:
@@ -58,3 +64,8 @@ def restore(
     print_json({"home": str(home), **asdict(made), "healthy": not broken})
     if broken:
         sys.exit(1)
+
+
+def _describe_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return " ".join(f"{where}{error.strerror or error}".split())

@@ -89,3 +89,20 @@ def test_what_was_lost_before_it_was_saved_is_told_after_the_restore(
     assert done.returncode == 1
     assert "the answers of 1 effects are lost" in done.stderr
     assert not json.loads(done.stdout)["healthy"]
+
+
+def test_a_backup_that_cannot_be_written_is_one_line(
+    well: Warehouse,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "backup.json").write_text("{}")
+    (kept / "files").write_text("no folder")
+    done = invoke_toolmill(
+        *("backup", str(kept)), home=well.home, TOOLMILL_STATE=str(well.state), DAGSTER_HOME="x"
+    )
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "no backup was made" in line]
+    assert str(kept / "files") in line
+    assert "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from warehouse.backup import save
-from warehouse.backup.manifest import get_pool_path, list_stamps
+from warehouse.backup.manifest import get_pool_path, list_stamps, read_manifest
 from warehouse.backup.restore import BackupBroken, Restored, restore_backup
 from warehouse.backup.save import Saved, prune_backups, save_backup
 from warehouse.errors import UnusableInput
@@ -104,11 +104,11 @@ def test_older_backups_go_with_what_only_they_held(lived: Warehouse, tmp_path: P
     live(lived, 2)
     last = back_up(lived, kept)
     before = len(list((kept / "files").rglob("*")))
-    assert prune_backups(kept, 1) == 1
+    assert prune_backups(lived.home, kept, 1) == 1
     assert list_stamps(kept) == [last.stamp]
     assert len(list((kept / "files").rglob("*"))) < before
     assert_whole(bring_back(kept, tmp_path / "new"), 1, 2)
-    assert prune_backups(kept, 1) == 0
+    assert prune_backups(lived.home, kept, 1) == 0
 
 
 def test_linked_files_outlive_what_becomes_of_the_home(lived: Warehouse, tmp_path: Path) -> None:
@@ -316,3 +316,80 @@ for n in range(2, 150):
         seen.add(night)
         assert_whole(made, *range(1, night + 1))
     assert len(seen) > 1, "they were taken while it wrote"
+
+
+def test_two_homes_in_one_folder_keep_their_own(
+    lived: Warehouse, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    other = Warehouse(home=tmp_path / "two", state=tmp_path / "two" / "state")
+    other.check_writable()
+    live(other, 5)
+    mine = [back_up(lived, kept).stamp, back_up(lived, kept).stamp]
+    theirs = [back_up(other, kept).stamp, back_up(other, kept).stamp]
+    assert prune_backups(other.home, kept, 1) == 1
+    assert list_stamps(kept) == [*mine, theirs[1]]
+    with pytest.raises(UnusableInput, match=f"of 2 homes, say which: --at {mine[1]} of .*home"):
+        bring_back(kept, tmp_path / "new")
+    assert_whole(bring_back(kept, tmp_path / "new", mine[0]), 1)
+    assert_whole(bring_back(kept, tmp_path / "new2", theirs[1]), 5)
+
+
+def test_a_file_of_another_home_with_the_same_size_and_time_is_no_copy(
+    lived: Warehouse, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    other = Warehouse(home=tmp_path / "two", state=tmp_path / "two" / "state")
+    other.check_writable()
+    for home, text in ((lived.home, "one"), (other.home, "two")):
+        (home / "note").write_text(text)
+        os.utime(home / "note", (1.0, 1.0))
+    back_up(lived, kept)
+    stamp = back_up(other, kept).stamp
+    assert (bring_back(kept, tmp_path / "new", stamp).home / "note").read_text() == "two"
+
+
+def test_backups_of_another_layout_are_told_before_anything_is_saved(
+    lived: Warehouse, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    made = kept / "backups" / f"{back_up(lived, kept).stamp}.json"
+    made.write_text(json.dumps({**json.loads(made.read_text()), "layout": LAYOUT - 1}))
+    with pytest.raises(UnusableInput, match="back up into a new folder, and keep this one"):
+        back_up(lived, kept)
+    assert list_stamps(kept) == [made.stem]
+
+
+def test_a_home_inside_its_state_is_saved_once_and_comes_back(tmp_path: Path) -> None:
+    made = Warehouse(home=tmp_path / "state" / "home", state=tmp_path / "state")
+    made.check_writable()
+    live(made, 1)
+    saved = back_up(made, tmp_path / "kept")
+    manifest = read_manifest(tmp_path / "kept", saved.stamp)
+    assert not [name for name in manifest.state if name.startswith("home")]
+    new = tmp_path / "new"
+    restore_backup(tmp_path / "kept", new / "home", new)
+    assert_whole(Warehouse(home=new / "home", state=new), 1)
+
+
+def test_a_link_put_in_place_of_a_volume_s_file_is_not_followed(
+    lived: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "notes.db").write_text("of the host")
+    volume = lived.state / "volumes" / "v"
+    copy = save._Saver._copy_file
+
+    def swap(saver: save._Saver, root: Path, path: Path) -> str:
+        if path.parent == volume:
+            os.rename(volume, tmp_path / "aside")
+            volume.symlink_to(secret)
+        return copy(saver, root, path)
+
+    monkeypatch.setattr(save._Saver, "_copy_file", swap)
+    saved = back_up(lived, tmp_path / "kept")
+    manifest = read_manifest(tmp_path / "kept", saved.stamp)
+    assert "volumes/v/notes.db" not in manifest.state
+    pool = [path.read_bytes() for path in (tmp_path / "kept/files").rglob("*") if path.is_file()]
+    assert b"of the host" not in pool

@@ -44,12 +44,13 @@ class CallGrammars:
 
         return from_tokenizer(self.tokenizer, n_vocab=self.vocabulary)
 
-    def write_grammar(self, contracts: Sequence[Contract]) -> Grammar:
+    def write_grammar(self, contracts: Sequence[Contract], *, must_call: bool = False) -> Grammar:
         """One grammar of all tools that a prompt shows, each compiled by itself first: a schema
-        that cannot be compiled is quarantined and holds nobody else up."""
+        that cannot be compiled is quarantined and holds nobody else up. must_call: nothing but one
+        call can be written."""
         from llguidance import StructTag
 
-        tags, quarantined = [], dict[str, str]()
+        tags, rules, quarantined = [], list[str](), dict[str, str]()
         for contract in contracts:
             name = str(contract["name"])
             schema, why = self._find_usable(contract)
@@ -60,6 +61,10 @@ class CallGrammars:
                 trigger=self._form.before, begin=begin, grammar=schema, end=self._form.after
             )
             tags.append(tag)
+            ends = [f" {json.dumps(self._form.after)}"] if self._form.after else []
+            rules.append(f"{json.dumps(begin)} %json {json.dumps(schema)}{''.join(ends)}")
+        if must_call and rules:
+            return Grammar("start: " + "\n | ".join(rules), quarantined)
         text = StructTag.to_grammar(tags, assume_special=False) if tags else ""
         return Grammar(text, quarantined)
 

@@ -30,13 +30,16 @@ class LocalCaller:
         asked = make_question(request)
         try:
             if isinstance(self._predictor, AdapterPredictor):
-                made = self._predictor.answer_one(asked, request.most_tokens, is_over)
+                most, must = request.most_tokens, request.must_call
+                made = self._predictor.answer_one(asked, most, is_over, must_call=must)
             else:
                 [made] = self._predictor.predict([asked])
         except CannotPredict as error:
             raise CannotAnswer(str(error)) from None
         if made.error is not None:
             raise CannotAnswer(_WHY.get(made.error, made.error))
+        if request.must_call and not (made.calls or made.cut or is_over()):
+            raise CannotAnswer("the model wrote no call, which `tool_choice` asks for")
         spent = made.prompt_tokens, made.completion_tokens
         return LocalAnswer("" if made.calls else made.text, made.calls, *spent, made.cut)
 

@@ -13,12 +13,13 @@ class LocalRequest:
     """One question. messages: {role, content: text}, those of the assistant with `tool_calls` in
     OpenAI's shape whose arguments are objects. contracts: {name, description, inputSchema} of the
     tools offered. most_tokens: of the answer, None: as the model has it. examples: accepted calls
-    of like requests, the nearest last."""
+    of like requests, the nearest last. must_call: one of the tools has to be called."""
 
     messages: Sequence[Mapping[str, Any]]
     contracts: Sequence[Mapping[str, Any]]
     most_tokens: int | None = None
     examples: Sequence[KnownCall] = ()
+    must_call: bool = False
 
 
 @dataclass(frozen=True)

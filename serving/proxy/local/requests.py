@@ -54,15 +54,31 @@ def _make_request(messages: list[dict[str, Any]], body: JsonObject, most: Any) -
         raise BadRequest("the last message is of neither the user nor a tool")
     if most is not None and not (type(most) is int and most > 0):
         raise BadRequest(f"the limit of tokens is {most!r:.20}; expected a whole number above 0")
-    return LocalRequest(messages, list(_iterate_contracts(body)), most)
+    choice, wanted = body.get("tool_choice"), _read_wanted(body)
+    contracts, must_call = (
+        list(_iterate_contracts(body)),
+        choice == "required" or wanted is not None,
+    )
+    if must_call and not contracts:
+        found = (
+            "no function is offered" if wanted is None else f"no function {wanted!r:.80} is offered"
+        )
+        raise BadRequest(f"`tool_choice` asks for a call, and {found}")
+    return LocalRequest(messages, contracts, most, must_call=must_call)
+
+
+def _read_wanted(body: JsonObject) -> str | None:
+    """The function that `tool_choice` names, in the form of either API."""
+    choice = body.get("tool_choice")
+    function = choice.get("function", choice) if isinstance(choice, Mapping) else None
+    named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    return function["name"] if named else None
 
 
 def _iterate_contracts(body: JsonObject) -> Iterator[Mapping[str, Any]]:
     """The functions that may be called: none where `tool_choice` is "none", one where it names
     one."""
-    choice = body.get("tool_choice")
-    function = choice.get("function", choice) if isinstance(choice, Mapping) else None
-    wanted = function.get("name") if isinstance(function, Mapping) else None
+    choice, wanted = body.get("tool_choice"), _read_wanted(body)
     tools = body.get("tools")
     for tool in tools if isinstance(tools, list) and choice != "none" else []:
         read = read_tool(tool) if isinstance(tool, Mapping) else None

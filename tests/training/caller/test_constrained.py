@@ -45,12 +45,16 @@ def grammars(loaded: tuple[Any, Any]) -> CallGrammars:
     return CallGrammars(tokenizer, model.config.vocab_size)
 
 
-def read_text(grammars: CallGrammars, text: str, tools: Any = TOOLS) -> bool:
+def read_text(
+    grammars: CallGrammars, text: str, tools: Any = TOOLS, *, must_call: bool = False
+) -> bool:
     """Whether the grammar of the tools takes the whole text."""
     from llguidance import LLMatcher
 
     ids = grammars.tokenizer(text, add_special_tokens=False)["input_ids"]
-    matcher = LLMatcher(grammars.guide, grammars.write_grammar(tools).text, log_level=0)
+    matcher = LLMatcher(
+        grammars.guide, grammars.write_grammar(tools, must_call=must_call).text, log_level=0
+    )
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
@@ -74,6 +78,13 @@ def test_calls_that_fit_and_any_other_text_can_be_written(grammars: CallGrammars
         f"Now: {write_call('walk', node=[])}",
     ):
         assert not read_text(grammars, wrong)
+
+
+def test_one_call_and_nothing_else_where_a_call_is_asked_for(grammars: CallGrammars) -> None:
+    fits, other = write_call("toggle", on=True), write_call("walk", node={})
+    assert read_text(grammars, fits, must_call=True)
+    for wrong in (NO_CALL, "", f"Now: {fits}", f"{fits} {other}", write_call("toggle", on=3)):
+        assert not read_text(grammars, wrong, must_call=True)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from assets.contracts.validate import validate_call
 from serving.examples.nearest import KnownCall
 from serving.proxy.local.model import CannotAnswer, LocalRequest
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Answered
 from training.local.caller import LocalCaller, make_question
 
 TOOLS = [raw_tool("find", "file"), raw_tool("make", "file")]
@@ -35,6 +37,22 @@ def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
     assert (made.text, made.cut) == ("", False)
     assert made.prompt_tokens > 20
     assert made.completion_tokens > 3
+
+
+def test_a_call_that_is_asked_for_is_written_without_constrained_too() -> None:
+    folder = Path(find_tiny_base_folder())
+    caller = LocalCaller(AdapterPredictor(Path("."), folder, device="cpu"))
+    made = caller.answer(LocalRequest([ASK], TOOLS[1:], must_call=True), go_on)
+    assert [one["name"] for one in made.calls] == ["make_file"]
+    assert validate_call(TOOLS[1], made.calls[0]["arguments"]) == []
+    silent = LocalCaller(SilentPredictor())
+    with pytest.raises(CannotAnswer, match="wrote no call"):
+        silent.answer(LocalRequest([ASK], TOOLS, must_call=True), go_on)
+
+
+class SilentPredictor(BaselinePredictor):
+    def predict(self, asked: Any, on_done: Any = None) -> list[Answered]:
+        return [Answered([], "no_call", "hm") for _ in asked]
 
 
 def test_it_ends_at_its_limit_and_when_nobody_waits(caller: LocalCaller) -> None:

@@ -57,6 +57,7 @@ class AdapterPredictor:
         label = str(model) if isinstance(model, str) else f"folder:{model}"
         self.label = CONSTRAINED + label if constrained else label
         self._grammars: CallGrammars | None = None
+        self._grammars_on_demand: CallGrammars | None = None
         self._device, self._batch, self._max_new = device, batch, max_new
         self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
         self.quarantined: dict[str, str] = {}  # tool -> why less than its schema held it
@@ -102,10 +103,16 @@ class AdapterPredictor:
         return out
 
     def answer_one(
-        self, asked: Asked, most_tokens: int | None, is_over: Callable[[], bool]
+        self,
+        asked: Asked,
+        most_tokens: int | None,
+        is_over: Callable[[], bool],
+        *,
+        must_call: bool = False,
     ) -> Answered:
         """One answer of at most so many tokens (None: as it was loaded), that ends early once
-        `is_over()` is true. Raises CannotPredict."""
+        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
+        Raises CannotPredict."""
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
@@ -116,7 +123,7 @@ class AdapterPredictor:
         shown = _list_shown(asked, made)
         began = time.perf_counter()
         [text] = self._generate_answers(
-            [made.prompt], self._limit_by([shown]), max_new=most, is_over=is_over
+            [made.prompt], self._limit_by([shown], must_call), max_new=most, is_over=is_over
         )
         count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
         spent = {"prompt_tokens": made.tokens, "completion_tokens": count}
@@ -179,14 +186,28 @@ class AdapterPredictor:
             for made, text in zip(prompts, texts, strict=True)
         ]
 
-    def _limit_by(self, shown: Sequence[Sequence[Contract]]) -> Limit | None:
-        made = self._grammars
+    def _limit_by(
+        self, shown: Sequence[Sequence[Contract]], must_call: bool = False
+    ) -> Limit | None:
+        made = self._open_grammars() if must_call else self._grammars
         if made is None:
             return None
-        written = [made.write_grammar(contracts) for contracts in shown]
+        written = [made.write_grammar(contracts, must_call=must_call) for contracts in shown]
         for one in written:
             self.quarantined |= one.quarantined
         return lambda places, begun: made.make_processor([written[at] for at in places], begun)
+
+    def _open_grammars(self) -> CallGrammars:
+        """Of a model that is not `constrained` too: made once, where a call is asked for."""
+        assert self._loaded is not None
+        if self._grammars_on_demand is None:
+            model, tokenizer, _ = self._loaded
+            vocabulary = model.get_input_embeddings().weight.shape[0]
+            try:
+                self._grammars_on_demand = self._grammars or CallGrammars(tokenizer, vocabulary)
+            except BadTemplate as error:
+                raise CannotPredict(" ".join(str(error).split())) from error
+        return self._grammars_on_demand
 
     def _generate_answers(
         self, prompts: Sequence[str], limit: Limit | None, **options: Any

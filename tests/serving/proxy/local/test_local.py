@@ -131,11 +131,18 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedM
     other: Any = {"type": "function", "function": {"name": "b", "parameters": {"type": "object"}}}
     tools = [*CHAT_TOOLS, other]
     named: Any = {"type": "function", "function": {"name": "b"}}
-    for choice, names in ((named, ["b"]), ("none", []), ("auto", ["weather", "b"])):
+    cases: Any = (
+        (named, ["b"], True),
+        ("required", ["weather", "b"], True),
+        ("none", [], False),
+        ("auto", ["weather", "b"], False),
+    )
+    for choice, names, must in cases:
         client.chat.completions.create(
             model="m", messages=ASK, tools=tools, tool_choice=choice, max_completion_tokens=5
         )
         assert [one["name"] for one in model.seen[-1].contracts] == names
+        assert model.seen[-1].must_call is must
     assert model.seen[-1].most_tokens == 5
     model.made = LocalAnswer("sun", (), 7, 5, cut=True)
     cut = client.chat.completions.create(model="m", messages=ASK)
@@ -156,6 +163,11 @@ def test_examples_are_of_the_tools_at_hand(client: OpenAI, model: ScriptedModel)
         ({"messages": [{"role": "assistant", "content": "x"}]}, "neither the user nor a tool"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role 'robot'"),
         ({"messages": ASK, "n": 2}, "ask n=1"),
+        ({"messages": ASK, "tool_choice": "required"}, "no function is offered"),
+        (
+            {"messages": ASK, "tools": CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}},
+            "no function 'x' is offered",
+        ),
         ({"messages": ASK, "max_tokens": -1}, "above 0"),
         ({"messages": [{"role": "tool", "tool_calls": 5}, {"role": "x"}]}, "role 'x'"),
         ([], "no JSON object"),

@@ -6,6 +6,7 @@ from typing import Any
 _TOKENS = 32_768  # of the prompts of a batch, padding included
 # (places of a batch's prompts, tokens of each with padding) -> a logits processor of transformers
 Limit = Callable[[Sequence[int], int], Callable[[Any, Any], Any]]
+Tell = Callable[[str], None]
 
 
 def generate_completions(
@@ -17,10 +18,12 @@ def generate_completions(
     batch: int = 16,
     limit: Limit | None = None,
     is_over: Callable[[], bool] | None = None,
+    tell: Tell | None = None,
 ) -> list[str]:
     """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of
     like length at once. limit: what may be written at all. is_over: asked before each token; the
-    completions end there once it is true."""
+    completions end there once it is true. tell: gets the text of a single prompt's completion word
+    by word."""
     import torch
 
     device = next(model.parameters()).device
@@ -40,10 +43,22 @@ def generate_completions(
                 pad_token_id=tokenizer.pad_token_id,
                 logits_processor=[limit(part, longest)] if limit else None,
                 stopping_criteria=[_make_stop(is_over)] if is_over else None,
+                streamer=_make_streamer(tokenizer, tell) if tell and len(fed) == 1 else None,
             )
         for at, row in zip(part, made[:, longest:], strict=True):
             out[at] = tokenizer.decode(row, skip_special_tokens=True)
     return out
+
+
+def _make_streamer(tokenizer: Any, tell: Tell) -> Any:
+    from transformers import TextStreamer
+
+    class Telling(TextStreamer):
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            if text:
+                tell(text)
+
+    return Telling(tokenizer, skip_prompt=True, skip_special_tokens=True)
 
 
 def _make_stop(is_over: Callable[[], bool]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from training.evaluation.predictors.adapter import NOT_RENDERABLE, TOO_LONG, Ada
 from training.evaluation.predictors.interface import Asked, CannotPredict, Predictor
 from training.prompts.rows import read_message_calls
 
+_BEGINNINGS = "<{[`"  # of a call in the forms that are read: tags, JSON, fenced JSON
 _WHY = {
     TOO_LONG: "the conversation and the tools that it called do not fit the model's context; send"
     " less of it",
@@ -25,13 +26,19 @@ class LocalCaller:
         # Clients are told the name of a folder, not where it lies.
         self.label = Path(predictor.label).name if "folder:" in predictor.label else predictor.label
 
-    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
-        """Raises CannotAnswer."""
+    def answer(
+        self,
+        request: LocalRequest,
+        is_over: Callable[[], bool],
+        tell: Callable[[str], None] | None = None,
+    ) -> LocalAnswer:
+        """As `LocalModel.answer`. Raises CannotAnswer."""
         asked = make_question(request)
         try:
             if isinstance(self._predictor, AdapterPredictor):
                 most, must = request.most_tokens, request.must_call
-                made = self._predictor.answer_one(asked, most, is_over, must_call=must)
+                words = None if tell is None or must else _hold_calls(tell)
+                made = self._predictor.answer_one(asked, most, is_over, must_call=must, tell=words)
             else:
                 [made] = self._predictor.predict([asked])
         except CannotPredict as error:
@@ -42,6 +49,20 @@ class LocalCaller:
             raise CannotAnswer("the model wrote no call, which `tool_choice` asks for")
         spent = made.prompt_tokens, made.completion_tokens
         return LocalAnswer("" if made.calls else made.text, made.calls, *spent, made.cut)
+
+
+def _hold_calls(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Hands words on until something stands among them that a call could begin with."""
+    held = False
+
+    def tell_words(text: str) -> None:
+        nonlocal held
+        at = min((at for mark in _BEGINNINGS if (at := text.find(mark)) >= 0), default=len(text))
+        if at and not held:
+            tell(text[:at])
+        held = held or at < len(text)
+
+    return tell_words
 
 
 def make_question(request: LocalRequest) -> Asked:

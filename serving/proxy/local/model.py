@@ -40,9 +40,15 @@ class CannotAnswer(RuntimeError):
 
 class LocalModel(Protocol):
     """`answer` is called in a thread, one request at a time; it returns early, with anything, once
-    `is_over()` is true. Raises CannotAnswer."""
+    `is_over()` is true. `tell` gets the beginning of the answer's text piece by piece, as it is
+    written; what it did not get is in the answer. Raises CannotAnswer."""
 
     @property
     def label(self) -> str: ...
 
-    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer: ...
+    def answer(
+        self,
+        request: LocalRequest,
+        is_over: Callable[[], bool],
+        tell: Callable[[str], None] | None = None,
+    ) -> LocalAnswer: ...

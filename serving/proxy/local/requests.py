@@ -71,8 +71,8 @@ def _read_wanted(body: JsonObject) -> str | None:
     """The function that `tool_choice` names, in the form of either API."""
     choice = body.get("tool_choice")
     function = choice.get("function", choice) if isinstance(choice, Mapping) else None
-    named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
-    return function["name"] if named else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _iterate_contracts(body: JsonObject) -> Iterator[Mapping[str, Any]]:

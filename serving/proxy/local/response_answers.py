@@ -10,6 +10,7 @@ from serving.proxy.local.chat_answers import write_function
 from serving.proxy.local.model import LocalAnswer
 
 Json = Mapping[str, Any]
+_ADDED, _DONE = "response.output_item.added", "response.output_item.done"
 
 
 def write_response(answer: LocalAnswer, label: str, body: Json) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def _write_call_item(call: Any) -> Json:
     return {"type": "function_call", **ids, **named, "status": "completed"}
 
 
-def _write_message_item(text: str) -> Json:
+def _write_message_item(text: str) -> dict[str, Any]:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     head = {"type": "message", "id": f"msg_{uuid.uuid4().hex[:24]}", "role": "assistant"}
     return {**head, "status": "completed", "content": [part]}
@@ -52,17 +53,75 @@ def _write_message_item(text: str) -> Json:
 
 def write_response_events(whole: Json) -> Iterator[bytes]:
     """A whole answer as a stream: each item added, its text or arguments, done."""
-    begun: dict[str, Any] = {**whole, "status": "in_progress", "output": [], "usage": None}
-    begun.pop("toolmill", None)
-    last = {"completed": "completed", "incomplete": "incomplete"}.get(whole["status"], "failed")
-    events: list[Json] = [{"type": f"response.{kind}", "response": begun}
-                          for kind in ("created", "in_progress")]  # fmt: skip
-    for at, item in enumerate(whole["output"]):
-        events += list_item_events(at, item)
-    events.append({"type": f"response.{last}", "response": whole})
-    for number, event in enumerate(events):
+    yield from ResponseWriter(whole).end(whole)
+
+
+class ResponseWriter:
+    """The events of an answer while it is written. begun: the answer with nothing in it, whose id
+    and time the whole one takes."""
+
+    def __init__(self, begun: Json) -> None:
+        self._begun, self._number = begun, 0
+        self._item: dict[str, Any] = _write_message_item("")
+        self._sent = ""
+
+    def write_text(self, text: str) -> Iterator[bytes]:
+        """One more piece."""
+        if not self._sent:
+            yield from self._begin()
+            bare = {**self._item, "status": "in_progress", "content": []}
+            yield self._encode({"type": _ADDED, "output_index": 0, "item": bare})
+            part = {"type": "response.content_part.added", **self._of, "content_index": 0}
+            yield self._encode({**part, "part": self._item["content"][0]})
+        self._sent += text
+        delta = {"type": "response.output_text.delta", **self._of, "content_index": 0}
+        yield self._encode({**delta, "logprobs": [], "delta": text})
+
+    def end(self, whole: Json) -> Iterator[bytes]:
+        """What of the whole answer was not sent yet, and its end."""
+        items = list(whole["output"])
+        whole = {**whole, **{key: self._begun[key] for key in ("id", "created_at")}}
+        if self._sent:
+            texts = [one for one in items if one["type"] == "message"]
+            rest = texts[0]["content"][0]["text"][len(self._sent) :] if texts else ""
+            if rest:
+                yield from self.write_text(rest)
+            yield from self._end_text()
+            items = [self._item, *(one for one in items if one["type"] != "message")]
+            whole = {**whole, "output": items}
+        else:
+            yield from self._begin()
+        for at, item in enumerate(items):
+            if item is not self._item:
+                for event in list_item_events(at, item):
+                    yield self._encode(event)
+        kinds = {"completed": "completed", "incomplete": "incomplete"}
+        last = kinds.get(whole["status"], "failed")
+        yield self._encode({"type": f"response.{last}", "response": whole})
+
+    @property
+    def _of(self) -> Json:
+        return {"output_index": 0, "item_id": self._item["id"]}
+
+    def _begin(self) -> Iterator[bytes]:
+        begun = {**self._begun, "status": "in_progress", "output": [], "usage": None}
+        begun.pop("toolmill", None)
+        for kind in ("created", "in_progress"):
+            yield self._encode({"type": f"response.{kind}", "response": begun})
+
+    def _end_text(self) -> Iterator[bytes]:
+        self._item["content"][0]["text"] = self._sent
+        part = self._item["content"][0]
+        of = {**self._of, "content_index": 0}
+        done = {"type": "response.output_text.done", **of, "logprobs": [], "text": self._sent}
+        yield self._encode(done)
+        yield self._encode({"type": "response.content_part.done", **of, "part": part})
+        yield self._encode({"type": _DONE, "output_index": 0, "item": self._item})
+
+    def _encode(self, event: Json) -> bytes:
+        number, self._number = self._number, self._number + 1
         data = json.dumps({**event, "sequence_number": number}, ensure_ascii=False)
-        yield f"event: {event['type']}\ndata: {data}\n\n".encode()
+        return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
 
 def list_item_events(at: int, item: Json) -> Iterator[Json]:
@@ -73,7 +132,7 @@ def list_item_events(at: int, item: Json) -> Iterator[Json]:
         bare["arguments"] = ""
     elif item["type"] == "message":
         bare["content"] = []
-    yield {"type": "response.output_item.added", "output_index": at, "item": bare}
+    yield {"type": _ADDED, "output_index": at, "item": bare}
     if item["type"] == "function_call":
         kind, text = "response.function_call_arguments", item["arguments"]
         yield {"type": f"{kind}.delta", **of, "delta": text}
@@ -81,7 +140,7 @@ def list_item_events(at: int, item: Json) -> Iterator[Json]:
     elif item["type"] == "message":
         for place, part in enumerate(item["content"]):
             yield from _list_part_events({**of, "content_index": place}, part)
-    yield {"type": "response.output_item.done", "output_index": at, "item": item}
+    yield {"type": _DONE, "output_index": at, "item": item}
 
 
 def _list_part_events(of: Json, part: Json) -> Iterator[Json]:

@@ -1,6 +1,7 @@
 """The tiny caller behind the proxy: torch on one side, no torch on the other."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Answered
-from training.local.caller import LocalCaller, make_question
+from training.local.caller import LocalCaller, _hold_calls, make_question
 
 TOOLS = [raw_tool("find", "file"), raw_tool("make", "file")]
 ASK = {"role": "user", "content": "Please find 3 files called 'Blue Sky'."}
@@ -48,6 +49,21 @@ def test_a_call_that_is_asked_for_is_written_without_constrained_too() -> None:
     silent = LocalCaller(SilentPredictor())
     with pytest.raises(CannotAnswer, match="wrote no call"):
         silent.answer(LocalRequest([ASK], TOOLS, must_call=True), go_on)
+
+
+def test_words_are_told_and_a_call_is_held_back(caller: LocalCaller) -> None:
+    told: list[str] = []
+    assert caller.answer(LocalRequest([ASK], TOOLS), go_on, told.append).calls
+    assert "{" not in "".join(told)
+    words = LocalRequest([{"role": "user", "content": "Good morning, how are you?"}], [])
+    told.clear()
+    made = caller.answer(replace(words, most_tokens=12), go_on, told.append)
+    assert made.text.startswith("".join(told))
+    hold = _hold_calls(told.append)
+    told.clear()
+    for piece in ("Let me ", "see: <tool", "_call> ", "more"):
+        hold(piece)
+    assert told == ["Let me ", "see: "]
 
 
 class SilentPredictor(BaselinePredictor):

@@ -109,10 +109,11 @@ class AdapterPredictor:
         is_over: Callable[[], bool],
         *,
         must_call: bool = False,
+        tell: Callable[[str], None] | None = None,
     ) -> Answered:
         """One answer of at most so many tokens (None: as it was loaded), that ends early once
-        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
-        Raises CannotPredict."""
+        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown. tell:
+        gets its text word by word. Raises CannotPredict."""
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
@@ -123,7 +124,11 @@ class AdapterPredictor:
         shown = _list_shown(asked, made)
         began = time.perf_counter()
         [text] = self._generate_answers(
-            [made.prompt], self._limit_by([shown], must_call), max_new=most, is_over=is_over
+            [made.prompt],
+            self._limit_by([shown], must_call),
+            max_new=most,
+            is_over=is_over,
+            tell=tell,
         )
         count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
         spent = {"prompt_tokens": made.tokens, "completion_tokens": count}

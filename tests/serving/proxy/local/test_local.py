@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from openai import BadRequestError, NotFoundError, OpenAI
+from openai import APIError, BadRequestError, NotFoundError, OpenAI
 
 from serving.examples.book import ExampleBook
 from serving.examples.nearest import KnownCall
@@ -36,9 +36,20 @@ class ScriptedModel:
     seen: list[LocalRequest] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     ended_early: int = 0
+    pieces: tuple[str, ...] = ()
+    paced: threading.Event = field(default_factory=threading.Event)
 
-    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
+    def answer(
+        self,
+        request: LocalRequest,
+        is_over: Callable[[], bool],
+        tell: Callable[[str], None] | None = None,
+    ) -> LocalAnswer:
         self.seen.append(request)
+        for piece in self.pieces if tell else ():
+            assert tell
+            tell(piece)
+            self.paced.wait(5)
         while not self.gate.wait(0.01):
             if is_over():
                 self.ended_early += 1
@@ -89,6 +100,63 @@ def test_words_whole_and_streamed(client: OpenAI) -> None:
     words = [one.choices[0].delta.content or "" for one in chunks if one.choices]
     assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
     assert client.models.list().data[0].id == "scripted"
+
+
+@pytest.fixture
+def written(model: ScriptedModel) -> Iterator[ScriptedModel]:
+    """A model that waits after its first word until it is let go on."""
+    model.pieces = ("It ", "is ")
+    model.paced.clear()
+    yield model
+    model.pieces = ()
+
+
+def test_words_come_as_they_are_written(client: OpenAI, written: ScriptedModel) -> None:
+    written.made = LocalAnswer("It is sunny", (), 7, 3)
+    chunks = client.chat.completions.create(model="m", messages=ASK, stream=True)
+    first = next(chunks).choices[0].delta
+    assert (first.role, first.content, written.paced.is_set()) == ("assistant", "It ", False)
+    written.paced.set()
+    rest = [one.choices[0] for one in chunks]
+    assert [one.delta.content for one in rest] == ["is ", "sunny", None]
+    assert rest[-1].finish_reason == "stop"
+    written.paced.clear()
+    with client.responses.stream(model="m", input="hi") as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                assert (event.delta, written.paced.is_set()) == ("It ", False)
+                break
+        written.paced.set()
+        final = stream.get_final_response()
+    assert (final.output_text, final.usage and final.usage.output_tokens) == ("It is sunny", 3)
+
+
+def test_a_call_after_words_is_repaired(client: OpenAI, written: ScriptedModel) -> None:
+    written.made = call()
+    written.paced.set()
+    chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
+    deltas = [one.choices[0].delta for one in chunks]
+    assert "".join(one.content or "" for one in deltas) == "It is "
+    [[made]] = [one.tool_calls for one in deltas if one.tool_calls]
+    assert made.function
+    assert json.loads(made.function.arguments or "") == FIXED
+    with client.responses.stream(model="m", input="hi", tools=TOOLS) as stream:
+        text, item = stream.get_final_response().output
+    assert (text.type, item.type) == ("message", "function_call")
+    assert item.type == "function_call"
+    assert json.loads(item.arguments) == FIXED
+
+
+def test_an_error_of_a_stream_is_a_status_before_its_first_word(
+    client: OpenAI, written: ScriptedModel
+) -> None:
+    written.paced.set()
+    written.error = "out of memory"
+    with pytest.raises(APIError, match="out of memory"):
+        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
+    written.pieces = ()
+    with pytest.raises(BadRequestError, match="out of memory"):
+        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
 
 
 def test_calls_climb_the_ladder(client: OpenAI, model: ScriptedModel) -> None:

@@ -1,9 +1,13 @@
-"""Uploading to the hub, by its own client: what is there already is not sent again."""
+"""Uploading to the hub, by its own client: what is there already is not sent again, and what
+somebody else put there stays."""
 
+import glob
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from training.releases.push.stage import Upload
+from training.releases.push.stage import MANIFEST, Upload, read_manifest
 
 
 class PushFailed(RuntimeError):
@@ -35,15 +39,27 @@ def send_uploads(
 def _send_upload(api: Any, one: Upload, private: bool) -> dict[str, Any]:
     api.create_repo(one.repo, repo_type=one.kind, private=private, exist_ok=True)
     before = _find_commit(api, one)
+    held = set(api.list_repo_files(one.repo, repo_type=one.kind))
+    ours = _find_pushed(api, one) & held if MANIFEST in held else set[str]()
+    new = {name for name, _ in one.list_files()}
     commit = api.upload_folder(
         repo_id=one.repo,
         repo_type=one.kind,
         folder_path=str(one.folder),
         commit_message="Push by Toolmill",
-        delete_patterns=["*"],  # a repository holds what was pushed last, nothing else
+        delete_patterns=[glob.escape(name) for name in sorted(ours - new)] or None,
     )
-    return {"repo": one.repo, "commit": commit.oid, "changed": commit.oid != before}
+    kept = sorted(held - ours - new - {".gitattributes"})  # that one is the hub's own
+    done = {"repo": one.repo, "commit": commit.oid, "changed": commit.oid != before}
+    return {**done, "kept": kept} if kept else done
 
 
 def _find_commit(api: Any, one: Upload) -> str | None:
     return api.repo_info(one.repo, repo_type=one.kind).sha
+
+
+def _find_pushed(api: Any, one: Upload) -> set[str]:
+    """The files that the push before wrote, as its manifest in the repository says."""
+    with tempfile.TemporaryDirectory(prefix="toolmill-manifest-") as folder:
+        path = api.hf_hub_download(one.repo, MANIFEST, repo_type=one.kind, cache_dir=folder)
+        return read_manifest(Path(path).read_bytes())

@@ -15,6 +15,7 @@ from training.releases.weights.merge import LANGUAGE_ROLES
 from training.releases.weights.write import write_model_weights
 from training.runtime.model_store import get_model_folder, read_model_card
 
+MANIFEST = "toolmill-push.json"  # of a repository: the files that a push wrote
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -34,6 +35,15 @@ class Upload:
         """(path, bytes) of each file."""
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
         return [(str(path.relative_to(self.folder)), path.stat().st_size) for path in paths]
+
+
+def read_manifest(content: bytes) -> set[str]:
+    """The files that a manifest lists; none where it is no manifest of ours."""
+    try:
+        listed = json.loads(content)["files"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return set()
+    return {one for one in listed if isinstance(one, str)} if isinstance(listed, list) else set()
 
 
 def write_uploads(
@@ -56,6 +66,9 @@ def write_uploads(
             "nothing to push: no model of this release is trained, and --pairs names no export;"
             " `toolmill export --format hf --out DIR` makes one"
         )
+    for one in made:
+        files = sorted([MANIFEST, *(name for name, _ in one.list_files())])
+        (one.folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1))
     return made
 
 
@@ -65,6 +78,12 @@ def _write_pairs(name: str, pairs: Path, to: Path) -> Upload:
             f"{pairs}: no README.md with data/*.parquet beside it; expected the folder that"
             " `toolmill export --format hf --out DIR` writes"
         )
+    for path in (pairs / README, pairs / "data", *(pairs / "data").rglob("*")):
+        if path.is_symlink():
+            raise CannotPush(
+                f"{path}: a link, which could lead to any file of this machine; put the file itself"
+                " there, or export anew"
+            )
     folder = to / "pairs"
     folder.mkdir(parents=True)
     shutil.copyfile(pairs / README, folder / README)

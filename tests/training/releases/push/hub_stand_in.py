@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Hub:
         answer = self._answer(request.method, request.url.path, await request.body(), request)
         await answer(scope, receive, send)
 
-    def _answer(self, method: str, path: str, body: bytes, request: Request) -> JSONResponse:
+    def _answer(self, method: str, path: str, body: bytes, request: Request) -> Response:
         parts = path.strip("/").split("/")
         if path == "/api/repos/create":
             asked = json.loads(body)
@@ -47,6 +47,8 @@ class Hub:
             return JSONResponse({})
         if path.endswith("/info/lfs/objects/batch"):
             return self._answer_batch(json.loads(body), request)
+        if "resolve" in parts:
+            return self._answer_file(parts)
         kind = parts[1].removesuffix("s")
         repo = f"{kind}/{'/'.join(parts[2:4])}"
         if len(parts) == 4 or parts[4] == "revision":
@@ -60,6 +62,14 @@ class Hub:
                                  for name, data in self.repos[repo].items()])  # fmt: skip
         assert parts[4] == "commit"
         return self._take_commit(repo, body, str(request.base_url))
+
+    def _answer_file(self, parts: list[str]) -> Response:
+        at = parts.index("resolve")
+        kind = "dataset" if parts[0] == "datasets" else "model"
+        repo = f"{kind}/{'/'.join(parts[at - 2 : at])}"
+        data = self.repos[repo]["/".join(parts[at + 2 :])]
+        headers = {"etag": f'"{hashlib.sha1(data).hexdigest()}"', "x-repo-commit": "c" * 40}
+        return Response(data, 200, headers)
 
     def _find_sha(self, repo: str) -> str:
         return f"{self.commits.get(repo, 0):040x}"

@@ -15,7 +15,13 @@ from tests.training.releases.weights.adapters import NAME, save_adapter, save_ba
 from training.caller.bases import load_caller
 from training.releases.push.cards import rewrite_card
 from training.releases.push.hub import PushFailed, send_uploads
-from training.releases.push.stage import CannotPush, Upload, write_uploads
+from training.releases.push.stage import (
+    MANIFEST,
+    CannotPush,
+    Upload,
+    read_manifest,
+    write_uploads,
+)
 
 BASE = "small/base"
 COMMIT = "c" * 40
@@ -115,6 +121,48 @@ def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
         ]  # fmt: skip
     assert TOKEN not in str(failed.value)
     assert hub.puts == sent == 4
+
+
+def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
+    def stage(folder: str, *names: str) -> Upload:
+        pairs = tmp_path / f"{folder}-pairs"
+        (pairs / "data").mkdir(parents=True)
+        for name in names:
+            (pairs / "data" / name).write_bytes(b"PAR1" + folder.encode())
+        (pairs / "README.md").write_text("# Pairs\n")
+        [made] = write_uploads(tmp_path, "org/mine", {}, tmp_path / folder, pairs)
+        return made
+
+    repo, notes = "dataset/org/mine-pairs", {"notes.txt": b"mine", "data/own.parquet": b"mine"}
+    hub = Hub(repos={repo: dict(notes)})
+    with run_server(hub) as port:
+        address = f"http://127.0.0.1:{port}"
+        [first] = send_uploads([stage("a", "old[1].parquet", "both.parquet")], TOKEN, address)
+        assert first["kept"] == sorted(notes)
+        hub.repos[repo]["data/old1.parquet"] = b"mine"  # what an unescaped pattern would take
+        [second] = send_uploads([stage("b", "both.parquet", "new.parquet")], TOKEN, address)
+        held = hub.repos[repo]
+        assert second["kept"] == sorted([*notes, "data/old1.parquet"])
+        written = {"README.md", MANIFEST, "data/both.parquet", "data/new.parquet"}
+        assert set(held) == {*notes, "data/old1.parquet", *written}
+        hub.repos[repo][MANIFEST] = b"[1, 2"
+        [third] = send_uploads([stage("c", "new.parquet")], TOKEN, address)
+    assert "data/both.parquet" in third["kept"]
+    assert read_manifest(held[MANIFEST]) == {"README.md", MANIFEST, "data/new.parquet"}
+
+
+@pytest.mark.parametrize("place", ["README.md", "data", "data/train.parquet", "data/more"])
+def test_a_link_in_an_export_is_refused(tmp_path: Path, place: str) -> None:
+    secret, pairs = tmp_path / "secret", tmp_path / "pairs"
+    (pairs / "data").mkdir(parents=True)
+    (pairs / "README.md").write_text("# Pairs\n")
+    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
+    at = pairs / place
+    if at.exists():
+        at.rename(secret)
+    at.symlink_to(secret)
+    with pytest.raises(CannotPush, match=r"a link, which could lead"):
+        write_uploads(tmp_path, "org/mine", {}, tmp_path / "out", pairs)
 
 
 def test_no_part_of_the_token_is_in_an_error_that_is_cut(

@@ -1,5 +1,6 @@
 """Rows of the sidecar's data as tokens."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,11 @@ def make_revision_lessons(
     turns; one whose right tool alone is too long is left out and counted. Raises TrainingFailed."""
     lessons: list[Lesson] = []
     counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
+    drafts = {
+        "sources": dict(Counter(row.source for row in rows)),
+        "kinds": dict(Counter(row.kind for row in rows)),
+        "asks": sum(not row.right for row in rows),
+    }
     try:
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
@@ -41,4 +47,4 @@ def make_revision_lessons(
             f"sidecar: none of {len(rows)} rows fits context {context} even with its right tool"
             " alone; raise context"
         )
-    return lessons, {**counts, **summarise_tokens(lessons)}
+    return lessons, {**counts, "drafts": drafts, **summarise_tokens(lessons)}

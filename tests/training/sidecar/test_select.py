@@ -74,5 +74,6 @@ def test_a_row_too_long_in_itself_is_counted(tokenizer: Any) -> None:
     long = make_row(conversation=({"role": "user", "content": "word " * 900},))
     _, counts = make_revision_lessons([make_row(), long], tokenizer, 400)
     assert counts["too_long"] == 1
+    assert sum(counts["drafts"]["sources"].values()) == counts["rows"] == 2
     with pytest.raises(RuntimeError, match="none of 1 rows fits context 400"):
         make_revision_lessons([long], tokenizer, 400)

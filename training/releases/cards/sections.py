@@ -78,7 +78,7 @@ def render_data(facts: Facts) -> Markdown:
     if not held:
         name = quote_text(facts.model.get("training_set"))
         line = fill_markdown("Training set {}; its manifest is not kept here.", name)
-        return join_markdown("\n", [*lines, line])
+        return join_markdown("\n", [*lines, line, *_describe_drafts(facts)])
     contracts = held.get("contracts") or {}
     lines += [
         fill_markdown(
@@ -108,8 +108,29 @@ def render_data(facts: Facts) -> Markdown:
         fill_markdown(
             "- servers: {}", format_counts_inline(facts.learnt.get("server_id") or {}, 40)
         ),
+        *_describe_drafts(facts),
     ]
     return join_markdown("\n", lines)
+
+
+def _describe_drafts(facts: Facts) -> list[object]:
+    """What a sidecar learnt from: drafts of the pairs' calls; nothing for other roles."""
+    counts = facts.model.get("lessons") or {}
+    drafts = counts.get("drafts") or {}
+    if not drafts:
+        return []
+    what = fill_markdown(
+        "It learnt from {} drafts of calls of the train split; in {} of them asking is right, and"
+        " {} were too long for its context and left out. By where a draft comes from (`corrupted`:"
+        " an error written into a right call; `drift`: an older contract's; `execution`: refused by"
+        " a server, with its words; `drafted`: written by another model; `untouched`: right as it"
+        " is), and by what is wrong with it:",
+        *(counts.get("rows", 0), drafts.get("asks", 0), counts.get("too_long", 0)),
+    )
+    sources, kinds = (format_counts_inline(drafts.get(name) or {}, 40)
+                      for name in ("sources", "kinds"))  # fmt: skip
+    listed = fill_markdown("- sources: {}", sources), fill_markdown("- kinds: {}", kinds)
+    return ["", what, "", *listed]
 
 
 def _count_pairs(facts: Facts, column: str, in_manifest: str) -> Markdown:

@@ -155,6 +155,19 @@ def test_a_caller_s_cells_are_shown_and_a_tiny_base_is_told(tmp_path: Path) -> N
     assert 'load_caller(Path("var"), "m1")' in text
 
 
+def test_a_sidecar_s_card_says_what_drafts_it_learnt_from(tmp_path: Path) -> None:
+    kinds = {"missing_required": 3, "untouched": 1}
+    drafts = {"sources": {"corrupted": 3, "untouched": 1}, "kinds": kinds, "asks": 2}
+    lessons = {"rows": 4, "too_long": 1, "drafts": drafts}
+    made(tmp_path, base="tiny", role="sidecar", lessons=lessons)
+    text = text_of(tmp_path)
+    assert "## Data and licences" in text
+    assert "learnt from 4 drafts" in text
+    assert "in 2 of them asking is right, and 1 were too long" in text
+    assert "- sources: `corrupted` 3, `untouched` 1" in text
+    assert "- kinds: `missing_required` 3, `untouched` 1" in text
+
+
 def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path: Path) -> None:
     made(tmp_path)
     text_of(tmp_path, summary=SUMMARY)

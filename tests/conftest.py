@@ -1,17 +1,20 @@
 """Fixtures shared by all tests: a data folder of their own and no settings from the shell."""
 
+import gc
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from httpx2._transports import default as transports
 from hypothesis import settings
 
-from assets.vectors.encoders import minilm
-from assets.vectors.encoders.weights import BASE
+from tests.support.encoders import build_graphs_once, open_models_once
 from tests.support.examples import FEW
+from warehouse.storage.files import hold_lock
 from warehouse.store import Warehouse
 
 # The same examples every time, and none that fails for being slow on a busy machine; `make
@@ -45,23 +48,34 @@ def migrations_read_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def graphs_built_once() -> Iterator[None]:
-    """An ONNX file of MiniLM takes .8 s to build, and most tests of an index open one twice."""
-    build, known = minilm._build_session, dict[object, tuple[str, bytes]]()
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this test run see; what is in it goes with the run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
 
-    def build_once(adapter: Path | None, *how: object) -> tuple[str, bytes]:
-        files = sorted(adapter.glob("*")) if adapter else []
-        if how[-1] != BASE or not all(file.is_file() for file in files):
-            return build(adapter, *how)  # type: ignore[arg-type]
-        key = (adapter and tuple((file.name, file.read_bytes()) for file in files), *how)
-        if key not in known:
-            known.clear()  # one file is 90 MB
-            known[key] = build(adapter, *how)  # type: ignore[arg-type]
-        return known[key]
+
+@pytest.fixture(scope="session", autouse=True)
+def encoders_made_once(shared_folder: Path) -> Iterator[None]:
+    with build_graphs_once(shared_folder), open_models_once():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def authorities_read_once() -> Iterator[None]:
+    """Each HTTP client of a test reads all certificate authorities: 24 ms, for plain loopback."""
+    make, known = transports.create_ssl_context, dict[object, ssl.SSLContext]()
+
+    def make_once(verify: object = True, cert: object = None, trust_env: bool = True) -> object:
+        if verify is not True or cert is not None:
+            return make(verify, cert, trust_env)  # type: ignore[arg-type]
+        key = (trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        return known[key] if key in known else known.setdefault(key, make(trust_env=trust_env))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minilm, "_build_session", build_once)
+        patch.setattr(transports, "create_ssl_context", make_once)
         yield
 
 
@@ -71,12 +85,29 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 @pytest.fixture(scope="session")
-def honest_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of `home` and `state` after a first run over honest servers; tests copy it."""
+def honest_root(shared_folder: Path) -> Path:
+    """Folder of `home` and `state` after a first run over honest servers; tests copy it.
+
+    Made once for all workers.
+    """
+    root = shared_folder / "honest"
+    with hold_lock(shared_folder / "honest.lock"):
+        if not root.exists():
+            _make_honest_root(shared_folder / "honest.part").rename(root)
+    return root
+
+
+def _make_honest_root(root: Path) -> Path:
     from tests.contracts.pipeline import Pipeline, honest_servers
 
-    root = tmp_path_factory.mktemp("honest")
     made = Pipeline(Warehouse(home=root / "home", state=root / "state"))
     made.deploy(honest_servers())
     made.run_nightly()
+    made.warehouse.ledger.close()
     return root
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Pytest collects garbage five times at its end: 2 s over what the imports and tests left."""
+    gc.freeze()

@@ -1,6 +1,7 @@
 """Functions are named verb + noun, so that a reader guesses a function's job without opening it."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.test_layout import modules
@@ -14,6 +15,7 @@ NOUNS = frozenset((HERE / "names_nouns.txt").read_text().split())
 NAMED_BY_OTHERS = ("asset", "command", "schedule", "sensor", "callback")
 
 
+@cache
 def functions() -> list[tuple[str, str]]:
     """(module, name without underscores) of every function at the top of a module."""
     found = []

@@ -26,6 +26,7 @@ from tests.e2e.runs import MARKETS, Runs, list_failed_checks, skip_without_sandb
 from tests.e2e.served import call_json, serving
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
 
 FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every run
 
@@ -51,6 +52,12 @@ def first_run(sites: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
+def seen(first_run: Path) -> Warehouse:
+    """What the first run left, to be read only."""
+    return Warehouse(home=first_run, state=first_run / "state")
+
+
+@pytest.fixture
 def runs(
     sites: Replicas, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runs]:
@@ -62,24 +69,24 @@ def runs(
     sites.switch(day=1, faults={})
 
 
-def test_the_first_run_classifies_every_failure_with_a_hint(runs: Runs) -> None:
-    rows = runs.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+def test_the_first_run_classifies_every_failure_with_a_hint(seen: Warehouse) -> None:
+    rows = seen.tables.read(DEPLOYMENTS).to_dicts()
     failed = [row for row in rows if row["status"] != "ok"]
     assert failed
     assert all(row["error_kind"] and row["hint"] for row in failed)
     assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
 
 
-def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(runs: Runs) -> None:
-    tables = runs.warehouse.tables
+def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(seen: Warehouse) -> None:
+    tables = seen.tables
     (row,) = tables.read(DEPLOYMENTS).filter(pl.col("ecosystem") == "remote").to_dicts()
     assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
     for table in (SNAPSHOTS, PAIRS, VECTORS):
         assert row["server_id"] in set(tables.read(table)["server_id"])
 
 
-def test_a_poisoned_tool_is_found_and_goes_nowhere(runs: Runs) -> None:
-    tables = runs.warehouse.tables
+def test_a_poisoned_tool_is_found_and_goes_nowhere(seen: Warehouse) -> None:
+    tables = seen.tables
     high = tables.read(FINDINGS).filter(pl.col("severity") == "high")
     assert set(high["tool"]) == {"look_up"}
     (server,) = set(high["server_id"])
@@ -92,19 +99,19 @@ def test_a_poisoned_tool_is_found_and_goes_nowhere(runs: Runs) -> None:
     assert all("look_up" not in tools(table) for table in (PAIRS, VECTORS, TRAINING_SET))
 
 
-def test_every_launch_here_has_a_certificate_that_held(runs: Runs) -> None:
-    rows = runs.warehouse.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
+def test_every_launch_here_has_a_certificate_that_held(seen: Warehouse) -> None:
+    rows = seen.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
     here = [row for row in rows if row["ecosystem"] != "remote"]
     assert here
     for row in here:
         assert row["certified"]
-        assert runs.warehouse.blobs.get_json(row["certificate"])["passed"]
-    snapshots = runs.warehouse.tables.read(SNAPSHOTS)
+        assert seen.blobs.get_json(row["certificate"])["passed"]
+    snapshots = seen.tables.read(SNAPSHOTS)
     assert snapshots.filter(pl.col("certified"))["certificate"].is_not_null().all()
 
 
-def test_shell_syntax_in_a_command_is_a_row_and_never_runs(runs: Runs) -> None:
-    rows = runs.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+def test_shell_syntax_in_a_command_is_a_row_and_never_runs(seen: Warehouse) -> None:
+    rows = seen.tables.read(DEPLOYMENTS).to_dicts()
     [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
     assert (row["status"], row["recipe_digest"]) == ("failed", None)
 

@@ -73,7 +73,7 @@ def test_no_right_call_turns_wrong_where_the_diff_says_compatible(rng: Random) -
 
 def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
     seen = {"kept": 0, "breaking": 0, "no schema": 0}
-    count = 1200 if FULL else 600
+    count = 1200 if FULL else 200
     for seed in range(count):
         rng = Random(seed)
         old = whole(rng)
@@ -82,7 +82,7 @@ def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
 
 
 def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible() -> None:
-    for seed in range(800):
+    for seed in range(800 if FULL else 200):
         rng = Random(seed)
         old = whole(rng)
         check_results(old, next_version(old, rng), rng, 15)
@@ -255,7 +255,8 @@ def test_real_schemas_set_against_each_other() -> None:
               if tool.get("inputSchema")]  # fmt: skip
     schemas = [s for s in listed if s.get("properties") and not find_dialect(s)[1]]
     seen: dict[str, int] = {}
-    for seed in range(1500):
+    count = 1500 if FULL else 400
+    for seed in range(count):
         rng = Random(seed)
         old = {**rng.choice(schemas)}
         other = rng.choice(schemas)
@@ -268,4 +269,4 @@ def test_real_schemas_set_against_each_other() -> None:
         new = {**old, "properties": {**old["properties"], **borrowed}}
         kind = check_calls(old, new, rng, 15)
         seen[kind] = seen.get(kind, 0) + 1
-    assert seen["kept"] > 100 < seen["breaking"]
+    assert min(seen["kept"], seen["breaking"]) > count / 15

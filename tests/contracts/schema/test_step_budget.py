@@ -108,7 +108,7 @@ def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyP
     taken = []
     monkeypatch.setattr(
         "assets.contracts.history.tool_diff.Limit",
-        lambda left: taken.append(Limit(left)) or taken[-1],
+        lambda left: taken.append(Limit(left // 10)) or taken[-1],
     )
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)

@@ -80,6 +80,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
         done = toolmill(
             "run",
             home=tmp_path,
+            prefix=("taskset", "-c", str(min(os.sched_getaffinity(0)))),  # no fork server
             **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
         )
     assert done.returncode == 1
@@ -155,7 +156,7 @@ def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> N
 
 
 def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
-    done = toolmill("probe", "--dir", str(tmp_path / "none"), "--", "true", home=tmp_path)
+    done = invoke_toolmill("probe", "--dir", str(tmp_path / "none"), "--", "true", home=tmp_path)
     assert done.returncode == 2
     assert "no such folder" in done.stderr
     require_sandbox()
@@ -166,7 +167,7 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
         ["--json", "--", "python", "server.py"],
         ["--", "python", "server.py", "--json"],
     ):
-        done = toolmill("probe", "--dir", str(folder), *command, home=tmp_path)
+        done = invoke_toolmill("probe", "--dir", str(folder), *command, home=tmp_path)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert (answer["status"], answer["certificate"]["passed"]) == ("needs_secret", True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -36,6 +37,7 @@ def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
         while not done.is_set():
             answer = served.current().find(Ask("file", k=10, strategy="bm25"))
             seen.append((answer.index, len(answer.hits)))
+            time.sleep(0.05)  # threads that never rest keep the new version from being read
         return seen
 
     with ThreadPoolExecutor(32) as pool:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,6 +100,7 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
             used = router.current()
             answer = used.find(Ask("email or file", k=10, strategy="bm25"))
             seen.add((answer.index, used.index.embedder, len(answer.hits)))
+            time.sleep(0.02)  # threads that never rest keep the new version from being read
         return seen
 
     with ThreadPoolExecutor(2) as pool:

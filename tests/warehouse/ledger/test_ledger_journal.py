@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.command import invoke_toolmill
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.home import claim_home
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
@@ -381,9 +382,7 @@ def picture(ledger: Ledger) -> tuple:
 
 
 def toolmill(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "TOOLMILL_HOME": str(root), "TOOLMILL_STATE": str(root)}
-    command = [sys.executable, "-m", "orchestration", "ledger", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return invoke_toolmill("ledger", *words, home=root, TOOLMILL_STATE=str(root))
 
 
 def test_the_commands_check_fix_and_check_again(tmp_path: Path) -> None:

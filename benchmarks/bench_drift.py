@@ -80,8 +80,8 @@ def list_cases(tools: np.ndarray, requests: np.ndarray) -> list[tuple[str, str, 
                  lambda rng, m=came, d=lost: draw_verdicts(rng, m, d))
             )  # fmt: skip
     for lost in (0.0, 0.02, 0.05, 0.1):
-        told = f"{lost:.0%} lost" if lost else "nothing (1% flip each way)"
-        cases.append(("retriever_decay", "200 items", told, lambda rng, d=lost: draw_hits(rng, d)))
+        harm = f"{lost:.0%} lost" if lost else "nothing (1% flip each way)"
+        cases.append(("retriever_decay", "200 items", harm, lambda rng, d=lost: draw_hits(rng, d)))
     for rate in (0.0, 0.01, 0.05):
         cases.append(
             (

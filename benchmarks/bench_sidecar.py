@@ -140,7 +140,7 @@ def _place_calls(side: str, split: str) -> Iterator[PlacedCall]:
         shown = [good.contract, *draw.sample(others, min(len(others), _OFFERED - 1))]
         draw.shuffle(shown)
         row = {"pair_id": f"corpus-{at}", "split": split, "task": "single"}
-        yield PlacedCall(row, good, tuple(one.said), tuple(shown))
+        yield PlacedCall(row, good, tuple(one.conversation), tuple(shown))
 
 
 def _print_rewards(held: dict[str, Any]) -> None:

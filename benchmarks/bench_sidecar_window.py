@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.repair.calls import SaidCall, read_calls
+from benchmarks.repair.calls import AskedCall, read_calls
 from benchmarks.shared_data import SHARED, require_paths
 from serving.repair.revision import RevisionRequest
 from serving.repair.tools import Candidate
@@ -60,7 +60,7 @@ def main() -> None:
             print_row(size, kind, list(measure_kept(chosen, pool, size, kind, given.window, draw)))
 
 
-def list_tools(calls: Sequence[SaidCall]) -> list[Candidate]:
+def list_tools(calls: Sequence[AskedCall]) -> list[Candidate]:
     """Every tool of the calls' servers, a name once."""
     tools: dict[str, Candidate] = {}
     for call in calls:
@@ -70,7 +70,7 @@ def list_tools(calls: Sequence[SaidCall]) -> list[Candidate]:
 
 
 def measure_kept(
-    calls: Sequence[SaidCall],
+    calls: Sequence[AskedCall],
     pool: Sequence[Candidate],
     size: int,
     kind: str,
@@ -83,7 +83,9 @@ def measure_kept(
         if draft is None:
             continue
         tools = draw_tools(call, pool, size, draw)
-        request = RevisionRequest(call.said, tools, draft.name, dict(call.good.arguments), [])
+        request = RevisionRequest(
+            call.conversation, tools, draft.name, dict(call.good.arguments), []
+        )
         began = time.perf_counter()
         fitted = fit_request(FourCharacters(), rank_candidates(request), window)
         ms = (time.perf_counter() - began) * 1000
@@ -93,7 +95,7 @@ def measure_kept(
 
 
 def draw_tools(
-    call: SaidCall, pool: Sequence[Candidate], size: int, draw: Random
+    call: AskedCall, pool: Sequence[Candidate], size: int, draw: Random
 ) -> list[Candidate]:
     """The right tool, its server's, then others up to `size` tokens, in no order."""
     own = [Candidate(one["name"], one, call.good.server) for one in call.beside]

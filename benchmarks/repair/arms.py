@@ -10,7 +10,7 @@ from typing import Any
 import json_repair
 
 from assets.contracts.history.moves import ContractHistory
-from benchmarks.repair.calls import SaidCall
+from benchmarks.repair.calls import AskedCall
 from serving.repair.evidence import Evidence
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED, VALID, RepairReport
@@ -30,7 +30,7 @@ class Asked:
     draft: FlawedDraft
     good: GoodCall
     tools: Toolset
-    said: list[dict[str, str]]
+    conversation: list[dict[str, str]]
     stated: bool
 
 
@@ -49,11 +49,11 @@ class Answer:
 Arm = Callable[[Asked], Answer]
 
 
-def list_asked(calls: Sequence[SaidCall], draw: Random) -> Iterator[Asked]:
+def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
     """Every draft of every call, ten tools offered: the right one, its server's, others'."""
     pool = [(one.good.server, one.good.contract) for one in calls]
     for call in calls:
-        good, evidence = call.good, Evidence(call.said)
+        good, evidence = call.good, Evidence(call.conversation)
         own = [(good.server, one) for one in call.beside if one["name"] != good.name]
         more = [one for one in draw.sample(pool, min(len(pool), 30)) if one[1]["name"] != good.name]
         listed: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def list_asked(calls: Sequence[SaidCall], draw: Random) -> Iterator[Asked]:
             if name in good.arguments
         )
         for draft in make_drafts(good, draw):
-            yield Asked(draft, good, tools, call.said, stated)
+            yield Asked(draft, good, tools, call.conversation, stated)
 
 
 def build_arms(asked: Sequence[Asked]) -> dict[str, Arm]:
@@ -106,10 +106,10 @@ def _take_repaired_json(asked: Asked) -> Answer:
     return Answer([(asked.draft.name, value)], ms=ms)
 
 
-def _climb_with(history: ContractHistory | None, said: bool) -> Arm:
+def _climb_with(history: ContractHistory | None, shown: bool) -> Arm:
     def climb_ladder(asked: Asked) -> Answer:
         draft = {"name": asked.draft.name, "arguments": asked.draft.arguments}
-        conversation, began = asked.said if said else (), time.perf_counter()
+        conversation, began = asked.conversation if shown else (), time.perf_counter()
         found = repair_drafts(draft, asked.tools, conversation=conversation, history=history)
         return _read_reports(asked, found, (time.perf_counter() - began) * 1000)
 

@@ -15,31 +15,31 @@ from training.sidecar.flaws.drafts import GoodCall
 
 
 @dataclass(frozen=True)
-class SaidCall:
-    """said: the messages before the call. beside: contracts of the same server, its own too."""
+class AskedCall:
+    """conversation: the messages before the call. beside: contracts of the same server."""
 
     good: GoodCall
-    said: list[dict[str, str]]
+    conversation: list[dict[str, str]]
     beside: list[dict[str, Any]]
 
 
-def read_calls(name: str, side: str) -> list[SaidCall]:
+def read_calls(name: str, side: str) -> list[AskedCall]:
     """The good calls of `corpus`, of one side of the split, or of `api-bank`."""
     found = list(_read_corpus_calls(side) if name == "corpus" else _read_bank_calls())
-    groups: dict[tuple[str, str], list[SaidCall]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[AskedCall]] = defaultdict(list)
     for one in found:
         groups[one.good.server, one.good.name].append(one)
     return [_add_sibling(one, groups[one.good.server, one.good.name]) for one in found]
 
 
-def _add_sibling(one: SaidCall, group: list[SaidCall]) -> SaidCall:
+def _add_sibling(one: AskedCall, group: list[AskedCall]) -> AskedCall:
     other = group[(group.index(one) + 1) % len(group)].good.arguments
     if other == one.good.arguments:
         return one
     return replace(one, good=replace(one.good, sibling=other))
 
 
-def _read_corpus_calls(side: str) -> Iterator[SaidCall]:
+def _read_corpus_calls(side: str) -> Iterator[AskedCall]:
     servers = [json.loads(line) for line in (SHARED / "smithery" / "servers.jsonl").open()]
     listed = {one["qualified_name"]: one["tools"] for one in servers}
     for row in read_corpus():
@@ -49,8 +49,8 @@ def _read_corpus_calls(side: str) -> Iterator[SaidCall]:
         beside = [one for raw in listed.get(server, ()) if (one := _read_contract(raw))]
         contract = next((one for one in beside if one["name"] == tool), None)
         if contract is not None and not validate_call(contract, row["arguments"]):
-            said = [{"role": "user", "content": row["instruction"]}]
-            yield SaidCall(GoodCall(server, contract, row["arguments"]), said, beside)
+            conversation = [{"role": "user", "content": row["instruction"]}]
+            yield AskedCall(GoodCall(server, contract, row["arguments"]), conversation, beside)
 
 
 def _read_contract(raw: Any) -> Any:
@@ -60,7 +60,7 @@ def _read_contract(raw: Any) -> Any:
         return None
 
 
-def _read_bank_calls() -> Iterator[SaidCall]:
+def _read_bank_calls() -> Iterator[AskedCall]:
     """API-Bank names no parameter as required: those are that all calls of the API give."""
     folder = SHARED / "api-bank"
     bank = read_api_bank(folder)
@@ -77,7 +77,7 @@ def _read_bank_calls() -> Iterator[SaidCall]:
         schema = contract["inputSchema"]
         always = set.intersection(*given) & set(schema.get("properties", {})) if given else set()
         contract["inputSchema"] = {**schema, "required": sorted(always)}
-    for name, arguments, said in made:
+    for name, arguments, conversation in made:
         if not validate_call(contracts[name], arguments):
             good = GoodCall(name, contracts[name], arguments)
-            yield SaidCall(good, said, [contracts[name]])
+            yield AskedCall(good, conversation, [contracts[name]])

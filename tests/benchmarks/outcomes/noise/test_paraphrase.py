@@ -14,9 +14,9 @@ def test_a_name_gets_other_words_and_loses_the_product() -> None:
 
 
 def test_only_the_first_sentence_is_said_again() -> None:
-    said = paraphrase_text("read_file", "Read a file. DEPRECATED: use another.", Random(1))
-    assert "document" in said
-    assert "DEPRECATED" not in said
+    text = paraphrase_text("read_file", "Read a file. DEPRECATED: use another.", Random(1))
+    assert "document" in text
+    assert "DEPRECATED" not in text
 
 
 def test_a_description_without_latin_words_is_told_by_the_name() -> None:

@@ -233,8 +233,10 @@ def run(
 
 def _run_server(chosen: Settings, server: str, marketplaces: list[str] | None) -> None:
     """One server anew, and what is current of it as JSON."""
-    from orchestration.runs.one_server import run_one_server, summarise_server
+    from orchestration.factories import open_warehouse
+    from orchestration.runs.one_server import find_marketplaces, run_one_server, summarise_server
 
+    find_marketplaces(open_warehouse(chosen), server, marketplaces)  # before anything starts
     with open_replicas(chosen):
         result = run_one_server(chosen, server, marketplaces)
     print_page(json.dumps(summarise_server(chosen, server, result), indent=2))

@@ -16,6 +16,7 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from orchestration.runs.one_server import UnknownServer, find_marketplaces
 from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
 from tests.serving.calling import PATIENT
+from tests.support.command import invoke_toolmill
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import require_sandbox
 from warehouse.store import Warehouse
@@ -62,6 +63,16 @@ def test_a_server_is_found_where_it_is_listed_and_an_unknown_one_by_near_names(
         find_marketplaces(warehouse, "pypi:mail", ["glama"])
 
 
+def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse: Warehouse) -> None:
+    warehouse.check_writable()
+    make_deployments_current(warehouse, "glama", "npm:@acme/files")
+    done = invoke_toolmill(
+        "run", "--server", "npm:acme/file", home=warehouse.home, DAGSTER_HOME="x"
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("near it: npm:@acme/files")
+
+
 def test_the_job_refuses_to_run_without_a_server(warehouse: Warehouse) -> None:
     make_deployments_current(warehouse, "private", "npm:a")
     given = {"warehouse": warehouse, "launcher": Launcher(DeployPolicy(warehouse.home))}
@@ -80,6 +91,7 @@ def test_the_job_refuses_to_run_without_a_server(warehouse: Warehouse) -> None:
     assert warehouse.ledger.counts() == {}
 
 
+@pytest.mark.slow  # tests/e2e/test_runs.py takes another one through all stages
 def test_one_server_is_launched_again_and_no_other_row_moves(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from training.defs import sidecar_adapter
 from training.evaluation.defs import sidecar_champion
 from training.policies import Trainer
 from training.releases.in_service import find_release_models
+from training.releases.promotion import PromotionPolicy
 from training.runtime.model_store import read_job
 from training.sets.split import TRAIN
 from training.sidecar.rows import read_row
@@ -42,8 +43,11 @@ class NoTraining:
         return {}
 
 
-def materialize(warehouse: Warehouse, scripts: NoTraining) -> dict[str, dict[str, Any]]:
-    resources = {"warehouse": warehouse, "trainer": Trainer(sidecar_items=60), "scripts": scripts}
+def materialize(
+    warehouse: Warehouse, scripts: NoTraining, by_hand: tuple[Any, ...] = ()
+) -> dict[str, dict[str, Any]]:
+    trainer = Trainer(sidecar_items=60, promotion=PromotionPolicy(by_hand))
+    resources = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts}
     made = dg.materialize(ASSETS, resources=resources)
     return {
         event.asset_key.to_user_string(): {  # type: ignore[union-attr]
@@ -79,6 +83,9 @@ def test_the_ladder_serves_until_a_sidecar_is_right_more_often(
         return ProposedCall(row["tool"], json.loads(row["arguments"]))
 
     model.script = know
+    found = materialize(warehouse, scripts, by_hand=("sidecar",))
+    waits = {name: found["sidecar_champion"][name] for name in ("promoted", "waiting", "model")}
+    assert waits == {"promoted": False, "waiting": True, "model": "ladder"}
     found = materialize(warehouse, scripts)
     assert found["sidecar_champion"]["promoted"] is True, found["sidecar_champion"]["why"]
     name = found["sidecar_champion"]["model"]

@@ -22,6 +22,7 @@ from assets.synthesis.writing.endpoints import Writer
 from assets.synthesis.writing.plan import write_pairs
 from orchestration.plan.rehearsal import NotSent, RehearsedLedger
 from warehouse.llm.client import OFFLINE
+from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 
@@ -102,6 +103,8 @@ def _plan_deployments(
             except NotSent:
                 continue
         unresolved.append(package.identifier)
+        # Under a name of its own, so that what several marketplaces list is counted once.
+        ledger.note("deploy", digest(["unresolved", package.model_dump(mode="json")]))
         raise NotSent(f"{package.identifier}: it was not resolved yet")
 
     before = Counter(ledger.asked)
@@ -119,7 +122,6 @@ def _plan_deployments(
     )
     calls = ledger.asked - before
     calls.pop("resolve", None)  # with those of the crawl, as its last run asked them
-    calls["deploy"] += len(unresolved)
     known = {row["server_id"] for row in previous}
     new = sum(key not in known for key in run.done)
     note = f", {len(unresolved)} of them as if what is not resolved yet were launched"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.marketplaces.listing import Listing, Package, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from orchestration.plan.marketplace import StagePlan
 from orchestration.plan.plan import (
@@ -130,6 +132,31 @@ def test_what_launched_servers_lead_to_is_estimated_from_those_of_the_home(
         "llm:generator": 4,
         "llm:judge": 16,
     }
+
+
+def make_listings(warehouse: Warehouse, market: str) -> None:
+    """One npm package that nobody has resolved yet, as `market` lists it."""
+    listing = Listing(
+        marketplace=market,
+        native_id="a",
+        name="a",
+        transport="stdio",
+        runnable=True,
+        package=Package(type="npm", identifier="@a/server", version="1.0.0"),
+    )
+    tables, frame = warehouse.tables, LISTINGS.frame([make_row(listing)])
+    tables.promote(tables.stage(LISTINGS, frame, market), "run", [])
+
+
+def test_a_server_that_two_marketplaces_list_is_launched_once(
+    empty_home: Settings, warehouse: Warehouse
+) -> None:
+    for market in ("registry", "pulsemcp"):
+        make_listings(warehouse, market)
+    made = make_plan(empty_home, ["registry", "pulsemcp"], write=False)
+    assert [(one.stage, one.counted) for one in made.effects] == [("deploy", 1)]
+    basis = made.marketplaces["pulsemcp"][1].basis
+    assert "1 of them as if what is not resolved yet were launched" in basis
 
 
 def test_the_daily_change_is_that_of_the_last_versions(warehouse: Warehouse) -> None:

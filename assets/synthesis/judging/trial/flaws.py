@@ -16,6 +16,7 @@ from assets.synthesis.common.wrong_calls import make_wrong_call
 from assets.synthesis.verify.verify import find_call_flaws, verify
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.storage.digest import sha256
 
 Pair = dict[str, Json]
 
@@ -186,10 +187,11 @@ FLAWS = (*_MUTATIONS, "wrong_tool")
 def _find_other_tool(
     row: Pair, contracts: Mapping[str, Contract], rng: random.Random
 ) -> str | None:
-    """The digest of another tool that would take the same arguments, or None."""
-    call = json.loads(row["arguments"])
-    others = sorted(d for d in contracts if d != row["contract_digest"])
-    rng.shuffle(others)
+    """The digest of another tool that would take the same arguments, or None. One tool more or less
+    leaves the order of the others as it is."""
+    call, token = json.loads(row["arguments"]), rng.random()
+    others = [one for one in contracts if one != row["contract_digest"]]
+    others.sort(key=lambda one: sha256(f"{token}:{one}".encode()))
     for digest in others[:40]:
         # Its schema refuses nearly all: the other rules are asked of the rest alone.
         if any(find_call_flaws(contracts[digest], call)):

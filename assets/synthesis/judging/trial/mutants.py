@@ -23,6 +23,7 @@ from assets.synthesis.common.tables import (
 )
 from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
 from warehouse.json_types import Json, JsonObject
+from warehouse.storage.digest import sha256
 
 Pair = dict[str, Json]
 Contracts = Mapping[str, JsonObject]
@@ -77,36 +78,35 @@ def make_cases(
 
     `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted
     are drawn. Only rules have accepted them: what the judge said of them would make its false
-    alarms look rare.
+    alarms look rare. Each row is drawn, and its mutants are made, by itself: where one row is
+    another, what the judge said of the others' is in the ledger.
     """
-    rng = random.Random(seed)
     rows, own = read_known_good()
     found: list[Case] = []
     for row in rows:
         by_sense = row["_mutants"]
         plain = {name: value for name, value in row.items() if name != "_mutants"}
         found.append(Case(GOOD, plain))
-        found += _make_mechanical(plain, own, rng, without=set(by_sense))
+        found += _make_mechanical(plain, own, seed, without=set(by_sense))
         arguments = json.loads(row["arguments"])
         found += [
             Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
         ]
-    for row in _draw_rows(written, contracts, rng, good):
+    for row in _draw_rows(written, contracts, seed, good):
         found.append(Case(OF_THE_RUN, row))
-        found += _make_mechanical(row, contracts, rng, without=set())
+        found += _make_mechanical(row, contracts, seed, without=set())
     return found, {**contracts, **own}
 
 
-def _draw_rows(
-    written: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int
-) -> list[Pair]:
+def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int) -> list[Pair]:
     known = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
     known = [row for row in known if reaches_judge(row) and row["contract_digest"] in contracts]
-    return rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(n, len(known)))
+    return sorted(known, key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))[:n]
 
 
 def _make_mechanical(
-    row: Pair, contracts: Contracts, rng: random.Random, without: set[str]
+    row: Pair, contracts: Contracts, seed: int, without: set[str]
 ) -> Sequence[Case]:
+    rng = random.Random(f"{seed}:{row['pair_id']}")
     made = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
     return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

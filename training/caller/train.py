@@ -58,8 +58,7 @@ def train_on_lessons(
     """As `train_caller`, of any role, on the lessons that `write` makes of the job's rows. refine:
     what is done to the trained adapter before it is saved; where `teaches` is false, to a new
     adapter, and it says the losses and what the training took."""
-    done = read_model_card(job.home, job.name)
-    if done:
+    if done := read_model_card(job.home, job.name):
         return {**done, "cached": True}
     if not job.rows:
         raise TrainingFailed(f"{job.role}: the training split is empty; check the accepted pairs")
@@ -83,23 +82,12 @@ def train_on_lessons(
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
-    losses = losses or more["losses"]
-    # Steps of a short run differ by more than it learns: at least three, where there are six.
-    tenth = max(1, len(losses) // 10, min(3, len(losses) // 2))
     made = {
-        "role": job.role,
-        "name": job.name,
+        **_describe_job(job, settings, losses or more["losses"]),
         "base": TINY if tiny == TINY else base,
         "base_name": digest if tiny == TINY else base,
         "base_identity": known,
-        "training_set": job.training_set,
-        "profile": settings.profile,
-        "settings": asdict(settings),
-        "pairs": len(job.rows),
         "lessons": counts,
-        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
-        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
-        "losses": losses,
         "notes": notes,
         **figures,
         **more,
@@ -108,6 +96,22 @@ def train_on_lessons(
         _save_adapter(job, made, adapted)
         checkpoints.remove_checkpoints(root)
     return {**made, "cached": False}
+
+
+def _describe_job(job: Job, settings: CallerSettings, losses: list[float]) -> dict[str, Any]:
+    # Steps of a short run differ by more than it learns: at least three, where there are six.
+    tenth = max(1, len(losses) // 10, min(3, len(losses) // 2))
+    return {
+        "role": job.role,
+        "name": job.name,
+        "training_set": job.training_set,
+        "profile": settings.profile,
+        "settings": asdict(settings),
+        "pairs": len(job.rows),
+        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
+        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
+        "losses": losses,
+    }
 
 
 def resolve_base(base: str) -> str:

@@ -17,15 +17,25 @@ from training.runtime.trainer_state import describe_bad_loss, save_trainer_state
 def build_trainer(
     model: Any, course: Course, made: Plan, name: str, report: Report, meter: Meter
 ) -> Any:
+    """The trainer of a model with its adapter, which it trains in place. made: what is fed when;
+    name: of the plan, in its checkpoints."""
+    from transformers import PrinterCallback
+
+    trainer = _make_trainer_class(course, made, name)(
+        model=model,
+        args=_build_training_arguments(course, made),
+        train_dataset=_make_passes(course, made),
+        data_collator=lambda parts: parts[0],
+        callbacks=[_make_live_lines(course, made, report, meter)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _make_passes(course: Course, made: Plan) -> Any:
     import torch
-    from transformers import PrinterCallback, Trainer, TrainerCallback
 
     build = pack_batch if course.packs else pad_batch
-    lengths = [len(each.ids) for each in course.lessons]
-
-    def fail_with_loss(step: int, loss: float) -> TrainingFailed:
-        rates = course.settings.learning_rate, course.settings.clip
-        return TrainingFailed(f"caller: {describe_bad_loss(course.root, step, loss, *rates)}")
 
     class Passes(torch.utils.data.Dataset):
         def __len__(self) -> int:
@@ -33,6 +43,14 @@ def build_trainer(
 
         def __getitem__(self, at: int) -> dict[str, Any]:
             return build([course.lessons[row] for row in made.passes[at]], course.pad)
+
+    return Passes()
+
+
+def _make_live_lines(course: Course, made: Plan, report: Report, meter: Meter) -> Any:
+    from transformers import TrainerCallback
+
+    lengths = [len(each.ids) for each in course.lessons]
 
     class Live(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -42,6 +60,17 @@ def build_trainer(
             if logs and "loss" in logs and is_main():
                 step = {"step": state.global_step, "steps": made.updates}
                 report({**step, "loss": round(logs["loss"], 4)})
+
+    return Live()
+
+
+def _make_trainer_class(course: Course, made: Plan, name: str) -> Any:
+    import torch
+    from transformers import Trainer
+
+    def fail_with_loss(step: int, loss: float) -> TrainingFailed:
+        rates = course.settings.learning_rate, course.settings.clip
+        return TrainingFailed(f"caller: {describe_bad_loss(course.root, step, loss, *rates)}")
 
     class Fitting(Trainer):
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
@@ -60,15 +89,7 @@ def build_trainer(
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
 
-    trainer = Fitting(
-        model=model,
-        args=_build_training_arguments(course, made),
-        train_dataset=Passes(),
-        data_collator=lambda parts: parts[0],
-        callbacks=[Live()],
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return Fitting
 
 
 def _build_training_arguments(course: Course, made: Plan) -> Any:

@@ -8,6 +8,7 @@ from assets.outcomes.replay.release import save_release_replay
 from assets.vectors.embed import Embedder
 from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
+from serving.index.model import Index, Source
 from serving.index.release_index import make_router_index, view_table
 from training.evaluation.retriever import open_in_service
 from training.last_run import set_name
@@ -106,11 +107,7 @@ def router_index(
         home, [*held, *(list_held_contracts(warehouse, kept) if kept else [])]
     )
     index = load_index(home, version)
-    tools = {(row["server_id"], row["tool"]) for row in source.rows}
-    found = f"{len(index.tools)} of {len(tools)} tools"
-    verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
-    if kept or index.release != current["release"]:
-        verdict = Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
+    verdict = _check_entries(index, source, kept or index.release != current["release"])
     last = [
         warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in UNTRAINED
     ]
@@ -132,3 +129,12 @@ def router_index(
         reranker=index.reranker or UNTRAINED["reranker"],
         views=make_markdown_metadata(view_table(index)),
     )
+
+
+def _check_entries(index: Index, source: Source, stays: object) -> Verdict:
+    """stays: whether a rollback pinned what is served."""
+    if stays:
+        return Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
+    tools = {(row["server_id"], row["tool"]) for row in source.rows}
+    found = f"{len(index.tools)} of {len(tools)} tools"
+    return Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)

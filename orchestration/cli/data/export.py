@@ -10,7 +10,10 @@ from orchestration.cli.terminal import fail, print_json, require_known
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from assets.synthesis.export.preferences import Preference
+    from assets.synthesis.export.select import Choice
     from orchestration.settings.model import Settings
     from warehouse.store import Warehouse
 
@@ -46,15 +49,12 @@ def export(
     ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
-    from assets.contracts.quarantine.firewall import open_firewall
-    from assets.outcomes.table import PROVED, read_tried
-    from assets.outcomes.trajectories.trajectory import list_exportable
     from assets.synthesis.common.tables import REVISION, TASKS, TRAJECTORY
     from assets.synthesis.export.formats import DPO, FORMATS
-    from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
+    from assets.synthesis.export.select import ALL
     from assets.synthesis.export.write import export as write_export
     from orchestration.factories import open_made_warehouse
-    from training.sets.split import TEST, TRAIN, split_of
+    from training.sets.split import TEST, TRAIN
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
@@ -64,16 +64,45 @@ def export(
     if REVISION in wanted and (name != DPO or as_of):
         fail("--tasks revision goes with --format dpo, and with what is published now: leave"
              " --as-of out", 2)  # fmt: skip
-    try:
-        at = parse_moment(day)
-    except ExportError as error:
-        fail(str(error), 2)
-    settings = load_settings()
+    at, settings = _read_moment(day), load_settings()
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
+    revisions = _list_revisions(warehouse, settings) if REVISION in wanted else ()
+    choice = _make_choice(warehouse, at, split, wanted, commercial_only, proved, valid, revisions)
+    figures = write_export(warehouse.tables, folder, name, choice, day)
+    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
+
+
+def _read_moment(day: str) -> float:
+    from assets.synthesis.export.select import ExportError, parse_moment
+
+    try:
+        return parse_moment(day)
+    except ExportError as error:
+        fail(str(error), 2)
+
+
+def _make_choice(
+    warehouse: "Warehouse",
+    at: float,
+    split: str,
+    wanted: tuple[str, ...],
+    commercial_only: bool,
+    proved: bool,
+    valid: bool,
+    revisions: "Sequence[Preference]",
+) -> "Choice":
+    """What is exported. wanted: tasks."""
+    from assets.contracts.quarantine.firewall import open_firewall
+    from assets.outcomes.table import PROVED, read_tried
+    from assets.outcomes.trajectories.trajectory import list_exportable
+    from assets.synthesis.common.tables import TRAJECTORY
+    from assets.synthesis.export.select import Choice, ask_firewall
+    from training.sets.split import split_of
+
     clear = ask_firewall(open_firewall(warehouse))
     tried = read_tried(warehouse.tables, as_of=at) if proved or valid else {}
-    choice = Choice(
+    return Choice(
         at,
         split_of,
         clear,
@@ -83,10 +112,8 @@ def export(
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
         list_exportable(warehouse.tables, at) if TRAJECTORY in wanted else (),
-        _list_revisions(warehouse, settings) if REVISION in wanted else (),
+        revisions,
     )
-    figures = write_export(warehouse.tables, folder, name, choice, day)
-    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 
 
 def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["Preference"]:

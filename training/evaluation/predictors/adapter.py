@@ -4,6 +4,7 @@ model.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,18 +123,9 @@ class AdapterPredictor:
             return make_failed_answer(made, shown=0)
         most = min(most_tokens or limits["max_new"], limits["max_new"])
         shown = _list_shown(asked, made)
-        began = time.perf_counter()
-        [text] = self._generate_answers(
-            [made.prompt],
-            self._limit_by([shown], must_call),
-            max_new=most,
-            is_over=is_over,
-            tell=tell,
-        )
-        count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-        spent = {"prompt_tokens": made.tokens, "completion_tokens": count}
-        took = time.perf_counter() - began
-        return parse_answer(text, **spent, seconds=took, shown=len(shown), cut=count >= most)
+        held: dict[str, Any] = {"max_new": most, "is_over": is_over, "tell": tell}
+        [answer] = self._predict_part([made], [shown], must_call=must_call, **held)
+        return replace(answer, shown=len(shown), cut=answer.completion_tokens >= most)
 
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
@@ -173,12 +165,18 @@ class AdapterPredictor:
         return self._predict_part(made, shown) if made else []
 
     def _predict_part(
-        self, prompts: Sequence[Rendered], shown: Sequence[Sequence[Contract]]
+        self,
+        prompts: Sequence[Rendered],
+        shown: Sequence[Sequence[Contract]],
+        *,
+        must_call: bool = False,
+        **options: Any,
     ) -> list[Answered]:
         assert self._loaded is not None
         tokenizer = self._loaded[1]
         began = time.perf_counter()
-        texts = self._generate_answers([made.prompt for made in prompts], self._limit_by(shown))
+        limit = self._limit_by(shown, must_call)
+        texts = self._generate_answers([made.prompt for made in prompts], limit, **options)
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(

@@ -38,7 +38,36 @@ def build_trainer(
 ) -> Any:
     """The trainer of a PEFT model, which it trains in place."""
     from datasets import Dataset
-    from transformers import PrinterCallback, TrainerCallback
+    from transformers import PrinterCallback
+
+    trainer = _make_trainer_class(rollouts, course, plan)(
+        model=model,
+        reward_funcs=[_make_reward(rollouts)],
+        args=_build_arguments(course),
+        train_dataset=Dataset.from_list(
+            [{"prompt": text, "row": at} for at, text in enumerate(rollouts.prompts)]
+        ),
+        processing_class=rollouts.tokenizer,
+        callbacks=[_make_live_lines(rollouts, course, report)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _make_live_lines(rollouts: Rollouts, course: GrpoCourse, report: Report) -> Any:
+    from transformers import TrainerCallback
+
+    class Live(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs and is_main():
+                report(
+                    _write_line(state.global_step, course.settings.steps, logs["loss"], rollouts)
+                )
+
+    return Live()
+
+
+def _make_trainer_class(rollouts: Rollouts, course: GrpoCourse, plan: str) -> Any:
     from trl import GRPOTrainer
 
     chosen = course.settings
@@ -46,11 +75,6 @@ def build_trainer(
     def fail_with_loss(step: int, loss: float) -> TrainingFailed:
         rates = chosen.learning_rate, chosen.clip
         return TrainingFailed(f"sidecar: {describe_bad_loss(course.root, step, loss, *rates)}")
-
-    class Live(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs and is_main():
-                report(_write_line(state.global_step, chosen.steps, logs["loss"], rollouts))
 
     class Revising(GRPOTrainer):
         def create_model_card(self, *_: Any, **__: Any) -> None:
@@ -80,18 +104,7 @@ def build_trainer(
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
 
-    trainer = Revising(
-        model=model,
-        reward_funcs=[_make_reward(rollouts)],
-        args=_build_arguments(course),
-        train_dataset=Dataset.from_list(
-            [{"prompt": text, "row": at} for at, text in enumerate(rollouts.prompts)]
-        ),
-        processing_class=rollouts.tokenizer,
-        callbacks=[Live()],
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return Revising
 
 
 def _make_reward(rollouts: Rollouts) -> Any:

@@ -17,8 +17,9 @@ from demo.ports import HOST, bind, release, reserve
 from demo.replicas.faults import SITES, check_faults
 from demo.replicas.response_faults import FaultSet
 from demo.sites import REPLICAS
-from demo.world.catalogue import World, make_world
-from demo.world.full import FullWorld, Shares, make_full_world
+from demo.world.catalogue import make_world
+from demo.world.full import Shares, make_full_world
+from demo.world.lists import Lists
 
 
 class Replicas(Mapping[str, str]):
@@ -43,7 +44,7 @@ class Replicas(Mapping[str, str]):
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
         self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
-        self._world = self._make_world(day, scale)
+        self._world: Lists = self._make_world(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -77,18 +78,20 @@ class Replicas(Mapping[str, str]):
         day: int | None = None,
         scale: str | None = None,
         faults: Mapping[str, str] | None = None,
+        world: Lists | None = None,
         **size: Any,
     ) -> None:
         """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
-        `shares`) while running; the addresses stay."""
+        `shares`) while running, or the world to one that was made elsewhere; the addresses stay."""
         if faults is not None:
             self._fault_sets = self._make_fault_sets(faults)
         self._size |= size
-        self._world = self._make_world(day or self._world.day, scale or self._world.scale)
+        made = world or self._make_world(day or self._world.day, scale or self._world.scale)
+        self._world = made
         self._wait_for(self._apply())
 
     @property
-    def world(self) -> World | FullWorld:
+    def world(self) -> Lists:
         return self._world
 
     def count_by_kind(self, site: str | None = None) -> dict[str, int]:
@@ -100,7 +103,7 @@ class Replicas(Mapping[str, str]):
         checked = check_faults(faults)
         return {site: FaultSet(site, checked.get(site)) for site in self._sites}
 
-    def _make_world(self, day: int, scale: str) -> World | FullWorld:
+    def _make_world(self, day: int, scale: str) -> Lists:
         if scale == "full":
             return make_full_world(day, **self._size)
         return make_world(day, scale, self["files"] if "files" in self._sites else "")

@@ -14,9 +14,8 @@ from starlette.routing import Route
 from demo.replicas.record_faults import MARK, apply_record_faults
 from demo.replicas.reply import Reply, reply_json
 from demo.replicas.response_faults import FaultSet, make_robots
-from demo.world.catalogue import World
-from demo.world.full import FullWorld
 from demo.world.listing_page import RecordList
+from demo.world.lists import Lists
 
 Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
 
@@ -26,11 +25,9 @@ class Site(ABC):
 
     name: ClassVar[str]
     robots: ClassVar[str | None] = None  # the text of robots.txt; None: there is none (404)
-    _listed: tuple[World | FullWorld, FaultSet, RecordList] | None = None
+    _listed: tuple[Lists, FaultSet, RecordList] | None = None
 
-    def __init__(
-        self, world: Callable[[], World | FullWorld], fault_set: Callable[[], FaultSet]
-    ) -> None:
+    def __init__(self, world: Callable[[], Lists], fault_set: Callable[[], FaultSet]) -> None:
         self.world, self.fault_set = world, fault_set
 
     @abstractmethod

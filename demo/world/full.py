@@ -62,7 +62,7 @@ class FullWorld:
         return {}
 
     def _make_list(self, marketplace: str) -> RecordList:
-        records = [_rewrite_record(one, marketplace) for one in self.records]
+        records = [reword_record(one, marketplace) for one in self.records]
         if self.day == 1:
             return RecordList(records[: self.count])
         here, older, gone = [], {}, []
@@ -100,7 +100,7 @@ def make_full_world(
     return FullWorld(day, count, records, shares)
 
 
-def _rewrite_record(record: Record, marketplace: str) -> Record:
+def reword_record(record: Record, marketplace: str) -> Record:
     """The record as a marketplace words it: some spell its repository or its name otherwise. The
     registry is the reference."""
     if marketplace == "registry":

@@ -85,14 +85,16 @@ class Record:
 
 def revise_record(record: Record, when: str) -> Record:
     """The record after its author edited it: the next patch version, other words."""
-    version = _next(record.version)
-    package = record.package and replace(record.package, version=_next(record.package.version))
+    version = make_next_version(record.version)
+    package = record.package and replace(
+        record.package, version=make_next_version(record.package.version)
+    )
     description = f"{record.description} Revised for {version}."
     return replace(
         record, version=version, package=package, description=description, revised_at=when
     )
 
 
-def _next(version: str) -> str:
+def make_next_version(version: str) -> str:
     head, dot, patch = version.rpartition(".")
     return f"{head}{dot}{int(patch) + 1}" if patch.isdigit() else version

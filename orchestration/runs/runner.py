@@ -1,6 +1,7 @@
 """Executes jobs in this process and keeps what they came to."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,16 +17,19 @@ _QUIET = {"loggers": {"console": {"config": {}}}}
 
 @dataclass(frozen=True)
 class Task:
-    """A job to run: all of it, one partition (or one server of that), or one role's part of the
-    training."""
+    """A job to run: all of it, one partition (or one server of that), one role's part of the
+    training, or some assets."""
 
     job: str
     partition: str | None = None
     role: str | None = None
     server: str | None = None
+    names: tuple[str, ...] = ()
 
     def list_assets(self) -> list[dg.AssetKey] | None:
         """The assets to run; None: all that the job has."""
+        if self.names:
+            return [dg.AssetKey(name) for name in self.names]
         parts = ("adapter", "evaluation", "champion")
         return [dg.AssetKey(f"{self.role}_{part}") for part in parts] if self.role else None
 
@@ -43,14 +47,19 @@ class Outcome:
 
     def as_row(self) -> dict[str, Any]:
         fields = asdict(self)
-        return {**fields.pop("task"), **fields}
+        task = fields.pop("task")
+        del task["names"]
+        return {**task, **fields}
 
 
 class Runner:
-    """The code location and the instance its runs are recorded in."""
+    """The code location and the instance its runs are recorded in. resources: instead of those
+    that the settings make."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
-        self._defs = build_defs(loggers={"console": terminal})
+    def __init__(
+        self, instance: dg.DagsterInstance, resources: Mapping[str, Any] | None = None
+    ) -> None:
+        self._defs = build_defs(resources=resources, loggers={"console": terminal})
         self._instance = instance
 
     def execute(self, task: Task) -> Outcome:

@@ -1,10 +1,11 @@
 """Which tasks a run splits the training into."""
 
+import dagster as dg
 import pytest
 
 from orchestration.definitions import MEASURED, TRAINED
 from orchestration.runs.nightly import list_trainings
-from orchestration.runs.runner import Task
+from orchestration.runs.runner import Outcome, Task
 from orchestration.settings.model import Settings
 from training.policies import ROLES
 from training.runtime import device
@@ -28,3 +29,11 @@ def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch)
     elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
     assert list_trainings(elsewhere) == [Task("train")]
     assert Task("train").list_assets() is None
+
+
+def test_a_task_of_some_assets_is_told_of_as_its_job() -> None:
+    task = Task("nightly", "registry", names=("listings", "deployments"))
+    assert task.list_assets() == [dg.AssetKey("listings"), dg.AssetKey("deployments")]
+    row = Outcome(task, "1", success=True, seconds=0.1).as_row()
+    assert row["job"] == "nightly"
+    assert "names" not in row

@@ -1,0 +1,1 @@
+"""A month of nightly runs over the full-scale replicas, with what goes wrong in a month."""

@@ -1,0 +1,209 @@
+"""One day of the month: what breaks on it, the runs, the plans beside them, and what they cost."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import time_machine
+
+from assets.partitions import NIGHTLY
+from assets.synthesis.writing.endpoints import Writer
+from benchmarks.nights import incidents as what
+from benchmarks.nights.place import age_files
+from benchmarks.nights.replay import Replay, fill_disk, replay_launches
+from demo.server import Replicas
+from demo.world.month import START, MonthDay
+from orchestration.factories import make_trainer, make_writer, open_warehouse
+from orchestration.plan.plan import make_plan
+from orchestration.runs.dead_runs import clear_dead_runs
+from orchestration.runs.instance import open_instance, size_pools
+from orchestration.runs.runner import Runner, Task
+from orchestration.sensors import decide_on_drift
+from orchestration.settings.load import load_settings
+from training.drift.decide import Retrain
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM
+from warehouse.llm.roles import Completion, LLMError, Request
+from warehouse.store import Warehouse
+
+LAUNCHED = ("listings", "deployments", "snapshots", "findings", "clear_contracts")
+WRITTEN = tuple(name for name in NIGHTLY if name not in LAUNCHED)
+ROLE = "retriever"
+_RUN_AT = timedelta(hours=3)
+_WRITES = 25  # of the warehouse, that the full disk still takes
+
+
+@dataclass
+class Night:
+    """What a day came to. planned, done: attempts by kind (deploy, llm, execute)."""
+
+    day: int
+    incident: str = ""
+    planned: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, int] = field(default_factory=dict)  # attempts by stage of the ledger
+    failed: list[str] = field(default_factory=list)  # jobs of the run that is to succeed
+    broke: str = ""  # what the incident did to the run before it
+    why: str = ""  # it trained, or did not
+    trained: bool = False
+    wall_s: float = 0.0
+    nightly_s: float = 0.0  # of the marketplaces' jobs alone
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a month plays: its folder, its replicas, the marketplaces that are run."""
+
+    root: Path
+    sites: Replicas
+    markets: tuple[str, ...]
+
+    def open_warehouse(self) -> Warehouse:
+        return open_warehouse(load_settings())
+
+
+def run_night(stage: Stage, day: MonthDay, incident: str) -> Night:
+    """Runs a day to its end, in the month's time."""
+    night = Night(day.day, incident)
+    stage.sites.switch(world=day, faults=list_faults(incident, stage.markets))
+    began, cpu = time.monotonic(), time.process_time()
+    with open_time(day.day) as clock, replay_launches(Replay(day)):
+        since = time.time() - 7200
+        break_run(stage, day, night)
+        with open_instance() as instance:
+            size_pools(instance)
+            clear_dead_runs(instance)
+            _run_jobs(stage, night, Runner(instance, make_resources(incident)), clock)
+        night.stages = count_attempts(stage.open_warehouse().ledger, since)
+        counted = _fold(night.stages)
+        night.done = {kind: counted[kind] for kind in ("deploy", "llm", "execute")}
+        age_files(stage.root / "home", time.time(), START.timestamp() - 86_400)
+    night.wall_s = round(time.monotonic() - began, 1)
+    night.cpu_s = round(time.process_time() - cpu, 1)
+    return night
+
+
+@contextmanager
+def open_time(day: int) -> Iterator[Any]:
+    """The month's time, from three in the morning of a day on."""
+    with time_machine.travel(START + timedelta(days=day - 1) + _RUN_AT, tick=True) as clock:
+        yield clock
+
+
+def list_faults(incident: str, markets: tuple[str, ...]) -> dict[str, str]:
+    """What the replicas do wrong: the last marketplace is down or has another layout."""
+    kind = {what.SITE_DOWN: "down", what.LAYOUT: "missing_key"}.get(incident)
+    return {markets[-1]: kind} if kind else {}
+
+
+def make_resources(incident: str) -> dict[str, Any]:
+    if incident != what.LLM_DOWN:
+        return {}
+    writer = make_writer(load_settings())
+    return {"writer": SilentWriter(writer.roles, writer.policy, writer.approved)}
+
+
+class SilentWriter(Writer):
+    """Writers whose endpoint is down: each request fails as one of an endpoint would."""
+
+    def make_llm(self, warehouse: Warehouse, partition: str, *, batches: bool = False) -> LLM:
+        provider = super().make_llm(warehouse, partition).provider(self.roles[0])
+        return LLM(self.roles, warehouse.ledger, offline=_Silent(provider), partition=partition)
+
+
+@dataclass(frozen=True)
+class _Silent:
+    real: Any
+
+    def version(self) -> str:
+        return self.real.version()
+
+    async def answer(self, request: Request) -> Completion:
+        raise LLMError("endpoint_down", "no answer", "an answer", "wait until it is back")
+
+
+def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
+    """The run that the day's incident ends before its time; the one that mends it follows."""
+    if night.incident == what.KILLED:
+        command = [sys.executable, "-m", "benchmarks.nights.killed", str(stage.root)]
+        asked = {"day": day.day, "seed": day.month.seed, "servers": day.month.servers,
+                 "rates": {str(k): vars(v) for k, v in day.month.rates.items()},
+                 "edited": {str(k): v for k, v in day.month.edited.items()},
+                 "poisoned": {str(k): v for k, v in day.month.poisoned.items()},
+                 "markets": stage.markets, "ports": dict(stage.sites)}  # fmt: skip
+        ended = subprocess.run(command, input=json.dumps(asked), text=True, env=dict(os.environ))
+        unknown = len(stage.open_warehouse().ledger.list_unknown())
+        night.broke = f"process ended with {ended.returncode}, {unknown} attempts unknown"
+    elif night.incident == what.FULL_DISK:
+        with open_instance() as instance, fill_disk(_WRITES) as count_refused:
+            size_pools(instance)
+            runner = Runner(instance)
+            lost = [
+                name
+                for name in stage.markets
+                if not runner.execute(Task("nightly", partition=name)).success
+            ]
+            night.broke = f"{count_refused()} writes refused, {len(lost)} runs failed"
+
+
+def _run_jobs(stage: Stage, night: Night, runner: Runner, clock: Any) -> None:
+    """As `toolmill run`, one after the other; the nightly job in three parts, so that a plan can be
+    made of launches once all is listed, and of calls once all is launched."""
+    began = time.monotonic()
+    for name in stage.markets:
+        _execute(runner, night, Task("nightly", partition=name, names=("listings",)))
+    settings, markets = load_settings(), list(stage.markets)
+    night.planned["deploy"] = count_planned(make_plan(settings, markets, write=False))["deploy"]
+    for number, name in enumerate(stage.markets):
+        if number == 1 and night.incident == what.CLOCK:
+            clock.shift(timedelta(hours=-1))
+        _execute(runner, night, Task("nightly", partition=name, names=LAUNCHED[1:]))
+    planned = count_planned(make_plan(settings, markets))
+    night.planned |= {kind: planned[kind] for kind in ("llm", "execute")}
+    for name in stage.markets:
+        _execute(runner, night, Task("nightly", partition=name, names=WRITTEN))
+    night.nightly_s = round(time.monotonic() - began, 1)
+    _execute(runner, night, Task("fan_in"))
+    warehouse = stage.open_warehouse()
+    decision = decide_on_drift(warehouse, make_trainer(settings))
+    night.why, night.trained = "; ".join(decision.why), isinstance(decision, Retrain)
+    if night.trained:
+        _execute(runner, night, Task("train", role=ROLE))
+    _execute(runner, night, Task("serve"))
+
+
+def _execute(runner: Runner, night: Night, task: Task) -> None:
+    done = runner.execute(task)
+    if not done.success:
+        named = " ".join(filter(None, (task.job, task.partition)))
+        night.failed.append(f"{named}: {', '.join(done.failed_steps)}")
+
+
+def count_planned(plan: Any) -> Counter[str]:
+    """Calls of a plan by kind, those counted one by one."""
+    return _fold({one.stage: one.counted for one in plan.effects})
+
+
+def count_attempts(ledger: Ledger, since: float) -> dict[str, int]:
+    """Attempts of the ledger by stage since a time (epoch seconds)."""
+    totals = Counter[str]()
+    for (stage, _), count in ledger.counts(since=since).items():
+        totals[stage] += count
+    return dict(totals)
+
+
+def _fold(stages: Mapping[str, int]) -> Counter[str]:
+    kinds = Counter[str]()
+    for stage, count in stages.items():
+        kinds["llm" if stage.startswith("llm:") else stage] += count
+    return kinds

@@ -1,0 +1,267 @@
+"""Month: the full world day after day. Servers are born and die, their authors edit contracts, some
+rename tools, one poisons its own; every fact depends on seed, server and day alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+from demo.world.contracts import EDITS, Edit, make_tool
+from demo.world.facts import Server
+from demo.world.full import reword_record
+from demo.world.listing_page import RecordList
+from demo.world.record import Record, make_next_version
+from demo.world.synthetic import make_record
+
+START = datetime(2026, 12, 1, tzinfo=UTC)  # midnight before the first run
+_HOSTS = ("npm", "pypi", "mcpb")  # kinds of packages that one launches here
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of a day. revised: of the servers; each tool of a revision is edited with a chance of
+    a half, so that 7% of the contracts change in two days. born: of the first day's servers."""
+
+    revised: float = 0.07
+    born: float = 0.006
+    died: float = 0.004
+
+    def __post_init__(self) -> None:
+        for name in ("revised", "born", "died"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"share {name}={getattr(self, name)}: expected 0 to 1")
+
+
+@dataclass(frozen=True)
+class Month:
+    """A world of `servers` on day one. rates: of single days instead of the usual ones. edited: day
+    -> how many contracts of packages are edited besides. poisoned: day -> how many servers' updates
+    are poisoned; three days later their authors take it back."""
+
+    seed: int = 7
+    servers: int = 120
+    usual: Rates = field(default_factory=Rates)
+    rates: Mapping[int, Rates] = field(default_factory=dict)
+    edited: Mapping[int, int] = field(default_factory=dict)
+    poisoned: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.servers < 1:
+            raise ValueError(f"{self.servers} servers: expected at least 1")
+
+    def make_day(self, day: int) -> "MonthDay":
+        """What the marketplaces list on a day, from 1 on."""
+        if day < 1:
+            raise ValueError(f"day {day}: expected 1 or a later one")
+        return MonthDay(day, self)
+
+    def list_indices(self, day: int) -> range:
+        """Numbers of all servers that were born until a day."""
+        born = sum(round(self.servers * self.get_rates(one).born) for one in range(2, day + 1))
+        return range(self.servers + born)
+
+    def find_birth(self, index: int) -> int:
+        """The day a server is first listed on."""
+        day, known = 1, self.servers
+        while index >= known:
+            day += 1
+            known += round(self.servers * self.get_rates(day).born)
+            if day > 10_000:
+                raise ValueError(f"server {index} is never born")
+        return day
+
+    def find_death(self, index: int, until: int) -> int | None:
+        """The first day a server is not listed any more; None where it lives on day `until`."""
+        for day in range(self.find_birth(index) + 1, until + 1):
+            if self._draw("death", index, day) < self.get_rates(day).died:
+                return day
+        return None
+
+    def list_edits(self, index: int, until: int) -> dict[int, dict[str, Edit]]:
+        """Day -> {tool's first name: edit} of each revision of a server; an edit is of one tool."""
+        days = range(self.find_birth(index) + 1, until + 1)
+        return {day: edits for day in days if (edits := self._draw_edits(index, day))}
+
+    def _draw_edits(self, index: int, day: int) -> dict[str, Edit]:
+        if (index, day) not in self._edits:
+            tools, edits = get_record(index).tools, self._edits.setdefault((index, day), {})
+            if self._draw("revised", index, day) < self.get_rates(day).revised:
+                for tool in tools:
+                    if self._draw(f"edit {tool}", index, day) < 0.5:
+                        dice = self._draw(f"kind {tool}", index, day)
+                        edits[tool] = EDITS[int(dice * len(EDITS))]
+            edits |= self._list_chosen(day).get(index, {})
+            if index in self.list_poisoned(day):
+                edits[tools[0]] = "poison"
+            elif index in self.list_poisoned(day - 3):
+                edits[tools[0]] = "withdraw"
+        return self._edits[index, day]
+
+    def list_poisoned(self, day: int) -> frozenset[int]:
+        """The servers whose update of a day is poisoned: packages that live until it."""
+        if day not in self._bad:
+            self._bad[day] = self._choose_poisoned(day, self.poisoned.get(day, 0))
+        return self._bad[day]
+
+    def _choose_poisoned(self, day: int, wanted: int) -> frozenset[int]:
+        if not wanted:
+            return frozenset()
+        return frozenset(islice(self._shuffle_packages("poison", day), wanted))
+
+    def _list_chosen(self, day: int) -> dict[int, dict[str, Edit]]:
+        """The contracts that `edited` asks for: of one tool a server, server -> {tool: edit}."""
+        if day not in self._chosen:
+            indices = islice(self._shuffle_packages("chosen", day), self.edited.get(day, 0))
+            self._chosen[day] = {
+                index: {get_record(index).tools[0]: "wording"} for index in indices
+            }
+        return self._chosen[day]
+
+    def _shuffle_packages(self, what: str, day: int) -> Iterator[int]:
+        """The packages of the first day that live on a day."""
+        order = sorted(range(self.servers), key=lambda index: self._draw(what, index, day))
+        return (n for n in order if is_package(get_record(n)) and self.find_death(n, day) is None)
+
+    @cached_property
+    def _edits(self) -> dict[tuple[int, int], dict[str, Edit]]:
+        return {}
+
+    @cached_property
+    def _chosen(self) -> dict[int, dict[int, dict[str, Edit]]]:
+        return {}
+
+    @cached_property
+    def _bad(self) -> dict[int, frozenset[int]]:
+        return {}
+
+    def get_rates(self, day: int) -> Rates:
+        return self.rates.get(day, self.usual)
+
+    def _draw(self, what: str, index: int, day: int) -> float:
+        """A number from 0 to 1 that depends on seed, what is asked, server and day alone."""
+        text = f"{self.seed}:{what}:{index}:{day}".encode()
+        return int.from_bytes(blake2b(text, digest_size=7).digest()) / (1 << 56)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A server on a day. tools: as it lists them when it is launched. first: their first names, in
+    the same order. poisoned: names of tools that are."""
+
+    index: int
+    record: Record
+    tools: tuple[Mapping[str, Any], ...] = field(repr=False)
+    first: tuple[str, ...] = ()
+    poisoned: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class MonthDay:
+    """A day of a month as the replicas serve it, and the truth about it."""
+
+    day: int
+    month: Month = field(repr=False)
+    scale: str = "full"
+    page: int | None = None
+    servers: tuple[Server, ...] = ()  # none of the demo's own
+
+    def list_records(self, marketplace: str) -> RecordList:
+        """Records of one marketplace, in its own words; made when it is first asked for."""
+        if marketplace not in self._lists:
+            self._lists[marketplace] = self._make_list(marketplace)
+        return self._lists[marketplace]
+
+    def list_alive(self) -> Sequence[Listed]:
+        """All servers of the day with the contracts that they list."""
+        return [listed for listed in self._listed if not listed.record.deleted]
+
+    def find_tools(self, kind: str, name: str, version: str | None) -> Listed | None:
+        """The server of a package at the version of the day, else None. A bundle is named by its
+        address."""
+        return self._by_package.get((kind, name, version))
+
+    def count_changes(self) -> tuple[int, int]:
+        """(contracts that were edited or are new since the day before, all) of packages that can be
+        launched here."""
+        changed = total = 0
+        for one in self.list_alive():
+            if not is_package(one.record):
+                continue
+            total += len(one.tools)
+            born = self.month.find_birth(one.index) == self.day
+            edits = self.month.list_edits(one.index, self.day).get(self.day, {})
+            changed += len(one.tools) if born else len(edits)
+        return changed, total
+
+    @cached_property
+    def _lists(self) -> dict[str, RecordList]:
+        return {}
+
+    @cached_property
+    def _listed(self) -> list[Listed]:
+        return [self._make_listed(index) for index in self.month.list_indices(self.day)]
+
+    @cached_property
+    def _by_package(self) -> dict[tuple[str, str, str | None], Listed]:
+        found = {}
+        for one in self.list_alive():
+            if package := one.record.package:
+                for name in {package.identifier, package.url or package.identifier}:
+                    found[package.kind, name, package.version] = one
+        return found
+
+    def _make_listed(self, index: int) -> Listed:
+        month, day, record = self.month, self.day, get_record(index)
+        days = month.list_edits(index, day)
+        version = record.version
+        for _ in days:
+            version = make_next_version(version)
+        death = month.find_death(index, day)
+        package = record.package and replace(record.package, version=version)
+        last = death or max([*days, month.find_birth(index)])
+        shown = replace(
+            record,
+            version=version,
+            package=package,
+            deleted=death is not None,
+            revised_at=record.revised_at if last == 1 else make_revision_time(last, index),
+        )
+        edits: dict[str, list[Edit]] = {
+            tool: [one[tool] for one in days.values() if tool in one] for tool in record.tools
+        }
+        tools = [make_tool(tool, record.title, edits[tool]) for tool in record.tools]
+        bad = frozenset(
+            str(made["name"])
+            for tool, made in zip(record.tools, tools, strict=True)
+            if [one for one in edits[tool] if one in ("poison", "withdraw")][-1:] == ["poison"]
+        )
+        return Listed(index, shown, tuple(tools), record.tools, bad)
+
+    def _make_list(self, marketplace: str) -> RecordList:
+        here, older, gone = [], {}, []
+        for one in self._listed:
+            record = reword_record(one.record, marketplace)
+            (gone if record.deleted else here).append(record)
+            first = get_record(one.index)
+            if not record.deleted and record.version != first.version:
+                older[record.slug] = (reword_record(first, marketplace),)
+        return RecordList(here, older, gone)
+
+
+@cache
+def get_record(index: int) -> Record:
+    return make_record(index)
+
+
+def is_package(record: Record) -> bool:
+    """Whether it is a package of a kind that is launched here."""
+    return record.package is not None and record.package.kind in _HOSTS
+
+
+def make_revision_time(day: int, index: int) -> str:
+    """RFC 3339, in the two hours after midnight: the nightly run follows at three."""
+    when = START + timedelta(days=day - 1, seconds=index * 37 % 7000)
+    return f"{when.isoformat()[:19]}Z"

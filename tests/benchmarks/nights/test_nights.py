@@ -1,0 +1,149 @@
+"""The claims of a month fail where they should, incidents lie apart, and a killed month goes on."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from assets.marketplaces.listing import Package
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.recipe import Recipe
+from benchmarks.nights import claims
+from benchmarks.nights.__main__ import open_month
+from benchmarks.nights.incidents import (
+    INCIDENTS,
+    POISON,
+    POISONED_SERVERS,
+    QUIET,
+    make_month,
+    place_incidents,
+)
+from benchmarks.nights.night import list_faults
+from benchmarks.nights.place import age_files, measure_bytes
+from benchmarks.nights.replay import Replay, fill_disk
+from benchmarks.nights.report import describe_ratios, draw_month, make_table
+from warehouse.storage.files import write_atomically
+from warehouse.store import Warehouse
+
+
+def test_thirty_days_have_every_incident_once_and_apart() -> None:
+    placed = place_incidents(30)
+    assert sorted(placed.values()) == sorted(INCIDENTS)
+    days = sorted(placed)
+    assert days[0] == 2
+    assert days[-1] <= 30
+    assert all(later - day >= 3 for day, later in itertools.pairwise(days))
+    assert set(place_incidents(3)) <= {2, 3}
+    assert place_incidents(1) == {}
+
+
+def test_the_world_holds_its_incidents() -> None:
+    month = make_month(7, 60, {2: QUIET, 3: POISON})
+    assert month.make_day(2).count_changes()[0] == 0
+    assert claims.count_revised(month.make_day(2)) == 0
+    assert claims.count_revised(month.make_day(3)) >= POISONED_SERVERS
+    assert len(month.list_poisoned(3)) == POISONED_SERVERS
+    assert list_faults("marketplace down", ("registry", "smithery")) == {"smithery": "down"}
+    assert list_faults("", ("registry",)) == {}
+
+
+def test_a_replayed_launch_lists_the_contracts_of_its_day_or_says_why_not() -> None:
+    day = make_month(7, 40, {}).make_day(1)
+    replay, kinds = Replay(day), set()
+    for one in claims.list_launched(day):
+        package = one.record.package
+        assert package is not None
+        found = replay.resolve(
+            Package(type=package.kind, identifier=package.identifier, version=package.version)
+        )
+        recipe = Recipe(
+            server_id=claims.name_server(one), ecosystem=package.kind, name=package.identifier,
+            version=found.version, integrity=found.integrity,
+        )  # fmt: skip
+        came = replay.deploy(recipe).probe
+        assert came == replay.deploy(recipe).probe
+        kinds.add(came.error_kind)
+        assert came.tools == (list(one.tools) if came.status == "ok" else [])
+        other = recipe.model_copy(update={"version": "99.0.0"})
+        assert replay.deploy(other).probe.status == "failed"
+    assert {None, "needs_secret"} <= kinds
+
+
+def test_a_full_disk_takes_so_many_writes_and_leaves_nothing_half(tmp_path: Path) -> None:
+    with fill_disk(after=2) as count_refused:
+        write_atomically(tmp_path / "a", b"1")  # the file and its folder
+        with pytest.raises(OSError, match="No space left"):
+            write_atomically(tmp_path / "a", b"2")
+        assert count_refused() == 1
+    assert (tmp_path / "a").read_bytes() == b"1"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_lost_contract_and_a_failure_without_reason_are_found(tmp_path: Path) -> None:
+    day = make_month(7, 20, {}).make_day(1)
+    warehouse = Warehouse(tmp_path / "home", tmp_path / "state")
+    server = claims.name_server(claims.list_launched(day)[0])
+    rows = [{"server_id": server, "status": "failed", "error_kind": "crashed"}]
+    tables = warehouse.tables
+    tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "run", [])
+    found = list(claims.find_lost(warehouse, day, ["registry"], {}))
+    assert f"registry: {server} failed and states no reason" in found
+    assert "registry: 1 deployments of 20 servers" in found
+    assert sum("is in no deployment" in one for one in found) == len(claims.list_launched(day)) - 1
+    dark = claims.find_lost(warehouse, day, ["registry"], {"registry": 2}, "registry")
+    assert list(dark) == ["registry: 1 deployments of 2 while it is dark"]
+    assert not list(claims.find_lost(warehouse, day, ["registry"], {"registry": 1}, "registry"))
+
+
+def test_calls_beyond_the_change_and_beside_the_plan_are_found() -> None:
+    first = {"deploy": 100, "llm": 1000}
+    within = {"deploy": 8, "llm": 60}
+    assert not list(claims.find_overspent(within, first, 0.04, launches=8))
+    more = {"deploy": 9, "llm": 61}
+    assert list(claims.find_overspent(more, first, 0.04, launches=8)) == [
+        "deploy: 9 launches where 8 packages were due",
+        "llm: 61 calls, 6.1% of the first day's, where 4.0% changed",
+    ]
+    assert not list(claims.find_unforeseen({"deploy": 8}, within))
+    assert list(claims.find_unforeseen({"deploy": 9}, within)) == ["deploy: 9 planned, 8 made"]
+
+
+def test_a_month_goes_on_under_the_same_arguments_alone(tmp_path: Path) -> None:
+    assert open_month(tmp_path, {"seed": 7}) == []
+    (tmp_path / "days.jsonl").write_text(json.dumps({"day": 1}) + "\n")
+    assert open_month(tmp_path, {"seed": 7}) == [{"day": 1}]
+    with pytest.raises(SystemExit, match="other arguments"):
+        open_month(tmp_path, {"seed": 8})
+
+
+def test_files_of_the_real_clock_get_the_months(tmp_path: Path) -> None:
+    for name, at in (("old", 100.0), ("new", 900.0)):
+        (tmp_path / name).write_bytes(b"12")
+        os.utime(tmp_path / name, (at, at))
+    age_files(tmp_path, now=1000.0, before=500.0)
+    times = {path.name: path.stat().st_mtime for path in tmp_path.iterdir()}
+    assert times == {"old": 1000.0, "new": 900.0}
+    assert measure_bytes(tmp_path) == 4
+
+
+def make_row(day: int, llm: int, **more: object) -> dict[str, object]:
+    calls = {"deploy": 1, "llm": llm, "execute": 0}
+    return {
+        "day": day, "incident": "", "contracts": 10, "changed": 0.1, "done": calls,
+        "planned": {}, "champion": {}, "trained": False, "wall_s": 2.0, "nightly_s": 1.0,
+        "cpu_s": 1.0, "bytes": {"home": 2e6, "events": 1e6}, "violations": [], **more,
+    }  # fmt: skip
+
+
+def test_the_report_tells_plans_that_differ_ratios_and_what_gc_took(tmp_path: Path) -> None:
+    gc = {"after": {"home": 1e6, "events": 5e5}}
+    rows = [make_row(1, 99), make_row(2, 0, incident=QUIET, planned={"llm": 3}, gc=gc)]
+    first, second = make_table(rows).splitlines()[2:]
+    assert "| 99 | 100.0% |" in first
+    assert "| 0 (plan 3) | 0.0% |" in second
+    assert "2.0 → 1.0 | 1.0 → 0.5" in second
+    assert "calls 1 of 100 (1.00%); all 2.0 of 2.0 s" in describe_ratios(rows, QUIET, "none")
+    draw_month(rows, tmp_path / "month.png")
+    assert (tmp_path / "month.png").read_bytes().startswith(b"\x89PNG")

@@ -45,7 +45,7 @@ bench: setup ## measurements as ratios; tables on stdout
 	@for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-nights: setup ## thirty simulated nightly runs with what goes wrong in a month (about half an hour; DAYS=30)
+nights: setup ## thirty simulated nightly runs with what goes wrong in a month (22 minutes on two busy cores; DAYS=30)
 	$(BIN)/python -m benchmarks.nights $(if $(DAYS),--days $(DAYS))
 
 tiny-base: setup ## train the tiny base model again and write it into the package (about 20 minutes)

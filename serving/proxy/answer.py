@@ -133,7 +133,7 @@ class Answering:
         if isinstance(found, Mapping):
             await change(found, repair)
             if field := repair.describe_field():
-                body = json.dumps({**found, "toolmill": field}, ensure_ascii=False).encode()
+                body = json.dumps({**found, "toolmill": field}).encode()
         count = str(repair.count_repaired()).encode()
         headers = [*keep_headers(response), (b"x-toolmill-repaired", count)]
         await exchange.send_whole(200, headers, body)

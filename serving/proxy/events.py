@@ -21,7 +21,7 @@ class Event:
     def encode(self) -> bytes:
         """The event with `data` as it is now."""
         kept = [line for line in self.raw.splitlines() if line and not line.startswith(b"data")]
-        body = json.dumps(self.data, ensure_ascii=False, separators=(",", ":")).encode()
+        body = json.dumps(self.data, separators=(",", ":")).encode()  # half a pair is no UTF-8
         return b"\n".join([*kept, b"data: " + body]) + b"\n\n"
 
 

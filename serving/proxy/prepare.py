@@ -126,4 +126,4 @@ def add_examples(body: JsonObject, offer: Offer, book: ExampleBook) -> JsonObjec
 
 
 def _write_body(body: JsonObject) -> bytes:
-    return json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass")
+    return json.dumps(body).encode()  # half a surrogate pair is no UTF-8

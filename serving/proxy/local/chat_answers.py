@@ -87,4 +87,4 @@ def make_completion_head(label: str) -> Json:
 
 
 def _write_event(data: Json) -> bytes:
-    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + json.dumps(data).encode() + b"\n\n"

@@ -51,7 +51,7 @@ class FirstCall:
         if asked.get("stream"):
             sent, kind = b"".join(write_events(path, asked, whole)), _STREAM
         else:
-            sent, kind = json.dumps(whole, ensure_ascii=False).encode(), _JSON
+            sent, kind = json.dumps(whole).encode(), _JSON
         count = str(own.count_repaired()).encode()
         headers = [(b"content-type", kind), (b"x-toolmill-repaired", count)]
         return FirstAnswer("written", sent, headers, own)

@@ -120,7 +120,7 @@ class ResponseWriter:
 
     def _encode(self, event: Json) -> bytes:
         number, self._number = self._number, self._number + 1
-        data = json.dumps({**event, "sequence_number": number}, ensure_ascii=False)
+        data = json.dumps({**event, "sequence_number": number})
         return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
 

@@ -214,7 +214,7 @@ async def _take_one(told: AsyncIterable[str]) -> AsyncIterator[str]:
 
 def _write_json(body: JsonObject) -> httpx2.Response:
     async def iterate() -> AsyncIterator[bytes]:
-        yield json.dumps(body, ensure_ascii=False).encode()
+        yield json.dumps(body).encode()
 
     return _make_response("application/json", iterate())
 

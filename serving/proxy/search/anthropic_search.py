@@ -63,7 +63,7 @@ class MessagesSearch:
 
             async def ask() -> httpx2.Response:
                 await stack.aclose()
-                sent = json.dumps(self._body, ensure_ascii=False).encode(errors="surrogatepass")
+                sent = json.dumps(self._body).encode()
                 opened = answers.open_answer(method, rest, headers, sent)
                 return await stack.enter_async_context(opened)
 
@@ -93,7 +93,7 @@ class MessagesSearch:
                 dropped, last = {one["id"] for one in calls}, self._describe_end(found, calls)
                 if not (dropped or last):
                     return rewrite_response(response, raw)
-                kept = [one for one in found.get("content", ()) if one not in calls]
+                kept = [one for one in list_dicts(found, "content") if one not in calls]
                 made = json.dumps({**found, "content": kept, **last}).encode()
                 return rewrite_response(response, made)
             response = await ask()

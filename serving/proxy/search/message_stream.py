@@ -38,7 +38,7 @@ class HeldMessage:
         elif kind == "content_block_start" and isinstance(data.get("content_block"), Mapping):
             if isinstance(at, int):
                 self._blocks[at] = dict(data["content_block"])
-        elif kind == "content_block_delta" and at in self._blocks:
+        elif kind == "content_block_delta" and isinstance(at, int) and at in self._blocks:
             self._grow(at, data.get("delta"))
         elif kind == "message_delta":
             self._end(data)
@@ -61,7 +61,8 @@ class HeldMessage:
         if isinstance(delta, Mapping):
             self.message |= delta
         if isinstance(usage, Mapping):
-            self.message["usage"] = {**(self.message.get("usage") or {}), **usage}
+            before = self.message.get("usage")
+            self.message["usage"] = {**(before if isinstance(before, Mapping) else {}), **usage}
 
     def read_message(self) -> dict[str, Any]:
         """The message; the input of a call that is no JSON stays the text it is."""
@@ -77,14 +78,16 @@ class HeldMessage:
     def write_events(self, dropped: set[str], last: Mapping[str, Any]) -> Iterator[bytes]:
         """The events without the calls of these ids; last: what the message's end says instead,
         {stop_reason, usage, toolmill}, where it has it."""
-        places = [at for at in sorted(self._blocks) if self._blocks[at].get("id") not in dropped]
+        places = [
+            at for at in sorted(self._blocks) if str(self._blocks[at].get("id")) not in dropped
+        ]
         moved = {at: new for new, at in enumerate(places)}
         for event in self.events:
             data = event.data
             if data is None or not (dropped or last):
                 yield event.raw
             elif "index" in data:
-                if data["index"] in moved:
+                if isinstance(data["index"], int) and data["index"] in moved:
                     data["index"] = moved[data["index"]]
                     yield event.encode()
             elif data.get("type") == "message_delta":

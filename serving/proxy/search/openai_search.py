@@ -131,7 +131,7 @@ class ResponsesSearch:
                 if kind == "response.output_item.done":
                     items.append((event.data or {}).get("item"))
                 if kind in _BEGINNINGS and self._shown is None:
-                    self._shown = ((event.data or {}).get("response") or {}).get("id")
+                    self._shown = _read_id(event)
                 if not (begun and kind in _BEGINNINGS):
                     yield self._renumber(event, begun)
             body = (end.data or {}).get("response") if end else None
@@ -163,7 +163,9 @@ class ResponsesSearch:
         if body.get("status") not in (None, "completed"):
             return []
         items = list_dicts(body, "output")
-        answered = {one.get("call_id") for one in items if one.get("type") == "tool_search_output"}
+        answered = {
+            str(one.get("call_id")) for one in items if one.get("type") == "tool_search_output"
+        }
         return [
             one
             for one in items
@@ -215,7 +217,7 @@ class ResponsesSearch:
         choice = made.get("tool_choice")
         if isinstance(choice, Mapping) and choice.get("type") == "tool_search":
             made["tool_choice"] = "auto"
-        return json.dumps(made, ensure_ascii=False).encode(errors="surrogatepass")
+        return json.dumps(made).encode()
 
     def _merge_body(self, body: dict[str, Any]) -> dict[str, Any]:
         last = list_dicts(body, "output")
@@ -242,7 +244,7 @@ class ResponsesSearch:
 
     def _encode(self, data: Mapping[str, Any]) -> bytes:
         number, self._number = self._number, self._number + 1
-        text = json.dumps({**data, "sequence_number": number}, ensure_ascii=False)
+        text = json.dumps({**data, "sequence_number": number})
         return f"event: {data['type']}\ndata: {text}\n\n".encode()
 
 
@@ -250,6 +252,11 @@ def _drop_id(item: Any) -> Any:
     if isinstance(item, Mapping) and str(item.get("id")).startswith(ITEM_ID):
         return {key: value for key, value in item.items() if key != "id"}
     return item
+
+
+def _read_id(event: Event) -> Any:
+    begun = (event.data or {}).get("response")
+    return begun.get("id") if isinstance(begun, Mapping) else None
 
 
 def _read_object(raw: bytes) -> dict[str, Any] | None:

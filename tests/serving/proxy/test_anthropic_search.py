@@ -143,3 +143,37 @@ def test_what_is_not_ours_passes_byte_for_byte(running: Running, tools: Any) -> 
     parts = stream_message(TEXT, stop="end_turn")
     held = post(running, parts, stream=True).content
     assert held == b": the answer is held\n\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_passes(running: Running, streamed: bool) -> None:
+    asked, done = (
+        make_use("tool_search", {"tool": "hour \ud83d"}),
+        {"type": "text", "text": "\ud83d"},
+    )
+    make: Any = stream_message if streamed else make_message
+    answer = post(running, make(asked), make(done), stream=streamed)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)
+    assert b"\\ud83d" in running.script.seen[1][2]
+
+
+START: Any = {"type": "message_start", "message": {"usage": [1]}}
+BLOCK: Any = {"type": "content_block_start", "index": 0, "content_block": {"id": []}}
+ODD: Any = [
+    [START, {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 1}}],
+    [START, BLOCK, {"type": "content_block_delta", "index": [], "delta": {}}],
+    [START, {"type": "content_block_stop", "index": {}}],
+]
+
+
+@pytest.mark.parametrize("events", ODD)
+def test_an_odd_stream_is_handed_on(running: Running, events: Any) -> None:
+    raw = [f"data: {json.dumps(one)}\n\n".encode() for one in [*events, {"type": "message_stop"}]]
+    assert post(running, raw, stream=True).content == b"".join(raw)
+    asked = stream_message(make_use("tool_search", HOUR))
+    assert b"message_stop" in post(running, asked, raw, stream=True).content
+
+
+def test_a_last_answer_without_content_is_an_answer(running: Running) -> None:
+    answer = post(running, ASKED, {**USED, "content": None})
+    assert (answer.status_code, answer.json()["content"]) == (200, [])

@@ -273,3 +273,28 @@ def test_without_the_setting_the_search_is_the_clients(running: Running) -> None
         answer = ask(other, write_turn(make_search(HOUR)))
         assert [one.type for one in answer.output] == ["tool_search_call"]
         assert len(list_sent(other)) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_in_a_tool_passes(running: Running, streamed: bool) -> None:
+    tool: Any = {"type": "function", "name": "hour", "description": "tell the hour \ud83d"}
+    tool |= {"parameters": PARAMETERS, "defer_loading": True}
+    write: Any = stream_turn if streamed else write_turn
+    running.script.turns = [write(make_search(HOUR)), write(DONE, at=1)]
+    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL, tool], "stream": streamed}
+    content = json.dumps(body)
+    answer = httpx2.post(f"{running.url}/v1/responses", content=content, trust_env=False)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)
+    assert all(b"\\ud83d" in body for _, _, body in running.script.seen)
+
+
+def test_odd_answers_are_handed_on(running: Running) -> None:
+    raw = b'data: {"type": "response.created", "response": "x"}\n\n'
+    body = {"model": "m", "input": "?", "tools": [SEARCH_TOOL], "stream": True}
+    running.script.turns = [[raw]]
+    url = f"{running.url}/v1/responses"
+    assert httpx2.post(url, json=body, trust_env=False).content == raw
+    output = {"type": "tool_search_output", "call_id": []}
+    running.script.turns = [write_turn(output, make_search(HOUR)), write_turn(DONE, at=1)]
+    answer = httpx2.post(url, json={**body, "stream": False}, trust_env=False)
+    assert answer.status_code == 200

@@ -340,3 +340,11 @@ def test_nobody_who_answers_is_refused() -> None:
     listening = make_listening("127.0.0.1", 0, "", 1000)
     with pytest.raises(ProxyError, match="neither --upstream nor --local"):
         Proxy(ProxySettings(), listening)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_passes(url: str, client: OpenAI, streamed: bool) -> None:
+    assert client
+    asked = {"model": "m", "input": "?", "instructions": "\ud83d", "stream": streamed}
+    answer = httpx2.post(f"{url}/v1/responses", content=json.dumps(asked), trust_env=False)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from orchestration.runs.dead_runs import UNFINISHED, find_run_process
+from orchestration.runs.instance import POSTGRES
 
 _COMING = [*UNFINISHED, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 
@@ -56,5 +57,6 @@ def find_instance_folder(state: Path) -> Path | None:
 
 
 def is_own_instance(folder: Path, state: Path) -> bool:
-    """Whether an instance is the one in a state: another may hold the runs of other projects."""
-    return folder.resolve() == (state / "dagster").resolve()
+    """Whether an instance is the one in a state: another, and a Postgres, may hold the runs of
+    other projects."""
+    return POSTGRES not in os.environ and folder.resolve() == (state / "dagster").resolve()

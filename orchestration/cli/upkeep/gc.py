@@ -42,15 +42,22 @@ def collect(
 
 def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     from assets.servers.sandbox.toolchain import find_toolchain
+    from orchestration.runs.instance import POSTGRES
     from orchestration.upkeep.collect import Place
     from orchestration.upkeep.progress import find_instance_folder, is_own_instance
+    from warehouse.errors import UnusableInput
 
     folder = find_instance_folder(settings.state_path())
     instance = None
     if folder is not None:
         import dagster as dg
 
-        instance = held.enter_context(dg.DagsterInstance.from_config(str(folder)))
+        try:
+            instance = held.enter_context(dg.DagsterInstance.from_config(str(folder)))
+        except Exception as error:  # of Dagster, of a database; their words may hold a password
+            found = f"{folder}: Dagster's history cannot be opened ({type(error).__name__})"
+            fix = f"start its Postgres, and set {POSTGRES} as the last run had it, or run again"
+            raise UnusableInput(f"{found}: {fix}") from None
     return Place(
         settings.home_path(),
         settings.state_path(),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from assets.synthesis.common.tables import PAIRS
 from orchestration.cli.app import ROOT
+from orchestration.cli.upkeep.gc import _open_place
 from orchestration.doctor.catalogue import CHECKS
 from orchestration.doctor.check import Home, run_check
 from orchestration.runs.dead_runs import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
+from orchestration.settings.load import load_settings
 from orchestration.upkeep.collect import Place, find_garbage, remove_garbage
 from orchestration.upkeep.events import collect_last_runs, list_old_runs
 from orchestration.upkeep.progress import find_oldest_start, is_own_instance
@@ -26,6 +29,7 @@ from tests.orchestration.doctor.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from training.releases.retention import RetentionPolicy
+from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Outcome
 from warehouse.retention.policy import DAY, KeepPolicy
 from warehouse.store import Warehouse
@@ -283,3 +287,21 @@ def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance: dg.DagsterIns
     assert event.run_id == runs[-1]
     assert list(list_old_runs(instance, time.time() - DAY, None)) == []
     assert find_oldest_start(Path("/nowhere"), instance) is not None
+
+
+def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    settings = load_settings()
+    folder = settings.state_path() / "dagster"
+    folder.mkdir(parents=True)
+    url = "{env: DAGSTER_POSTGRES_URL}"
+    (folder / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: {url}}}}}")
+    monkeypatch.delenv("DAGSTER_POSTGRES_URL", raising=False)
+    assert is_own_instance(folder, settings.state_path())
+    with ExitStack() as held, pytest.raises(UnusableInput, match="DAGSTER_POSTGRES_URL"):
+        _open_place(settings, held)
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
+    assert not is_own_instance(folder, settings.state_path())

@@ -5,6 +5,8 @@ Ray places a task where its processors and memory are free, and runs it again wh
 
 import os
 import pickle
+import re
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from warehouse.fleet.fleet import (
     TaskLost,
 )
 
+_CONNECT_S = 10.0
 _STARTING = Lock()  # of the one connection that a process has
 # Ray asks the kernel to end its daemons with the thread that started them: one that lives on.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-start")
@@ -78,16 +81,23 @@ def _start(ray: Any, address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
+        _check_answers(address)
         ray.init(
             address=address,
             log_to_driver=False,
             configure_logging=False,
             **(own if address == "local" else {}),
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         found = f"no Ray cluster at fleet.address = {address!r:.200} ({type(error).__name__})"
         fix = "start one there (`ray start --head`), or set `local` for one on this machine"
         raise FleetUnavailable(f"{found}: {fix}") from error
+
+
+def _check_answers(address: str) -> None:
+    """Raises OSError where nobody listens: Ray itself tries that address for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address):
+        socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S).close()
 
 
 def _check_plain(fn: Callable[..., bytes], args: tuple[Any, ...]) -> None:

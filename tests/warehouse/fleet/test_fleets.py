@@ -7,7 +7,7 @@ import pytest
 
 from tests.warehouse.fleet import pieces
 from warehouse.fleet.fleet import FleetSettings, FleetUnavailable, LocalFleet, TaskLost
-from warehouse.fleet.ray_fleet import RayFleet, open_fleet
+from warehouse.fleet.ray_fleet import RayFleet, _start, open_fleet
 from warehouse.fleet.side_by_side import map_side_by_side
 
 SETTINGS = FleetSettings(runs_on="ray", address="local", memory_mb=64, timeout_s=120.0)
@@ -101,3 +101,8 @@ def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
 def test_settings_choose_the_fleet():
     assert open_fleet(FleetSettings()) == LocalFleet()
     assert open_fleet(SETTINGS) == RayFleet(SETTINGS)
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    with pytest.raises(FleetUnavailable, match=r"no Ray cluster.*ConnectionRefusedError"):
+        _start(object(), "127.0.0.1:1")

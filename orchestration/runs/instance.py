@@ -5,10 +5,13 @@ the whole log back: two flushes an event, a third of the seconds of a run that f
 It also makes an engine for each, which compiles every statement again: another third.
 """
 
+import logging
 import os
 import re
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,10 @@ from warehouse.errors import UnusableInput
 POSTGRES = "DAGSTER_POSTGRES_URL"
 ROOT = Path(__file__).resolve().parents[2]
 
-# How many steps of a kind run at once. Each marketplace is another host, paced by itself. `lance`
-# (one index) stays at one by `dagster.yaml`.
-SLOTS = {"crawl": 4, "llm": 4, "sandbox": CORES}
+# How many steps of a kind run at once. Marketplaces are hosts of their own; `lance` is
+# one index. A pool left out would be made by the run that needs it first, and in Postgres Dagster
+# fails the second of two that make it at once.
+SLOTS = {"crawl": 4, "llm": 4, "sandbox": CORES, "lance": 1}
 # NVIDIA's driver, also below WSL, and AMD's.
 _GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 # What a run prints on this terminal is not kept a second time; the events hold it.
@@ -46,13 +50,30 @@ def open_instance() -> dg.DagsterInstance:
     relax_sqlite()
     ref = InstanceRef.from_dir(os.environ["DAGSTER_HOME"], overrides=_OVERRIDES)
     try:
-        return dg.DagsterInstance.from_ref(ref)
+        with _retry_silently():
+            return dg.DagsterInstance.from_ref(ref)
     except Exception as error:  # psycopg2's, SQLAlchemy's or Dagster's own
         if POSTGRES not in os.environ:
             raise
         # Neither the address nor the error's words: both may hold the password.
         found = f"Dagster's Postgres does not answer ({type(error).__name__})"
         raise UnusableInput(f"{found}: start it, or correct or unset {POSTGRES}") from None
+
+
+@contextmanager
+def _retry_silently() -> Iterator[None]:
+    """dagster-postgres logs each of its tries on the root logger, in words that may hold the
+    password; the one that counts is raised."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("Retrying failed database")
+
+    root = logging.getLogger()
+    root.addFilter(is_other)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_other)
 
 
 def make_config() -> bytes:

@@ -1,5 +1,6 @@
 """The nine shapes over real HTTP: lists to their end, details, keys, validators."""
 
+import inspect
 import json
 import re
 from html import unescape
@@ -14,6 +15,8 @@ from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.keys import KEYS
+from orchestration.cli.models.proxying.command import proxy
+from serving.meta.access.policy import AddressSettings
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, count_differences, envelope, locations
 
@@ -248,3 +251,8 @@ def test_robots_are_those_of_each_site(full: Replicas) -> None:
         "glama",
         "mcphub",
     }
+
+
+def test_no_replica_listens_where_serving_does_by_default() -> None:
+    proxied = inspect.signature(proxy).parameters["port"].default
+    assert {proxied, AddressSettings().port}.isdisjoint(PORTS.values())

@@ -1,7 +1,9 @@
 """Base models and adapters: loading them, and telling which base an adapter is of."""
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,9 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     name, revision = find_base_source(base)
     options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, **options)
+        with _load_quietly(fetches=revision is not None):
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, **options)
     except Exception as error:  # a third-party folder fails in any library on the way
         raise TrainingFailed(
             f"caller base {base!r} does not load: {_get_first_error_line(error)}; {_EXPECTED}"
@@ -48,6 +51,24 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model.to(get_process_device(device)), tokenizer
+
+
+@contextmanager
+def _load_quietly(*, fetches: bool) -> Iterator[None]:
+    """Without bars over what lies on the disk (a download keeps its own), and without what
+    libraries warn each other of."""
+    from transformers.utils import logging
+
+    hidden = not fetches and logging.is_progress_bar_enabled()
+    if hidden:
+        logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        if hidden:
+            logging.enable_progress_bar()
 
 
 def find_base_source(base: str) -> tuple[str, str | None]:
@@ -125,7 +146,8 @@ def load_adapter(
             describe_base(model, tokenizer),
         )
     try:
-        adapted = PeftModel.from_pretrained(model, str(folder))
+        with _load_quietly(fetches=False):
+            adapted = PeftModel.from_pretrained(model, str(folder))
     except Exception as error:
         raise TrainingFailed(
             f"adapter {folder} does not go onto {base or named!r} (it names {named!r} as its base):"

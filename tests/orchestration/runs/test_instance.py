@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 import sqlalchemy
 
+from orchestration.definitions import defs
 from orchestration.runs import instance as runs_instance
 from orchestration.runs.instance import SLOTS, count_gpu_slots, relax_sqlite, size_pools
 
@@ -27,13 +28,14 @@ def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
             driver.touch()
 
 
-def test_pools_are_sized_once_and_the_others_keep_one_slot(tmp_path: Path) -> None:
+def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         size_pools(instance)
         size_pools(instance)
         limits = {info.name: info.limit for info in instance.event_log_storage.get_pool_limits()}
     assert limits == {**SLOTS, "gpu": count_gpu_slots(runs_instance.CORES)}
-    assert "lance" not in limits
+    made = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
+    assert {one.op.pool for one in made if one.is_executable} - {None} == set(limits)
 
 
 def test_a_closed_connection_leaves_the_log_unwritten_and_the_rows_readable(tmp_path: Path) -> None:

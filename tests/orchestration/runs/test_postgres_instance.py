@@ -123,7 +123,9 @@ def test_runs_events_and_pools_lie_in_postgres_and_no_password_in_a_file(
 
 
 @pytest.mark.slow
-def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(postgres, home, monkeypatch):
+def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(
+    postgres, home, monkeypatch, caplog
+):
     monkeypatch.setenv(POSTGRES, postgres.url)
     (home / "dagster.yaml").write_bytes(make_config())
     with open_instance() as instance:
@@ -132,6 +134,7 @@ def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(postgres, h
     with pytest.raises(UnusableInput, match=f"Postgres does not answer.*{POSTGRES}") as caught:
         open_instance()
     assert "mill:x" not in str(caught.value)
+    assert not caplog.records
     postgres.start()
     with open_instance() as instance:
         assert count(home).execute_in_process(instance=instance).success

@@ -39,6 +39,14 @@ def loaded() -> tuple[Any, Any]:
     return load_base(str(find_tiny_base_folder()), "cpu")
 
 
+def test_loading_what_lies_on_the_disk_prints_nothing(
+    capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    load_base(str(find_tiny_base_folder()), "cpu")
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+
+
 @pytest.fixture(scope="module")
 def grammars(loaded: tuple[Any, Any]) -> CallGrammars:
     model, tokenizer = loaded

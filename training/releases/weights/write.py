@@ -32,7 +32,8 @@ def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -
         found = ", ".join(f"{role} {models.get(role, 'none')}" for role in LANGUAGE_ROLES)
         raise NoWeights(
             f"no trained language model is in this release ({found[:200]}), so there are no weights"
-            " to export; leave --weights out, or train one: materialize caller_adapter"
+            " to export; leave --weights out. A trained one serves once it passes its gates:"
+            " toolmill champion list"
         )
     made = {
         role: write_model_weights(home, name, folder / WEIGHTS / role)

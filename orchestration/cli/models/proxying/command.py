@@ -29,7 +29,7 @@ def proxy(
     first_call: options.First = False,
     waiting: options.Waiting = 32,
     host: options.Host = "127.0.0.1",
-    port: options.Port = 8931,
+    port: options.Port = 8929,
     token: options.Token = "",
     key_env: options.KeyEnv = "",
     timeout: options.Timeout = 120.0,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import EnvVar, Header, Listing, Package, make_row, read_rows
 from assets.servers.defs import DEPLOYMENTS_AUDIT
-from assets.servers.deploy import plan
+from assets.servers.deploy import on_fleet
 from assets.servers.deploy.deploy import deploy as deploy_recipe
 from assets.servers.deploy.plan import deploy_listings
 from assets.servers.deploy.policy import DeployPolicy
@@ -210,7 +210,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
     def fail(recipe, policy, toolchain=None):
         raise RuntimeError("s3cret of a third party")
 
-    monkeypatch.setattr(plan, "deploy", fail)
+    monkeypatch.setattr(on_fleet, "deploy", fail)
     found = lists_bundles(host, {"one": pack(server())})
     first = run(stores, found)
     (row,) = first.rows
@@ -221,7 +221,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
     later = run(stores, found, now=2 * 86_400.0, previous=first.rows)
     assert [(row["error_kind"], row["attempts"]) for row in later.rows] == [("internal", 2)]
     assert later.rows[0]["hint"] == row["hint"]
-    monkeypatch.setattr(plan, "deploy", deploy_recipe)
+    monkeypatch.setattr(on_fleet, "deploy", deploy_recipe)
 
 
 @pytest.mark.parametrize("error", [SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x")])
@@ -229,7 +229,7 @@ def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error) -
     def fail(recipe, policy, toolchain=None):
         raise error
 
-    monkeypatch.setattr(plan, "deploy", fail)
+    monkeypatch.setattr(on_fleet, "deploy", fail)
     with pytest.raises(type(error)):
         run(stores, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
 

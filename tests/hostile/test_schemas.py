@@ -88,7 +88,7 @@ HEAVY = {
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
     """{tool: (has a bad schema, number of flaws)} of one server that lists them all, each checked
-    in another process; if one hangs it is killed after three minutes, and what follows is missing."""
+    in another process; one that hangs is killed after three minutes, what follows is missing."""
     require_sandbox()
     schemas = {name: {"type": "object", **schema} for name, schema in HEAVY.items()}
     listed = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]

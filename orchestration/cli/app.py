@@ -251,12 +251,15 @@ def dev(
 ) -> None:
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
     from orchestration.runs.fork_server import silence_warnings
+    from orchestration.runs.instance import open_instance, size_pools
     from orchestration.runs.process_tree import run_until_signalled
 
     silence_warnings()
     chosen = change_demo(load_settings(), day, None)
     home = _prepare(chosen)
     _require_free_port(port)
+    with open_instance() as instance:
+        size_pools(instance)
     # Dagster loads the `.env` of its working directory over the environment: it starts where there
     # is none, and the code location goes back to where the user is.
     env = {

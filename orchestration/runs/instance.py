@@ -158,3 +158,5 @@ if __name__ == "__main__":  # of a container that starts Dagster's own commands
     from warehouse.storage.files import write_atomically
 
     write_atomically(Path(sys.argv[1]), make_config())
+    with open_instance() as opened:
+        size_pools(opened)

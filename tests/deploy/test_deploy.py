@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 
+from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +62,9 @@ def test_the_image_starts_with_the_instance_of_its_home(tmp_path):
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.strip())
     assert folder == tmp_path / "home/state/dagster"
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        pools = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+    assert pools.items() >= SLOTS.items()
     assert (folder / "dagster.yaml").read_bytes() == (ROOT / "dagster.yaml").read_bytes()
 
 

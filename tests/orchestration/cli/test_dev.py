@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import dagster as dg
 import httpx2
 import psutil
 import pytest
 
 from demo.ports import PORTS
 from orchestration.resources import HOME_TAG
+from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
 from tests.support.paths import ROOT
 from warehouse.home import HomeUnavailable
@@ -68,7 +70,9 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
             process.kill()
     assert f"home: {named}" in (tmp_path / "log").read_text()
     assert not other.exists()
-    assert (named / "state" / "dagster" / "dagster.yaml").exists()
+    with dg.DagsterInstance.from_config(str(named / "state" / "dagster")) as instance:
+        limits = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+    assert limits.items() >= SLOTS.items()
 
 
 def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path) -> None:

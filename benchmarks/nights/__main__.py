@@ -131,7 +131,7 @@ def list_violations(
         found += claims.find_overspent(night.done, rows[0]["done"], due, launches)
     broken = night.incident in (what.LLM_DOWN, what.FULL_DISK, what.KILLED)
     if not (broken or row["resumed"]):
-        # The plan is of the run that mends: what the broken one before it paid is not in it.
+        # The plan is of the run that repairs: what the one before it paid is not in it.
         found += claims.find_unforeseen(night.planned, night.done)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)
     now = row["champion"].get("recall_at_1")

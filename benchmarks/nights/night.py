@@ -133,7 +133,7 @@ class _Silent:
 
 
 def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
-    """The run that the day's incident ends before its time; the one that mends it follows."""
+    """The run that the day's incident ends before its time; the one that repairs it follows."""
     if night.incident == what.KILLED:
         command = [sys.executable, "-m", "benchmarks.nights.killed", str(stage.root)]
         asked = {"day": day.day, "seed": day.month.seed, "servers": day.month.servers,

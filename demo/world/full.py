@@ -26,9 +26,14 @@ class Shares:
     gone: float = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("new", "changed", "gone"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"share {name}={getattr(self, name)}: expected 0 to 1")
+        check_shares(self)
+
+
+def check_shares(shares: object) -> None:
+    """Raises ValueError for a field that is no share."""
+    for name, value in vars(shares).items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"share {name}={value}: expected 0 to 1")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from demo.world.contracts import EDITS, Edit, make_tool
 from demo.world.facts import Server
-from demo.world.full import reword_record
+from demo.world.full import check_shares, reword_record
 from demo.world.listing_page import RecordList
 from demo.world.record import Record, make_next_version
 from demo.world.synthetic import make_record
@@ -30,9 +30,7 @@ class Rates:
     died: float = 0.004
 
     def __post_init__(self) -> None:
-        for name in ("revised", "born", "died"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"share {name}={getattr(self, name)}: expected 0 to 1")
+        check_shares(self)
 
 
 @dataclass(frozen=True)

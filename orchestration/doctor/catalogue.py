@@ -23,6 +23,7 @@ from orchestration.doctor.storage import (
     check_histories,
     check_pointers,
 )
+from orchestration.doctor.takedowns import check_takedowns
 from orchestration.doctor.vectors import check_vector_keys, check_vectors
 
 GROUP = "toolmill.checks"
@@ -42,6 +43,7 @@ CHECKS = (
     Check("licences", "the licence of every accepted pair is known", check_licences),
     Check("champions", "the champion of each role serves", check_champions),
     Check("release", "what is served is whole and fits itself", check_release),
+    Check("takedowns", "nothing that was taken down is reached", check_takedowns),
     Check("dagster", "its instance answers, and each started run has a process", check_instance),
     Check("leftovers", "killed writers left nothing behind", check_leftovers),
 )

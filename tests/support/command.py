@@ -11,12 +11,18 @@ from orchestration.cli.app import app
 from tests.support.paths import ROOT
 
 
-def invoke_toolmill(*arguments: str, home: Path, **settings: str) -> CompletedProcess[str]:
-    """Exit status, stdout and stderr of a command over `home`; other settings by name."""
+def invoke_toolmill(
+    *arguments: str, home: Path, typed: str | None = None, **settings: str
+) -> CompletedProcess[str]:
+    """Exit status, stdout and stderr of a command over `home`; other settings by name. typed: what
+    stands on its standard input."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         done = CliRunner().invoke(
-            app, arguments, env={**os.environ, "TOOLMILL_HOME": str(home), **settings}
+            app,
+            arguments,
+            input=typed,
+            env={**os.environ, "TOOLMILL_HOME": str(home), **settings},
         )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

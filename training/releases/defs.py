@@ -103,9 +103,8 @@ def router_index(
         encoder,
         reranker,
     )
-    blocked = write_blocklist(
-        home, [*held, *(list_held_contracts(warehouse, kept) if kept else [])]
-    )
+    old = list_held_contracts(warehouse, kept) if kept else []
+    blocked = write_blocklist(home, [*held, *old], version=version)
     index = load_index(home, version)
     verdict = _check_entries(index, source, kept or index.release != current["release"])
     last = [

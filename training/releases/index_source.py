@@ -71,7 +71,8 @@ def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
 
 
 def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
-    """Blocks what is held today in an index of another day, before that index is served."""
+    """Blocks what is held or taken down today in an index of another day, before that index is
+    served."""
     from serving.index.blocklist import write_blocklist
     from serving.router import read_blocked
 
@@ -81,6 +82,7 @@ def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
             warehouse.home,
             {*known.digests, *list_held_contracts(warehouse, version)},
             set(known.tools),
+            version,
         )
 
     return hold

@@ -50,9 +50,14 @@ def repair_home(home: Path, *, dry: bool = False) -> Repairs:
 
 
 def list_line_files(home: Path) -> list[Path]:
-    """Histories of tables, decisions and reviews. Outcomes are left: a server may be writing there,
-    and their reader passes a torn line over."""
-    patterns = ("tables/*/*/HEADS.jsonl", "quarantine/*.jsonl", "reviews/*.jsonl")
+    """Histories of tables, decisions, take-downs and reviews. Outcomes are left: a server may be
+    writing there, and their reader passes a torn line over."""
+    patterns = (
+        "tables/*/*/HEADS.jsonl",
+        "quarantine/*.jsonl",
+        "reviews/*.jsonl",
+        "takedowns/*.jsonl",
+    )
     return sorted(path for pattern in patterns for path in home.glob(pattern) if path.is_file())
 
 

@@ -4,6 +4,8 @@ tables/<asset>/<partition or _>/<digest>.parquet
                                 <digest>.volatile.parquet   figures that do not make a version
                                 HEAD.json                   {digest, rows, run_id, audit, at}
                                 HEADS.jsonl                 every publication, for as-of
+
+What is taken down (`warehouse/storage/takedowns.py`) is neither written nor read, of any moment.
 """
 
 import io
@@ -24,6 +26,8 @@ from warehouse.storage.pointers import (
     read_pointer,
     write_pointer,
 )
+from warehouse.storage.takedowns import read_takedowns
+from warehouse.storage.taken_rows import keep_rows
 
 WHOLE = "_"  # the partition of a table that has none
 _FIX = (
@@ -144,7 +148,7 @@ class Tables:
     def stage(self, spec: TableSpec, frame: pl.DataFrame, partition: str | None = None) -> Staged:
         """Writes a version; readers do not see it until `promote`. Staging twice is free."""
         spec.check_keys(frame)
-        frame = frame.select(list(spec.columns)).sort(spec.key)
+        frame = self._drop_taken(frame.select(list(spec.columns))).sort(spec.key)
         name = spec.digest(frame)
         folder = self.folder(spec.name, partition)
         version = folder / f"{name}.parquet"
@@ -255,9 +259,13 @@ class Tables:
         if spec.volatile and beside.exists():
             frame = frame.join(pl.read_parquet(beside), on=spec.key, how="left")
         added = [pl.lit(None).alias(c) for c in spec.columns if c not in frame.columns]
-        return frame.with_columns(added).select(
+        typed = frame.with_columns(added).select(
             [pl.col(name).cast(kind) for name, kind in spec.columns.items()]
         )
+        return self._drop_taken(typed)
+
+    def _drop_taken(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return keep_rows(read_takedowns(self.root.parent), frame)
 
 
 @dataclass(frozen=True)

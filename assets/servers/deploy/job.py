@@ -12,6 +12,7 @@ from assets.servers.recipes.recipe import RECIPE_VERSION, Recipe, Unlaunchable
 from warehouse.item_failure import try_item
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.storage.digest import digest
+from warehouse.storage.takedowns import read_takedowns
 
 _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}
 
@@ -87,12 +88,14 @@ class Job:
 def plan_jobs(
     listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
 ) -> list[Job]:
-    """One job per server: of several listings the first runnable one, by listing id."""
+    """One job per server that is not taken down: of several listings the first runnable one, by
+    listing id."""
+    taken = read_takedowns(policy.home).servers
     jobs: dict[str, Job] = {}
     for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
         key = drop_surrogates(_identify(listing))
         jobs.setdefault(key, Job(key, listing, before.get(key), policy))
-    return [jobs[key] for key in sorted(jobs)]
+    return [jobs[key] for key in sorted(jobs) if key not in taken]
 
 
 def _identify(listing: Listing) -> str:

@@ -82,15 +82,12 @@ def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bo
 def _block_tools(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.held_tools import find_held_rows
-    from serving.index.blocklist import write_blocklist
+    from orchestration.upkeep.block import block_tools
 
     try:
-        held = find_held_rows(warehouse)
+        block_tools(warehouse)
     except DecisionError as error:  # the decision itself is kept
         print_line(f"searches go on as before: {error}", err=True)
-        return
-    write_blocklist(warehouse.home, (row["contract_digest"] for row in held))
 
 
 def _fail_usage(digest: str, by: str, why: str) -> None:

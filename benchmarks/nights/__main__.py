@@ -127,12 +127,13 @@ def list_violations(
     found += claims.find_lost(warehouse, day, stage.markets, before, dark)
     found += claims.find_poisoned(warehouse, day.month, day.day)
     if rows and not row["resumed"]:
-        launches = claims.count_revised(day) + retries
+        launches = claims.count_revised(day) + retries + night.unknown
         found += claims.find_overspent(night.done, rows[0]["done"], due, launches)
-    broken = night.incident in (what.LLM_DOWN, what.FULL_DISK, what.KILLED)
-    if not (broken or row["resumed"]):
-        # The plan is of the run that repairs: what the one before it paid is not in it.
-        found += claims.find_unforeseen(night.planned, night.done)
+    if not row["resumed"]:
+        # What fails for want of a model leads to no further calls: nobody can plan that.
+        down = night.incident == what.LLM_DOWN
+        planned = {kind: n for kind, n in night.planned.items() if kind == "deploy" or not down}
+        found += claims.find_unforeseen(planned, night.made)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)
     now = row["champion"].get("recall_at_1")
     if now is not None and now < best:

@@ -37,6 +37,7 @@ from warehouse.store import Warehouse
 
 LAUNCHED = ("listings", "deployments", "snapshots", "findings", "clear_contracts")
 WRITTEN = tuple(name for name in NIGHTLY if name not in LAUNCHED)
+KINDS = ("deploy", "llm", "execute")
 ROLE = "retriever"
 _RUN_AT = timedelta(hours=3)
 _WRITES = 25  # of the warehouse, that the full disk still takes
@@ -44,12 +45,15 @@ _WRITES = 25  # of the warehouse, that the full disk still takes
 
 @dataclass
 class Night:
-    """What a day came to. planned, done: attempts by kind (deploy, llm, execute)."""
+    """What a day came to. planned, done: attempts by kind (deploy, llm, execute). A run that broke
+    made some of `done` before the plan."""
 
     day: int
     incident: str = ""
     planned: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)  # of these by the run that was planned
+    unknown: int = 0  # launches that a kill cut off: they are made again
     stages: dict[str, int] = field(default_factory=dict)  # attempts by stage of the ledger
     failed: list[str] = field(default_factory=list)  # jobs of the run that is to succeed
     broke: str = ""  # what the incident did to the run before it
@@ -80,13 +84,15 @@ def run_night(stage: Stage, day: MonthDay, incident: str) -> Night:
     with open_time(day.day) as clock, replay_launches(Replay(day)):
         since = time.time() - 7200
         break_run(stage, day, night)
+        broken = _fold(count_attempts(stage.open_warehouse().ledger, since))
         with open_instance() as instance:
             size_pools(instance)
             clear_dead_runs(instance)
             _run_jobs(stage, night, Runner(instance, make_resources(incident)), clock)
         night.stages = count_attempts(stage.open_warehouse().ledger, since)
         counted = _fold(night.stages)
-        night.done = {kind: counted[kind] for kind in ("deploy", "llm", "execute")}
+        night.done = {kind: counted[kind] for kind in KINDS}
+        night.made = {kind: counted[kind] - broken[kind] for kind in KINDS}
         age_files(stage.root / "home", time.time(), START.timestamp() - 86_400)
     night.wall_s = round(time.monotonic() - began, 1)
     night.cpu_s = round(time.process_time() - cpu, 1)
@@ -142,8 +148,9 @@ def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
                  "poisoned": {str(k): v for k, v in day.month.poisoned.items()},
                  "markets": stage.markets, "ports": dict(stage.sites)}  # fmt: skip
         ended = subprocess.run(command, input=json.dumps(asked), text=True, env=dict(os.environ))
-        unknown = len(stage.open_warehouse().ledger.list_unknown())
-        night.broke = f"process ended with {ended.returncode}, {unknown} attempts unknown"
+        cut = [one.stage for one in stage.open_warehouse().ledger.list_unknown()]
+        night.unknown = cut.count("deploy")
+        night.broke = f"process ended with {ended.returncode}, {len(cut)} attempts unknown"
     elif night.incident == what.FULL_DISK:
         with open_instance() as instance, fill_disk(_WRITES) as count_refused:
             size_pools(instance)

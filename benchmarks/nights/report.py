@@ -12,8 +12,8 @@ _HEAD = (
 
 
 def make_table(rows: Sequence[Row]) -> str:
-    """A line a day; `launches`, `model calls` and `calls` as made, with the plan's where it was
-    another."""
+    """A line a day; `launches`, `model calls` and `calls` as made, with the plan's where the run
+    that was planned made others."""
     lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
     first = rows[0]["done"]["llm"] if rows else 0
     for row in rows:
@@ -38,7 +38,8 @@ def make_table(rows: Sequence[Row]) -> str:
 
 def _tell_calls(row: Row, kind: str) -> str:
     done, planned = row["done"][kind], row["planned"].get(kind)
-    return f"{done:,}" if planned in (done, None) else f"{done:,} (plan {planned:,})"
+    made = row.get("made", row["done"])[kind]  # without what a run that broke made before the plan
+    return f"{done:,}" if planned in (made, None) else f"{done:,} (plan {planned:,})"
 
 
 def _tell_bytes(row: Row, kind: str) -> str:

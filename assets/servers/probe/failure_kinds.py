@@ -9,6 +9,7 @@ from typing import Literal, get_args
 Blame = Literal["caller", "tool", "server", "credentials", "policy", "upstream", "us"]
 BLAMES: tuple[Blame, ...] = get_args(Blame)
 _DAY = 86_400.0
+_EARLY = _DAY / 4
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,13 @@ class PackageError(Exception):
 
 
 def compute_next_retry(kind: str, attempts: int, now: float) -> float | None:
-    """When a row that failed `attempts` times is due again (epoch seconds); None: never."""
+    """When a row that failed `attempts` times is due again (epoch seconds); None: never.
+
+    A wait of whole days ends some hours early: runs are nightly, and one that begins a minute
+    sooner than that of the failure would leave the row for yet another night.
+    """
     first = KINDS[kind].retry_s
-    return None if first is None else now + min(first * 2 ** max(0, attempts - 1), 30 * _DAY)
+    if first is None:
+        return None
+    wait = min(first * 2 ** max(0, attempts - 1), 30 * _DAY)
+    return now + (wait - _EARLY if wait >= _DAY else wait)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from assets.servers.probe.failure_kinds import KINDS, Failure, compute_next_retry
@@ -69,8 +71,15 @@ def test_every_kind_has_a_hint_and_a_bounded_retry(kind):
 
 def test_waiting_doubles_with_each_attempt():
     waits = [compute_next_retry("timeout_start", attempt, 0.0) for attempt in (1, 2, 3)]
-    assert waits[1] == 2 * waits[0]
-    assert waits[2] == 4 * waits[0]
+    assert [math.ceil((wait or 0) / 86_400) for wait in waits] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("sooner_s", [0.0, 30.0, 3_600.0])
+def test_a_nightly_run_that_begins_sooner_still_finds_due_what_waited_for_it(sooner_s):
+    for attempt, nights in ((1, 2), (2, 4)):
+        due = compute_next_retry("crashed", attempt, 1_000.0)
+        assert due is not None
+        assert (nights - 1) * 86_400 + 8_000 < due <= nights * 86_400 + 1_000.0 - sooner_s
 
 
 def test_the_documentation_lists_every_kind_with_its_hint():

@@ -4,7 +4,8 @@
 
 A scripted upstream on loopback answers with text and one call that does not fit, an event every
 20 ms. Each of the streams at once begins within `spread` seconds and is followed by three more;
-rounds of direct streams and of streams through each proxy take turns. litellm: a virtual
+rounds of direct streams and of streams through each proxy take turns. Processor time of a server is
+that of its own turns; the upstream's alone is `direct`. litellm: a virtual
 environment that has LiteLLM's proxy; without it that row says `not run`.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -60,10 +62,12 @@ async def time_stream(client: httpx2.AsyncClient, url: str) -> tuple[float, floa
 
 
 async def time_rounds(
-    urls: dict[str, str], rounds: int, streams: int, spread_s: float
-) -> dict[str, list[tuple[float, float]]]:
-    """The seconds of all streams by name; the first round warms up and is left out."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in urls}
+    servers: dict[str, tuple[str, psutil.Process]], rounds: int, streams: int, spread_s: float
+) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
+    """(the seconds of all streams by name, the processor seconds of each server over the turns of
+    its own); the first round warms up and is left out."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in servers}
+    spent = dict.fromkeys(servers, 0.0)
     limits = httpx2.Limits(max_connections=streams)
     draw = random.Random(0)
     async with httpx2.AsyncClient(trust_env=False, timeout=60, limits=limits) as client:
@@ -73,16 +77,19 @@ async def time_rounds(
             return [await time_stream(client, url) for _ in range(_IN_A_ROW)]
 
         for at in range(rounds + 1):
-            for name, url in urls.items():
+            for name, (url, process) in servers.items():
+                began = sum(process.cpu_times()[:2])
                 pauses = [draw.uniform(0, spread_s) for _ in range(streams)]
                 taken = await asyncio.gather(*[time_some(url, pause) for pause in pauses])
-                found[name] += [one for row in taken for one in row] if at else []
-    return found
+                if at:
+                    found[name] += [one for row in taken for one in row]
+                    spent[name] += sum(process.cpu_times()[:2]) - began
+    return found, spent
 
 
 @contextmanager
-def start_process(command: list[str], port: int) -> Iterator[str]:
-    """A server of its own process, once it listens."""
+def start_process(command: list[str], port: int) -> Iterator[tuple[str, psutil.Process]]:
+    """A server of its own process, once it listens: (address, process)."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
@@ -95,7 +102,7 @@ def start_process(command: list[str], port: int) -> Iterator[str]:
             else:
                 log.seek(0)
                 raise SystemExit(f"{command[0]} does not listen: {log.read()[-800:].decode()}")
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
         finally:
             process.terminate()
             process.wait(20)
@@ -152,22 +159,21 @@ def main() -> None:
     with ExitStack() as stack:
         port = find_port()
         own = [sys.executable, "-m", "benchmarks.bench_proxy", "--upstream", str(port)]
-        urls = {"direct": stack.enter_context(start_process(own, port))}
-        port = find_port()
+        servers = {"direct": stack.enter_context(start_process(own, port))}
+        upstream, port = servers["direct"][0], find_port()
         run = "from orchestration.cli.app import main; main()"
-        command = [sys.executable, "-c", run, "proxy", "--upstream", urls["direct"]]
+        command = [sys.executable, "-c", run, "proxy", "--upstream", upstream]
         command += ["--port", str(port)]
-        urls["toolmill"] = stack.enter_context(start_process(command, port))
+        servers["toolmill"] = stack.enter_context(start_process(command, port))
         if asked.litellm:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            command, port = start_litellm(asked.litellm, urls["direct"], folder)
-            urls["litellm"] = stack.enter_context(start_process(command, port))
-        taken = asyncio.run(time_rounds(urls, asked.rounds, asked.streams, asked.spread))
-        metrics = httpx2.get(f"{urls['toolmill']}/metrics", trust_env=False).text
-    shown: dict[str, Any] = {
-        "n": asked.rounds * asked.streams * _IN_A_ROW,
-        "streams": asked.streams,
-    }
+            command, port = start_litellm(asked.litellm, upstream, folder)
+            servers["litellm"] = stack.enter_context(start_process(command, port))
+        timed = time_rounds(servers, asked.rounds, asked.streams, asked.spread)
+        taken, spent = asyncio.run(timed)
+        metrics = httpx2.get(f"{servers['toolmill'][0]}/metrics", trust_env=False).text
+    n = asked.rounds * asked.streams * _IN_A_ROW
+    shown: dict[str, Any] = {"n": n, "streams": asked.streams}
     for name in ("toolmill", "litellm"):
         if name not in taken:
             shown[name] = "not run"
@@ -177,6 +183,7 @@ def main() -> None:
             part: describe_overhead([x[at] for x in taken["direct"]], [x[at] for x in taken[name]])
             for part, at in parts.items()
         }
+    shown["processor_ms"] = {name: round(1000 * one / n, 2) for name, one in spent.items()}
     told = dict(line.split(" ") for line in metrics.splitlines() if not line.startswith("#"))
     full = "toolmill_proxy_overhead_seconds"
     shown["own_ms_mean"] = round(1000 * float(told[f"{full}_sum"]) / int(told[f"{full}_count"]), 3)

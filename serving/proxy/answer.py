@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from serving.proxy.calls import CallRepair
 from serving.proxy.chat import ChatStream, repair_chat
-from serving.proxy.events import read_events
+from serving.proxy.events import EventReader
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.local.first_call import FirstCall
 from serving.proxy.metrics import Metrics
@@ -55,7 +55,7 @@ class Answering:
     ) -> None:
         """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
         began = time.perf_counter()
-        path = request.url.path if request.method == "POST" else ""
+        path = request.scope["path"] if request.method == "POST" else ""
         whole, stream = JUDGED.get(path, (None, None))
         headers, ready = choose_headers(request.headers.raw, self._settings.key, own=own), None
         try:
@@ -67,7 +67,7 @@ class Answering:
             return
         ready = ready or Prepared(body)
         repair = ready.repair
-        raw = request.scope.get("raw_path") or request.url.path.encode()
+        raw = request.scope["raw_path"]
         query = request.scope["query_string"]
         rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
         spent = time.perf_counter() - began
@@ -144,14 +144,17 @@ class Answering:
     ) -> float:
         """Seconds that it took, waiting for the upstream and the client left out."""
         await exchange.start(200, keep_headers(response))
-        stream, spent = kind(repair, self._settings.max_held), 0.0
+        most, spent = self._settings.max_held, 0.0
+        stream, reader = kind(repair, most), EventReader(most)
         try:
-            async for event in read_events(response.aiter_raw(), self._settings.max_held):
+            async for part in response.aiter_raw():
                 began = time.perf_counter()
-                ready = b"".join([raw async for raw in stream.feed(event)])
+                ready = b"".join([await stream.feed(one) for one in reader.take(part)])
                 spent += time.perf_counter() - began
                 if ready:
                     await exchange.send_part(ready)
+            for event in reader.end():
+                await exchange.send_part(b"".join([*stream.drain(), event.raw]))
         finally:  # an answer that broke off: what came of it is handed on as it came
             held = b"".join(stream.drain())
             if held:

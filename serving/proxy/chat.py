@@ -1,6 +1,7 @@
 """Chat completions: the tool calls of an answer, whole or as a stream."""
 
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,8 @@ from serving.proxy.calls import CallRepair, Fixed
 from serving.proxy.events import Event, list_dicts
 
 _Key = tuple[Any, Any]  # index of the choice, index of the call
+# Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
+_TELLING = re.compile(rb'tool_calls|"finish_reason"(?!\s*:\s*null)|\\u')
 
 
 async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
@@ -45,21 +48,20 @@ class ChatStream:
         self._held: list[Event] = []
         self._size = 0
 
-    async def feed(self, event: Event) -> AsyncIterator[bytes]:
+    async def feed(self, event: Event) -> bytes:
         """What may be sent now that this event came."""
+        if not _TELLING.search(event.raw):
+            return event.raw
         ends = [one for one in list_dicts(event.data, "choices") if one.get("finish_reason")]
         carries = self._size <= self._most and self._take_calls(event)
         if carries:
             self._held.append(event)
             self._size += len(event.raw)
         if ends:
-            async for raw in self._release(event, ends):
-                yield raw
-        elif not carries:
-            yield event.raw
-        elif self._size > self._most:
-            for raw in self.drain():
-                yield raw
+            return await self._release(event, ends)
+        if not carries:
+            return event.raw
+        return b"".join(self.drain()) if self._size > self._most else b""
 
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
@@ -80,7 +82,7 @@ class ChatStream:
             found = found or self._repair.may_rename(call.name)
         return found
 
-    async def _release(self, last: Event, ends: list[dict[str, Any]]) -> AsyncIterator[bytes]:
+    async def _release(self, last: Event, ends: list[dict[str, Any]]) -> bytes:
         """The held events with what was repaired, then the one that ends the choices."""
         changed: dict[_Key, Fixed] = {}
         cut = {one.get("index"): one["finish_reason"] == "length" for one in ends}
@@ -99,14 +101,16 @@ class ChatStream:
         if report and last.data is not None:
             last.data["toolmill"] = report
         waits = [one for one in self._held if any(k in self._calls for k, _, _ in _list_parts(one))]
-        written: set[_Key] = set()
+        written, ready = set[_Key](), list[bytes]()
         for event in self._held:
             touched = _replace_calls(event, changed, written)
             if event not in waits:
-                yield event.encode() if touched or (report and event is last) else event.raw
+                changes = touched or (report and event is last)
+                ready.append(event.encode() if changes else event.raw)
             elif touched:
                 event.raw = event.encode()
         self._held = waits
+        return b"".join(ready)
 
 
 def _add_empty(last: Event, changed: dict[_Key, Fixed], held: list[Event]) -> None:

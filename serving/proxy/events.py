@@ -3,20 +3,25 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-@dataclass(eq=False)
 class Event:
     """raw: as it was sent, with the empty line that ends it. data: its JSON object, None for
-    anything else. whole: False for what came after the last whole event."""
+    anything else, read when it is first asked for. whole: False for what came after the last whole
+    event."""
 
-    raw: bytes
-    data: dict[str, Any] | None
-    whole: bool = True
+    def __init__(self, raw: bytes, *, whole: bool = True, unread: bool = False) -> None:
+        self.raw, self.whole = raw, whole
+        if unread or not whole:
+            self.data = None
+
+    @cached_property
+    def data(self) -> dict[str, Any] | None:
+        return _read_data(self.raw)
 
     def encode(self) -> bytes:
         """The event with `data` as it is now."""
@@ -25,20 +30,39 @@ class Event:
         return b"\n".join([*kept, b"data: " + body]) + b"\n\n"
 
 
+class EventReader:
+    """Cuts the bytes of a body into its events. One longer than `most` bytes is handed on part by
+    part, unread."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._buffer, self._searched = most, b"", 0
+
+    def take(self, part: bytes) -> list[Event]:
+        """The events that these bytes end."""
+        buffer, found, begun = self._buffer + part, list[Event](), 0
+        for match in _END.finditer(buffer, max(0, self._searched - 3)):
+            found.append(Event(buffer[begun : match.end()]))
+            begun = match.end()
+        rest = buffer[begun:] if begun else buffer
+        if len(rest) > self._most:
+            found.append(Event(rest, unread=True))
+            rest = b""
+        self._buffer, self._searched = rest, len(rest)
+        return found
+
+    def end(self) -> list[Event]:
+        """What came after the last whole event."""
+        return [Event(self._buffer, whole=False)] if self._buffer else []
+
+
 async def read_events(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[Event]:
-    """The events of a body. One longer than `most` bytes is handed on part by part, unread."""
-    buffer, searched = b"", 0
+    """The events of a body, each longer than `most` bytes part by part, unread."""
+    reader = EventReader(most)
     async for part in parts:
-        buffer += part
-        while match := _END.search(buffer, max(0, searched - 3)):
-            raw, buffer, searched = buffer[: match.end()], buffer[match.end() :], 0
-            yield Event(raw, _read_data(raw))
-        searched = len(buffer)
-        if len(buffer) > most:
-            yield Event(buffer, None)
-            buffer, searched = b"", 0
-    if buffer:
-        yield Event(buffer, None, whole=False)
+        for event in reader.take(part):
+            yield event
+    for event in reader.end():
+        yield event
 
 
 def _read_data(raw: bytes) -> dict[str, Any] | None:

@@ -1,12 +1,15 @@
 """The Responses API: the function calls of an answer, whole or as a stream."""
 
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from serving.proxy.calls import CallRepair
 from serving.proxy.events import Event, list_dicts
 
 _ARGUMENTS = "response.function_call_arguments."
+# Of the bytes of an event: it may hold a call or be the end, or its type may be escaped.
+_TELLING = re.compile(rb"function_call|output_item|response\.(?:completed|incomplete|failed)|\\u")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -43,27 +46,22 @@ class ResponsesStream:
         self._held: list[Event] = []
         self._size = 0
 
-    async def feed(self, event: Event) -> AsyncIterator[bytes]:
+    async def feed(self, event: Event) -> bytes:
         """What may be sent now that this event came."""
+        if self._size > self._most or not _TELLING.search(event.raw):
+            return event.raw
         data = event.data or {}
         kind = str(data.get("type"))
-        if self._size > self._most:
-            yield event.raw
-        elif kind.startswith(_ARGUMENTS) or self._may_rename(kind, data.get("item")):
+        if kind.startswith(_ARGUMENTS) or self._may_rename(kind, data.get("item")):
             self._held.append(event)
             self._size += len(event.raw)
-            if self._size > self._most:
-                for raw in self.drain():
-                    yield raw
-        elif kind == "response.output_item.done":
-            async for raw in self._release(event, data.get("item")):
-                yield raw
-        elif kind in _ENDS:
-            for raw in self.drain():
-                yield raw
-            yield await self._end(event, data.get("response"))
-        else:
-            yield event.raw
+            return b"".join(self.drain()) if self._size > self._most else b""
+        if kind == "response.output_item.done":
+            return await self._release(event, data.get("item"))
+        if kind in _ENDS:
+            held = b"".join(self.drain())
+            return held + await self._end(event, data.get("response"))
+        return event.raw
 
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
@@ -76,12 +74,12 @@ class ResponsesStream:
         called = item.get("type") == "function_call"
         return called and self._repair.may_rename(str(item.get("name") or ""))
 
-    async def _release(self, event: Event, item: Any) -> AsyncIterator[bytes]:
+    async def _release(self, event: Event, item: Any) -> bytes:
         index = (event.data or {}).get("output_index")
         mine = [one for one in self._held if (one.data or {}).get("output_index") == index]
         self._held = [one for one in self._held if one not in mine]
         changed = await _fix_item(item, self._repair)
-        rest = item["arguments"] if changed else ""
+        rest, ready = item["arguments"] if changed else "", list[bytes]()
         for held in mine:
             if changed and held.data is not None:
                 if isinstance(held.data.get("name"), str):
@@ -92,8 +90,8 @@ class ResponsesStream:
                     held.data["arguments"] = item["arguments"]
                 else:  # the whole text in the first one: the number of events stays as it was
                     held.data["delta"], rest = rest, ""
-            yield held.encode() if changed else held.raw
-        yield event.encode() if changed else event.raw
+            ready.append(held.encode() if changed else held.raw)
+        return b"".join([*ready, event.encode() if changed else event.raw])
 
     async def _end(self, event: Event, response: Any) -> bytes:
         """The last event: the whole answer again."""

@@ -9,7 +9,8 @@ import httpx2
 
 from serving.proxy.settings import ProxySettings
 from warehouse.network.egress import Connector
-from warehouse.network.http import AsyncTransport
+from warehouse.network.http import AsyncTransport, find_proxy
+from warehouse.network.http1 import Http1Client
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -45,11 +46,14 @@ class Upstream:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings, self._base = settings, settings.find_base()
         host = urlsplit(self._base).hostname or ""
-        # Two more than there are requests: the limit is told by us, not met in the pool.
-        limits = httpx2.Limits(max_connections=settings.max_open + 2)
-        transport = AsyncTransport(Connector(trusted=[host], allow_loopback=True), limits)
-        timeout = httpx2.Timeout(settings.timeout_s, connect=min(10.0, settings.timeout_s))
-        self._client = httpx2.AsyncClient(transport=transport, timeout=timeout)
+        connector = Connector(trusted=[host], allow_loopback=True)
+        read_s, connect_s = settings.timeout_s, min(10.0, settings.timeout_s)
+        if find_proxy(httpx2.URL(self._base)):
+            timeout = httpx2.Timeout(read_s, connect=connect_s)
+            limits = httpx2.Limits(max_connections=settings.max_open + 2)
+            self._client = _PooledClient(self._base, AsyncTransport(connector, limits), timeout)
+        else:
+            self._client = Http1Client(self._base, connector, read_s=read_s, connect_s=connect_s)
 
     @asynccontextmanager
     async def open_answer(
@@ -59,11 +63,8 @@ class Upstream:
         UpstreamFailed."""
         # What is judged has to be readable; compression of text on its way is the client's loss.
         sent = [(b"accept-encoding", b"identity"), *headers]
-        request = self._client.build_request(
-            method, self._base + rest, headers=sent, content=body or None
-        )
         try:
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            response = await self._client.send(method, rest, sent, body)
         except httpx2.HTTPError as error:
             raise explain_failure(error, self._settings) from None
         try:
@@ -81,6 +82,23 @@ class Upstream:
     async def close(self) -> None:
         """Closes every connection."""
         await self._client.aclose()
+
+
+class _PooledClient:
+    """Http1Client behind a proxy of the environment."""
+
+    def __init__(self, base: str, transport: AsyncTransport, timeout: httpx2.Timeout) -> None:
+        self._base, self._transport, self._timeout = base, transport, timeout.as_dict()
+
+    async def send(self, method: str, rest: str, headers: Headers, body: bytes) -> httpx2.Response:
+        extensions = {"timeout": self._timeout}
+        request = httpx2.Request(
+            method, self._base + rest, headers=headers, content=body or None, extensions=extensions
+        )
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
 def choose_headers(headers: Iterable[tuple[bytes, bytes]], key: str, *, own: bool) -> Headers:

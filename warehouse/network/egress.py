@@ -170,6 +170,8 @@ class _Counted(httpcore2.AsyncNetworkStream):
 async def look_up(host: str, port: int) -> list[str]:
     """Every address of a name. A look-up that hangs is left behind: `loop.getaddrinfo` would hold
     up the end of the event loop."""
+    if is_address(host):
+        return [host]
     found = await anyio.to_thread.run_sync(
         lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
     )

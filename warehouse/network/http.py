@@ -42,7 +42,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
         self._pools: dict[str | None, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        proxy = _find_proxy(request.url)
+        proxy = find_proxy(request.url)
         if proxy:
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
@@ -89,7 +89,7 @@ class Transport(httpx2.BaseTransport):
         self._pools: dict[str | None, httpx2.HTTPTransport] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        proxy = self._configured or _find_proxy(request.url)
+        proxy = self._configured or find_proxy(request.url)
         if proxy:
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
@@ -131,7 +131,8 @@ def open_client(
     return httpx2.Client(transport=transport, **options)
 
 
-def _find_proxy(url: httpx2.URL) -> str | None:
+def find_proxy(url: httpx2.URL) -> str | None:
+    """The environment's proxy for an address, None where it is reached without one."""
     proxy = getproxies().get(url.scheme)
     return None if not proxy or is_loopback(url.host) or proxy_bypass(url.host) else proxy
 

@@ -150,6 +150,18 @@ async def test_a_header_or_body_that_never_ends_is_cut_off(meta: MetaServer, sen
         assert await ask(url)
 
 
+async def test_a_header_that_is_too_long_is_refused_before_its_end(meta: MetaServer) -> None:
+    async with over_http(meta, tokens=(ALICE,), header_s=600) as url:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(HALF + b"X: " + b"y" * 600_000)
+        with anyio.fail_after(60):
+            answer = await _read_all(reader)
+        writer.close()
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+        assert await ask(url)
+
+
 async def test_an_answer_that_takes_long_is_not_cut_off(meta: MetaServer) -> None:
     async with (
         over_http(meta, tokens=(ALICE,), header_s=0.2, body_s=0.2) as url,

@@ -20,7 +20,7 @@ from tests.serving.proxy.examples import (
     make_completion,
     stream_chat,
 )
-from tests.serving.proxy.upstream_script import run_proxied
+from tests.serving.proxy.upstream_script import Script, run_proxied, run_server
 
 SECRET = "a-secret-of-more-than-20"
 
@@ -33,7 +33,7 @@ def offer(tools: Any = CHAT_TOOLS) -> Offer:
 
 def post(url: str, tools: Any = CHAT_TOOLS, **options: Any) -> httpx2.Response:
     body = {"model": "m", "messages": [], "tools": tools}
-    with httpx2.Client(trust_env=False, timeout=20) as client:
+    with httpx2.Client(trust_env=False, timeout=90) as client:
         return client.post(f"{url}/v1/chat/completions", json=body, **options)
 
 
@@ -120,11 +120,19 @@ def test_an_upstream_that_is_late_gone_or_redirects() -> None:
         assert read_code(post(running.url)) == (502, "upstream_redirect")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    gone = ProxySettings(f"http://127.0.0.1:{port}")
-    assert gone.find_base().endswith("/v1")
-    with run_proxied() as running:
-        running.proxy._answering._remote._base = gone.find_base()
+    with run_proxied(upstream=f"http://127.0.0.1:{port}") as running:
         assert read_code(post(running.url)) == (502, "upstream_refused")
+
+
+def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    script.parts = stream_chat(BROKEN)
+    with run_server(script) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        with run_proxied(upstream="http://api.example/v1") as running:
+            assert b'"repaired": 1' in post(running.url).content.replace(b'":', b'": ')
+    [(path, headers, _)] = script.seen
+    assert (path, headers["host"]) == ("/v1/chat/completions", "api.example")
 
 
 def test_limits_of_bodies_and_of_open_requests() -> None:
@@ -148,7 +156,7 @@ def test_limits_of_bodies_and_of_open_requests() -> None:
 
 
 def _wait_open(proxy: Any, wanted: int) -> None:
-    ends = time.monotonic() + 3
+    ends = time.monotonic() + 60
     while proxy.metrics.open != wanted:
         assert time.monotonic() < ends, f"{proxy.metrics.open} open, not {wanted}"
         time.sleep(0.01)

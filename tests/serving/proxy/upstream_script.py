@@ -85,7 +85,7 @@ def run_proxied(
 ) -> Iterator[Running]:
     script = Script()
     with run_server(script) as port:
-        settings = ProxySettings(f"http://127.0.0.1:{port}", **options)
+        settings = ProxySettings(**{"upstream": f"http://127.0.0.1:{port}", **options})
         listening = make_listening("127.0.0.1", 0, token, max_body)
         proxy = Proxy(settings, listening, parts)
         with run_server(proxy, listening) as own:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 
 import typer
 
@@ -70,7 +71,9 @@ def proxy(
     search = make_search(served, candidates, search_rounds) if tool_search else None
     parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
     _log_to_terminal()
-    anyio.run(run_proxy, settings, make_listening(host, port, token, max_body), parts)
+    listening = make_listening(host, port, token, max_body)
+    loop = {"use_uvloop": sys.platform != "win32"}
+    anyio.run(run_proxy, settings, listening, parts, backend_options=loop)
 
 
 def _log_to_terminal() -> None:

@@ -27,6 +27,16 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# Imports and 10,000 collected tests are kept anyway: looking through them for garbage again and
+# again is 9 of the 25 core-seconds that collecting takes each worker.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 @pytest.fixture(autouse=True)
 def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tests.support.http_mcp import Call, serve_script
 
 # What ends by its content must not meet a clock on a busy machine: a test of a clock sets its own.
 LIMITS = ProbePolicy(start_s=20.0, list_s=20.0, extras_s=0.5)
-POLICY = RemotePolicy(allow_loopback=True, max_mb=4, message_mb=2, wall_s=40.0, connect_s=1)
+POLICY = RemotePolicy(allow_loopback=True, max_mb=4, message_mb=2, wall_s=40.0)
 CHUNK = b"x" * 65536
 
 

@@ -133,6 +133,7 @@ def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 64  # of 5, a sixth connection waits a second for its second SYN
 
         def handle_error(self, *_: object) -> None:
             return  # a client that hung up

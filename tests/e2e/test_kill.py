@@ -187,10 +187,10 @@ def test_the_run_after_a_kill_makes_every_table_and_pays_for_nothing_twice(
     assert "runs of killed processes were failed first" in read_log_tail(killed)
 
 
-# A run that nobody disturbs is 26 core-seconds. By default only a caller's training
-# is compared with an undisturbed one (`training/caller`); after a kill of writing and of execution
-# it is counted that every row is there and what was sent again (`synthesis/writing/test_kill.py`,
-# `outcomes/test_kill.py`).
+# A run that nobody disturbs is 26 core-seconds. By default what is written and trained after a kill
+# is compared with an undisturbed course where it is made (`synthesis/writing`, `training/caller`),
+# and every call is counted (`outcomes/test_kill.py`).
+@pytest.mark.slow
 def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
     calm: Path, killed: Path, course: Course
 ) -> None:

@@ -46,7 +46,9 @@ def slow_model(body: dict[str, Any], _number: int) -> Say:
     return Say(json.dumps(answers[asked_of(body)]), delay_s=0.05)
 
 
-def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None:
+def test_a_killed_run_writes_the_same_and_repeats_at_most_what_was_in_flight(
+    tmp_path: Path,
+) -> None:
     with openai_endpoint(slow_model) as endpoint:
         code = (
             "import sys; from pathlib import Path;"
@@ -71,6 +73,8 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         rows = compose_rows(units, llm, POLICY)
         unknown = llm._calls._ledger.list_unknown()
         total = len(endpoint.requests)
+        undisturbed = compose_rows(units, client(tmp_path / "calm", endpoint.url), POLICY)
+    assert rows == undisturbed
     assert {row["status"] for row in rows} == {"ok"}
     # Every role may have its requests in flight when it dies.
     most = 3 * CONCURRENCY

@@ -11,6 +11,7 @@ import httpx2
 from assets.servers.credentials.oauth_callback import Callback
 from assets.servers.credentials.secrets import OAuthChoice, SecretError, Secrets, read_source
 from assets.servers.credentials.token_store import TokenStore, UnsavedStore
+from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.outcome import show_url
 from assets.servers.remote.probe import probe_remote
@@ -114,25 +115,31 @@ def log_in(
             connector=connector,
         )
     facts = store.load()
+    if facts.get("tokens"):
+        _keep_login(TokenStore(state, server_id), facts)
+    return {"server_id": server_id, "url": show_url(url), **_describe_login(found, facts)}
+
+
+def _keep_login(kept: TokenStore, facts: dict[str, Any]) -> None:
+    try:
+        kept.load()
+    except SecretError:
+        kept.forget()  # a new login fixes what cannot be read
+    kept.save(**facts)
+
+
+def _describe_login(found: ProbeResult, facts: dict[str, Any]) -> dict[str, Any]:
     tokens = facts.get("tokens") or {}
-    if fresh := bool(tokens):
-        kept = TokenStore(state, server_id)
-        try:
-            kept.load()
-        except SecretError:
-            kept.forget()  # a new login fixes what cannot be read
-        kept.save(**facts)
+    fresh = bool(tokens)
     unasked = None if fresh or found.status != "ok" else "the server did not ask for an account"
     return {
         "status": "ok" if fresh or unasked else found.error_kind,
         "hint": unasked or found.hint,
-        "server_id": server_id,
-        "url": show_url(url),
         "logged_in": fresh,
         "tools": len(found.tools),
-        "scope": tokens.get("scope") if fresh else None,
+        "scope": tokens.get("scope"),
         "expires_at": facts.get("expires_at") if fresh else None,
-        "renewable": bool(tokens.get("refresh_token")) if fresh else False,
+        "renewable": bool(tokens.get("refresh_token")),
     }
 
 

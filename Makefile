@@ -25,11 +25,6 @@ run: setup ## one run end to end on the demo marketplaces (DAY=2 for the second 
 dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000
 	@$(BIN)/toolmill dev
 
-# Six workers on two cores: the threads of BLAS and OpenMP spin for each other; on six files of tests
-# they were 84 core-seconds where one thread each was 58.
-test test-all: export OMP_NUM_THREADS := 1
-test test-all: export OPENBLAS_NUM_THREADS := 1
-
 test: setup ## the tests (about 10 minutes on 2 cores)
 	@$(BIN)/python -m tests.support.precompile
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder

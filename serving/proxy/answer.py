@@ -10,15 +10,16 @@ import anyio
 import httpx2
 from starlette.requests import Request
 
+from serving.proxy.apis.chat import ChatStream, repair_chat
+from serving.proxy.apis.messages import MessageStream, repair_message
+from serving.proxy.apis.responses import ResponsesStream, repair_response
 from serving.proxy.calls import CallRepair
-from serving.proxy.chat import ChatStream, repair_chat
 from serving.proxy.events import EventReader
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.local.first_call import FirstCall
 from serving.proxy.metrics import Metrics
 from serving.proxy.parts import ProxyParts
 from serving.proxy.prepare import CHAT, MESSAGES, RESPONSES, Preparation, Prepared
-from serving.proxy.responses import ResponsesStream, repair_response
 from serving.proxy.settings import ProxyError, ProxySettings
 from serving.proxy.upstream import (
     Headers,
@@ -31,7 +32,11 @@ from serving.proxy.upstream import (
 
 logger = logging.getLogger(__name__)
 
-JUDGED = {CHAT: (repair_chat, ChatStream), RESPONSES: (repair_response, ResponsesStream)}
+JUDGED = {
+    CHAT: (repair_chat, ChatStream),
+    RESPONSES: (repair_response, ResponsesStream),
+    MESSAGES: (repair_message, MessageStream),
+}
 
 
 class Answering:
@@ -59,7 +64,7 @@ class Answering:
         whole, stream = JUDGED.get(path, (None, None))
         headers, ready = choose_headers(request.headers.raw, self._settings.key, own=own), None
         try:
-            if path in (*JUDGED, MESSAGES):
+            if path in JUDGED:
                 ready = await self._preparation.prepare_request(path, body, headers)
         except Refused as error:
             self._metrics.count("refused", f'reason="{error.code}"')
@@ -72,7 +77,7 @@ class Answering:
         rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
         spent = time.perf_counter() - began
         try:
-            if repair is not None and self._first is not None:
+            if repair is not None and self._first is not None and path != MESSAGES:
                 found = await self._first.write_answer(rest, ready.body, repair)
                 self._metrics.count("first_calls", f'outcome="{found.outcome}"')
                 if found.sent:

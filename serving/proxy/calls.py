@@ -116,9 +116,13 @@ class CallRepair:
         elif fixed.left:
             self.notes.append({**note, "left": [fixed.left]})
 
+    def offer_more(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> None:
+        """Judges calls of these tools too. tool_ids: name -> tool id of those of the index."""
+        self._offer = self._offer.extend(tools, tool_ids)
+
     def note_search(self, tools: Iterable[Any], tool_ids: Mapping[str, str], note: Record) -> None:
         """Offers what a tool search of the model found. note: {call, tools} or {call, error}."""
-        self._offer = self._offer.extend(tools, tool_ids)
+        self.offer_more(tools, tool_ids)
         self._searches.append(note)
 
     def begin_again(self) -> "CallRepair":

@@ -47,8 +47,8 @@ class Offer:
 
 
 def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> Offer | None:
-    """The functions of a request of either API, and what its user says; None without functions,
-    unless `empty`. Those in namespaces, and those that earlier tool searches of the conversation
+    """The functions of a request of any API, and what its user says; None without functions, unless
+    `empty`. Those in namespaces, and those that earlier tool searches of the conversation
     found, are offered too. Raises ToolsRefused for more than `most` tools."""
     tools = body.get("tools")
     if not isinstance(tools, list):
@@ -80,15 +80,18 @@ def _list_flat(tools: Any) -> Iterator[Any]:
 
 
 def _sort_functions(tools: Iterable[Any]) -> tuple[list[Any], frozenset[str]]:
-    """(functions with parameters, names of those without)."""
+    """(functions with parameters, names of those without, and of tools that Anthropic defines)."""
     judged, unjudged = [], set[str]()
     for tool in tools:
-        if not isinstance(tool, Mapping) or tool.get("type") != "function":
+        if not isinstance(tool, Mapping):
             continue
-        inner = tool.get("function", tool)
+        kind, inner = tool.get("type") or "custom", tool.get("function", tool)
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
             continue
-        if isinstance(inner.get("parameters"), Mapping):
+        if kind == "custom" and "input_schema" not in tool:  # OpenAI's, which takes any text
+            continue
+        schema = {"function": "parameters", "custom": "input_schema"}.get(str(kind))
+        if isinstance(inner.get(schema), Mapping):
             judged.append(tool)
         else:
             unjudged.add(inner["name"])
@@ -96,9 +99,21 @@ def _sort_functions(tools: Iterable[Any]) -> tuple[list[Any], frozenset[str]]:
 
 
 def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
-    """The user's messages, of `messages` (chat) or `input` (Responses)."""
+    """The user's messages, of `messages` (chat, Messages) or `input` (Responses); without
+    the results of tools that stand in Anthropic's too."""
     given = body.get("messages", body.get("input"))
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     listed = given if isinstance(given, list) else []
-    return [one for one in listed if isinstance(one, Mapping) and one.get("role") == "user"]
+    said = [one for one in listed if isinstance(one, Mapping) and one.get("role") == "user"]
+    return [{**one, "content": _drop_results(one.get("content"))} for one in said]
+
+
+def _drop_results(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [one for one in content if not (isinstance(one, Mapping) and _is_result(one))]
+
+
+def _is_result(part: Mapping[str, Any]) -> bool:
+    return str(part.get("type")).endswith("_result")

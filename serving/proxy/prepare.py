@@ -46,21 +46,23 @@ class Preparation:
         try:
             found = json.loads(body)
             if path == MESSAGES:
-                return await self._prepare_messages(found, body)
+                return await self._prepare_messages(found, body, headers)
             return await self._prepare_repair(path, found, body, headers)
         except ToolsRefused as error:
             raise Refused(400, "too_many_tools", str(error)) from None
         except (ValueError, RecursionError, AttributeError):
             return Prepared(body)
 
-    async def _prepare_messages(self, found: JsonObject, body: bytes) -> Prepared:
-        search = self._parts.search
-        if search is None or not has_custom_search(found):
+    async def _prepare_messages(self, found: JsonObject, body: bytes, headers: Headers) -> Prepared:
+        offer, search = read_offer(found, self._settings.max_tools), self._parts.search
+        if offer is None:
             return Prepared(body)
-        read_offer(found, self._settings.max_tools)
+        repair = self._begin_repair(offer, headers)
+        if search is None or not has_custom_search(found):
+            return Prepared(body, repair)
         count = partial(self._count_outcome, "tool_searches")
-        made = await anyio.to_thread.run_sync(MessagesSearch, search, found, count)
-        return Prepared(body, search=made)
+        made = await anyio.to_thread.run_sync(MessagesSearch, search, found, repair, count)
+        return Prepared(body, repair, made)
 
     async def _prepare_repair(
         self, path: str, found: Any, body: bytes, headers: Headers
@@ -85,15 +87,17 @@ class Preparation:
             add = partial(add_examples, found, offer, self._parts.examples)
             found = await anyio.to_thread.run_sync(add)
             body = _write_body(found)
-        revising, reviser = None, self._parts.reviser
-        if reviser is not None:
-            revising = reviser.begin_request(headers, partial(self._count_outcome, "calls_revised"))
-        offer = replace(offer, chosen=chosen)
-        repair = CallRepair(offer, self._settings.history, revising)
+        repair = self._begin_repair(replace(offer, chosen=chosen), headers)
         if search is None or not searches:
             return Prepared(body, repair)
         count = partial(self._count_outcome, "tool_searches")
         return Prepared(body, repair, ResponsesSearch(search, found, repair, count))
+
+    def _begin_repair(self, offer: Offer, headers: Headers) -> CallRepair:
+        revising, reviser = None, self._parts.reviser
+        if reviser is not None:
+            revising = reviser.begin_request(headers, partial(self._count_outcome, "calls_revised"))
+        return CallRepair(offer, self._settings.history, revising)
 
     def _count_outcome(self, name: str, outcome: str) -> None:
         self._metrics.count(name, f'outcome="{outcome}"')

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving.proxy.apis.chat import repair_chat
+from serving.proxy.apis.responses import repair_response
 from serving.proxy.calls import CallRepair
-from serving.proxy.chat import repair_chat
 from serving.proxy.events import list_dicts
 from serving.proxy.local.upstream import CHAT, RESPONSES, LocalUpstream, write_events
-from serving.proxy.responses import repair_response
 from serving.proxy.upstream import Headers, UpstreamFailed
 from warehouse.json_types import JsonObject
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 
 from serving.agent.native_search import ANTHROPIC, write_anthropic_tool
+from serving.proxy.calls import CallRepair
 from serving.proxy.events import list_dicts, read_events
 from serving.proxy.search.message_stream import HeldMessage
 from serving.proxy.search.own_tools import read_own_tools
@@ -42,15 +43,21 @@ def has_custom_search(body: JsonObject) -> bool:
 
 
 class MessagesSearch:
-    """The searches of one request. count: notes what became of each."""
+    """The searches of one request. repair: of its calls, which learns what was found. count: notes
+    what became of each."""
 
-    def __init__(self, search: ToolSearch, body: JsonObject, count: Callable[[str], None]) -> None:
-        self._search, self._count = search, count
+    def __init__(
+        self,
+        search: ToolSearch,
+        body: JsonObject,
+        repair: CallRepair,
+        count: Callable[[str], None],
+    ) -> None:
+        self._search, self._repair, self._count = search, repair, count
         self._own = read_own_tools(body)
         self._body = _load_called(search, body)
+        repair.offer_more(list_dicts(self._body, "tools"), {})
         self._usages: list[Any] = []
-        self._tool_ids: dict[str, str] = {}
-        self._notes: list[dict[str, Any]] = []
         self._round = 0
 
     @asynccontextmanager
@@ -143,10 +150,10 @@ class MessagesSearch:
                 given = call["id"], call.get("input")
                 made = await self._search.answer_search(ANTHROPIC, self._own, *given, self._count)
             results.append(made.item)
-            self._tool_ids |= made.tool_ids
             names = [one.get("name") for one in made.tools]
             note = {"error": made.error} if made.error else {"tools": names}
-            self._notes.append({"call": call["id"], **note})
+            note = {"call": call["id"], **note}
+            self._repair.note_search(made.tools, made.tool_ids, note)
             self._declare(made.tools)
         if self._round == self._search.rounds:
             results.append({"type": "text", "text": LAST})
@@ -173,8 +180,6 @@ class MessagesSearch:
             made["stop_reason"] = "end_turn"
         if len(self._usages) > 1:
             made["usage"] = sum_usage(self._usages)
-        if self._notes:
-            made["toolmill"] = {"tools": self._tool_ids, "searches": self._notes}
         return made
 
 

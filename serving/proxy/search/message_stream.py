@@ -77,7 +77,7 @@ class HeldMessage:
 
     def write_events(self, dropped: set[str], last: Mapping[str, Any]) -> Iterator[bytes]:
         """The events without the calls of these ids; last: what the message's end says instead,
-        {stop_reason, usage, toolmill}, where it has it."""
+        {stop_reason, usage}, where it has it."""
         places = [
             at for at in sorted(self._blocks) if str(self._blocks[at].get("id")) not in dropped
         ]
@@ -93,7 +93,7 @@ class HeldMessage:
             elif data.get("type") == "message_delta":
                 if "stop_reason" in last and isinstance(data.get("delta"), dict):
                     data["delta"]["stop_reason"] = last["stop_reason"]
-                data |= {key: last[key] for key in ("usage", "toolmill") if key in last}
+                data |= {key: last[key] for key in ("usage",) if key in last}
                 yield event.encode()
             else:
                 yield event.raw

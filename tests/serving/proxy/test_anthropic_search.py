@@ -19,6 +19,7 @@ GET_TIME = write_wire_name("pypi:clock::get_time")
 SEARCH: Any = {"name": "tool_search", "description": "find", "input_schema": {"type": "object"}}
 FORECAST: Any = {"name": "forecast", "description": "Foretell the weather"}
 FORECAST |= {"input_schema": PARAMETERS, "defer_loading": True}
+NOW: Any = {"name": "now", "input_schema": {"type": "object"}}
 HOUR = {"tool": "tell the hour in a city"}
 TEXT = {"type": "text", "text": "Let me look"}
 ASKED = make_message(TEXT, make_use("tool_search", HOUR))
@@ -120,7 +121,7 @@ def test_endless_searches_end(running: Running, streamed: bool) -> None:
 def test_a_call_beside_a_search_is_the_clients_to_answer(running: Running, streamed: bool) -> None:
     blocks = make_use("tool_search", HOUR), make_use("now", {"zone": "UTC"}, 1)
     turn: Any = stream_message(*blocks) if streamed else make_message(*blocks)
-    answer = post(running, turn, stream=streamed)
+    answer = post(running, turn, tools=[SEARCH, NOW], stream=streamed)
     assert len(list_sent(running)) == 1
     text = answer.content.decode()
     assert ("tool_search" in text, '"tu1"' in text, "end_turn" in text) == (False, True, False)
@@ -138,8 +139,10 @@ def test_a_search_that_cannot_be_read_is_an_error_for_the_model(running: Running
 
 @pytest.mark.parametrize("tools", [[FORECAST], [{**SEARCH, "type": "tool_search_tool_bm25"}]])
 def test_what_is_not_ours_passes_byte_for_byte(running: Running, tools: Any) -> None:
-    answer = post(running, ASKED, tools=tools)
-    assert answer.content == json.dumps(ASKED).encode()
+    done = make_message(make_use(tools[0]["name"], {"city": "Bonn"}))
+    assert post(running, done, tools=tools).content == json.dumps(done).encode()
+    assert post(running, ASKED, tools=tools).json()["content"] == ASKED["content"]
+    assert len(list_sent(running)) == 1
     parts = stream_message(TEXT, stop="end_turn")
     held = post(running, parts, stream=True).content
     assert held == b": the answer is held\n\n" + b"".join(parts)

@@ -26,9 +26,9 @@ async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])
 def test_what_is_no_request_is_an_error_in_the_protocols_terms(body: bytes) -> None:
     with replicas(scale="small", sites=["files"]) as running:
-        answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=5)
+        answer = httpx2.post(f"{running['files']}/mcp", content=body, timeout=60)
         assert answer.json()["error"]["code"] == -32600
-        assert httpx2.get(f"{running['files']}/mcp", timeout=5).status_code == 405
+        assert httpx2.get(f"{running['files']}/mcp", timeout=60).status_code == 405
 
 
 def test_a_notification_is_not_answered() -> None:

@@ -138,7 +138,7 @@ async def open_remote(
 ) -> AsyncIterator[LaunchedServer]:
     """A caller of a server at an address of loopback."""
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
-    remote = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
+    remote = RemotePolicy(allow_loopback=True, wall_s=40)
     policy = replace(policy, remote=remote, conversation=PATIENT)
     made = Recipe(
         server_id=f"remote:{url}",

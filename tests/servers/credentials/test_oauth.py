@@ -25,7 +25,7 @@ SERVER = "remote:https://acme.example/mcp"
 
 def browser(url: str) -> None:
     """A person who consents at once: their browser follows the address to the callback."""
-    threading.Thread(target=lambda: httpx2.get(url, follow_redirects=True, timeout=5)).start()
+    threading.Thread(target=lambda: httpx2.get(url, follow_redirects=True, timeout=60)).start()
 
 
 def logged_in(url: str, state, **more):

@@ -94,7 +94,7 @@ def _without_handshake(url):
         kept = {k: v for k, v in call.headers.items() if k not in ("host", "content-length")}
         asked = urllib.request.Request(url, call.body or None, kept, method=call.method)
         try:
-            with urllib.request.urlopen(asked, timeout=5) as reply:
+            with urllib.request.urlopen(asked, timeout=60) as reply:
                 return call.json(json.loads(reply.read() or b"{}"), reply.status)
         except urllib.error.HTTPError as refused:
             return call.say(refused.read(), refused.code, Content_Type="application/json")

@@ -22,7 +22,7 @@ from tests.support.http_mcp import (
 )
 
 LIMITS = ProbePolicy(start_s=4, list_s=4, extras_s=2)
-POLICY = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
+POLICY = RemotePolicy(allow_loopback=True, wall_s=40)
 
 
 def ask(url, transport="auto", limits=LIMITS, policy=POLICY, **more):

@@ -117,7 +117,7 @@ import urllib.request
 def do(m, x):
     url = m["params"]["arguments"]["how"]
     try:
-        say(m, urllib.request.urlopen(url, timeout=5).read(200).decode())
+        say(m, urllib.request.urlopen(url, timeout=60).read(200).decode())
     except Exception as error:
         say(m, f"{type(error).__name__}: {error}", isError=True)
 calls(do)
@@ -164,7 +164,7 @@ def do(m, x):
         url, body = "http://site.example/api/cart", b'{"product_id": 3}'
     else:
         url, body = "http://site.example/news/1", None
-    say(m, urllib.request.urlopen(urllib.request.Request(url, body), timeout=5).read().decode())
+    say(m, urllib.request.urlopen(urllib.request.Request(url, body), timeout=60).read().decode())
 calls(do, TOOLS)
 """
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.recipes.names import identify_server
-from orchestration.doctor.check import Finding, Home, Looked
+from orchestration.doctor.check import NOTICE, Finding, Home, Looked
+from orchestration.upkeep.purge import list_taken
 from serving.index.blocklist import find_taken_tools
 from serving.index.errors import IndexBroken
 from serving.ranking.eligible import read_blocked
@@ -18,11 +19,13 @@ _RENEW = "toolmill takedown renew"
 
 def check_takedowns(at: Home) -> Looked:
     """Whether what is served answers nothing that was taken down, and no new listing brings it
-    back. Tables are read without it, whatever they hold."""
+    back. Tables are read without it, whatever they hold; which bytes are left is looked at where
+    everything is."""
     active = find_active(at.home)
     if not active:
         return Looked(0)
-    return Looked(len(active), [*_list_served(at.home), *_list_returned(at)])
+    left = _list_left(at) if at.everything else []
+    return Looked(len(active), [*_list_served(at.home), *_list_returned(at), *left])
 
 
 def _list_served(home: Path) -> list[Finding]:
@@ -49,3 +52,12 @@ def _list_returned(at: Home) -> list[Finding]:
         return []
     problem = f"{len(found)} new listings of servers that are taken down, first {found[0][:120]}"
     return [Finding("tables/listings", problem, _RENEW)]
+
+
+def _list_left(at: Home) -> list[Finding]:
+    """What nothing reads any more, and still lies there."""
+    held = list(list_taken(at.home, at.state, at.now, None))
+    if not held:
+        return []
+    problem = f"{len(held)} files still hold what was taken down, first {held[0].name[:120]}"
+    return [Finding("takedowns", problem, "toolmill gc --yes", NOTICE)]

@@ -15,6 +15,8 @@ from orchestration.upkeep.derived import (
 )
 from orchestration.upkeep.events import list_old_runs
 from orchestration.upkeep.progress import find_oldest_start
+from orchestration.upkeep.purge import KIND as TAKEN
+from orchestration.upkeep.purge import list_taken
 from training.releases.retention import (
     RetentionPolicy,
     plan_pruning,
@@ -67,12 +69,13 @@ class Collection:
 
 
 def find_garbage(place: Place) -> Collection:
-    """All that may go: older than the grace period and than every run that goes on. It only looks;
-    whatever is used again before it is removed stays."""
+    """All that may go: older than the grace period and than every run that goes on, or taken down.
+    It only looks; whatever is used again before it is removed stays."""
     began = find_oldest_start(place.state, place.instance)
     before = min(place.now - place.keep.grace_days * DAY, began or place.now)
     found = Collection(before)
     parts = {
+        TAKEN: lambda at, _: list_taken(at.home, at.state, at.now, began),
         "tables": _list_tables,
         "blobs": _list_blobs,
         "releases": _list_releases,

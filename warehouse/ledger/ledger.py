@@ -8,7 +8,7 @@ process leaves `started` attempts; whoever comes next lists them as `unknown` an
 import asyncio
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,28 @@ class Ledger:
         with self._database.transaction() as db:
             db.execute("DELETE FROM effects WHERE key = ?", (key,))
             self._database.journal.write("forgotten", key=key)
+
+    def forget_answers(self, blobs: Collection[str]) -> int:
+        """Makes every effect due again whose answer is one of these blobs; what they cost stays
+        counted. Returns how many there were."""
+        listed = sorted(blobs)
+        marks = ", ".join("?" * len(listed))
+        rows = self._database.select(f"SELECT key FROM effects WHERE blob IN ({marks})", *listed)
+        for (key,) in rows:
+            self.forget(key)
+        return len(rows)
+
+    def clear_errors(self, holds: Callable[[list[str]], Iterable[int]]) -> int:
+        """Empties the errors of attempts that `holds` names by their place in the list, so that no
+        file has them any more; returns how many there were."""
+        self._database.select("PRAGMA secure_delete = ON")
+        rows = self._database.select("SELECT id, error FROM attempts WHERE error <> ''")
+        found = list(holds([error for _, error in rows]))
+        with self._database.transaction() as db:
+            ids = [(rows[at][0],) for at in found]
+            db.executemany("UPDATE attempts SET error = '' WHERE id = ?", ids)
+        self._database.select("PRAGMA wal_checkpoint(TRUNCATE)")
+        return len(found)
 
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""

@@ -90,6 +90,13 @@ def list_effect_blobs(path: Path) -> set[str]:
     return named | {row["blob"] for row in open_ if row["blob"]}
 
 
+def list_errors(path: Path) -> list[str]:
+    """What attempts say went wrong."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
+        return [text for (text,) in db.execute("SELECT error FROM attempts WHERE error <> ''")]
+
+
 def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
     """Makes database and journal anew from what either holds; the old files stay beside them.
 

@@ -4,7 +4,8 @@ Measured here on LanceDB 0.40: six concurrent `merge_insert`s of the same keys l
 times with no error. So the key is declared, writers hold a file lock, and each write is checked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,48 @@ class LanceStore:
             for part in self._list_parts(table):
                 opened = self._open(part)
                 if opened is not None:
+                    opened.optimize(cleanup_older_than=older_than)
+
+    def find_texts(
+        self, holds: Callable[[list[str]], Iterable[int]], table: str = TEXTS
+    ) -> set[str]:
+        """The keys of the rows whose text is one that `holds` names by its place in the list."""
+        found: set[str] = set()
+        for part in self._list_parts(table):
+            opened = self._open(part)
+            if opened is not None:
+                rows = opened.search().select(["key", "text"]).limit(opened.count_rows()).to_arrow()
+                keys = rows["key"].to_pylist()
+                found |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
+        return found
+
+    def has_versions(self, before: float, table: str = TEXTS) -> bool:
+        """Whether a version that is not the present one was written before `before` (epoch s)."""
+        opened = [self._open(part) for part in self._list_parts(table)]
+        return any(
+            listed["timestamp"].timestamp() < before and listed["version"] != one.version
+            for one in opened
+            if one is not None
+            for listed in one.list_versions()
+        )
+
+    def remove_rows(self, keys: Iterable[str], older_than: timedelta, table: str = TEXTS) -> None:
+        """Removes rows, and every version that is as old with what it alone holds. Tags move to the
+        present version: what is removed is not kept by a name either."""
+        gone = set(keys)
+        with hold_lock(self.root / f".{table}.lock"):
+            for part in self._list_parts(table):
+                opened = self._open(part)
+                if opened is None:
+                    continue
+                rows = opened.to_arrow()
+                stay = [key not in gone for key in rows["key"].to_pylist()]
+                # Written whole: a deletion would leave the row in its file.
+                opened.add(rows.filter(stay), mode="overwrite")
+                for tag in opened.tags.list():
+                    opened.tags.update(tag, opened.version)
+                with warnings.catch_warnings():  # that 0 removes what others may read: asked for
+                    warnings.simplefilter("ignore", UserWarning)
                     opened.optimize(cleanup_older_than=older_than)
 
     def list_tables(self) -> list[str]:

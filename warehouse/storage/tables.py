@@ -158,6 +158,7 @@ class Tables:
                 keep_file_young(version)
             else:
                 write_atomically(version, _encode_parquet(frame.select(stable)))
+                get_mark_path(version).unlink(missing_ok=True)
         beside = frame.select([*spec.key, *spec.volatile]) if spec.volatile else None
         volatile = None if beside is None else _encode_parquet(beside)
         return Staged(spec, partition or WHOLE, name, len(frame), volatile)
@@ -222,6 +223,7 @@ class Tables:
             if current or not file.exists() or file.stat().st_mtime >= before:
                 return False
             file.unlink()
+            get_mark_path(file).unlink(missing_ok=True)
         return True
 
     def list_publications(self, name: str, partition: str | None = None) -> list[Head]:
@@ -320,6 +322,11 @@ def _describe_gone(name: str, partition: str | None, head: Head, as_of: float) -
         f"{where} as of {moment} UTC was version {head.digest[:12]}, which retention has taken away"
         " ([retention] versions, days); ask for a later time, or restore a backup that has it"
     )
+
+
+def get_mark_path(version: Path) -> Path:
+    """Where it stands that rows of a version's file were taken down since it was written."""
+    return version.with_name(f"{version.name.removesuffix('.parquet')}.taken.json")
 
 
 def _make_volatile_name(version: str) -> str:

@@ -22,7 +22,8 @@ def collect(
     yes: Annotated[bool, typer.Option("--yes", help="take it away; default: only show it")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Old table versions, blobs, releases, packages, vectors and events that nothing refers to.
+    """Old table versions, blobs, releases, packages, vectors and events that nothing refers to, and
+    what was taken down.
     The settings `retention` say what stays; safe while a run goes on. Exit 1 where a part cannot
     be told, or removed."""
     from orchestration.factories import require_home
@@ -101,4 +102,5 @@ def _print_report(report: dict[str, Any]) -> None:
     print_line(
         f"{counted:,} things, {report['bytes'] / 1e6:,.1f} MB, {what};"
         f" nothing written after {report['written_before']} is looked at"
+        f"{', but for what was taken down' if 'taken' in report['kinds'] else ''}"
     )

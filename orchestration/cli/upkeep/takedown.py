@@ -48,7 +48,11 @@ def add(
         made = take_down(warehouse, name, by, why)
     else:
         made = take_down_secret(warehouse, _read_secret(), by, why)
-    print_json(made) if as_json else _print_tombstone(made)
+    if as_json:
+        print_json(made)
+        return
+    _print_tombstone(made)
+    print_line("nothing reads it from now on; `toolmill gc --yes` takes its bytes away")
 
 
 @app.command("list")

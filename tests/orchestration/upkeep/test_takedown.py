@@ -1,6 +1,7 @@
 """A server, a tool or a late-found secret is taken down by its name, and let in again."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import PAIRS
 from orchestration.doctor.check import Home
 from orchestration.doctor.takedowns import check_takedowns
+from orchestration.upkeep.purge import list_taken
 from orchestration.upkeep.takedown import (
     BadTakedown,
     lift_takedown,
@@ -23,6 +25,7 @@ from orchestration.upkeep.takedown import (
     take_down,
     take_down_secret,
 )
+from serving.index.errors import IndexMissing
 from serving.index.folder import load_index, move_pointer, read_served_version
 from serving.ranking.eligible import read_blocked
 from serving.ranking.hot_reload import ServedRouter
@@ -166,11 +169,16 @@ def test_an_older_index_is_served_again_without_what_was_taken_down(
     full: Warehouse, embedder: WordEmbedder
 ) -> None:
     old = read_served_version(full.home)
-    move_pointer(full.home, build(full.home, [TIME], embedder))
+    move_pointer(full.home, new := build(full.home, [TIME], embedder))
     take_down(full, "npm:files", "ann", "its owner asked")
     assert read_blocked(full.home).tools == frozenset()
     make_hold(full)(old)
     assert read_blocked(full.home).tools == {"npm:files::read_file", "npm:files::write_file"}
+    for one in list_taken(full.home, full.state, time.time(), None):
+        one.remove()
+    with pytest.raises(IndexMissing):
+        load_index(full.home, old)
+    assert [tool.tool for tool in load_index(full.home, new).tools] == ["get_time"]
 
 
 def test_the_commands_take_down_list_and_lift(full: Warehouse) -> None:

@@ -1,6 +1,8 @@
 """The vector store keeps each key once, whoever writes, and gives vectors back in order."""
 
 import multiprocessing as mp
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +130,24 @@ def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert store.count() == 50
+
+
+def test_rows_that_are_removed_leave_no_byte_in_any_version(store: LanceStore) -> None:
+    made = rows(["a", "b", "c"])
+    made[1]["text"] = "what must vanish"
+    store.insert(made[:2])
+    store.tag("set")
+    store.insert(made[2:])
+    store.insert(rows(["d"], "longer", dim=12))
+    began = time.time()
+    keys = store.find_texts(lambda texts: [n for n, one in enumerate(texts) if "vanish" in one])
+    assert keys == {made[1]["key"]}
+    assert store.has_versions(began)
+    store.remove_rows(keys, timedelta(0))
+    held = [path for path in store.root.rglob("*") if path.is_file()]
+    assert not any(b"must vanish" in path.read_bytes() for path in held)
+    assert not store.has_versions(began)
+    assert (store.count(), store.list_tags()) == (3, ["set"]), "and the longer one beside them"
+    assert store.vectors([made[0]["key"]]).tolist() == [made[0]["vector"].tolist()]
+    assert store.insert(made) == 1, "the key is still one"
+    assert store.check_keys() == 3

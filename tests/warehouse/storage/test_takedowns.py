@@ -52,7 +52,7 @@ ROWS: list[dict[str, Any]] = [
 IDS = {row["id"] for row in ROWS}
 
 
-def make_tombstone(name: str, kind: str, verdict: str = TAKEN, **reach: Any) -> Tombstone:
+def make_tombstone(name: str, kind: str, verdict: str = TAKEN, **reach: list | dict) -> Tombstone:
     at = "2026-11-26T00:00:00Z"
     return Tombstone(name, kind, verdict, "ann", at, "asked by mail", json.dumps(reach))
 

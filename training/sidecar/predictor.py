@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.revision_prompt import make_revision_messages
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.endpoint import EndpointPredictor
 from training.evaluation.predictors.interface import Answered
-from training.sidecar.prompt import make_revision_messages, read_revision
+from training.sidecar.prompt import read_revision
 from training.sidecar.select import FittedRequest, fit_request, rank_candidates
 
 

@@ -1,16 +1,13 @@
 """A revision as text: the same prompt where it is learned, rolled out and served."""
 
-import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from assets.contracts.repair.problems import Problem
-from assets.synthesis.prompts import read_prompt
 from serving.repair.drafts import read_drafts
 from serving.repair.parse import parse_arguments
 from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.revision_prompt import MESSAGE, make_revision_messages
 from serving.repair.tools import Candidate
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import render_answer, render_tool_schema
@@ -18,8 +15,6 @@ from training.prompts.templates import render_prompt_text
 from training.sidecar.rows import RevisionRow
 
 _CLOSED = re.compile(r"\s*</\w{1,40}>\s*\Z")  # a tag after the call
-_FOLDER = Path(__file__).parent / "prompts"
-_MESSAGE = "message"  # the key of a problem that is words alone
 _LONGEST_QUESTION = 500  # characters
 _LONGEST_FIXED = 10_000  # characters of broken JSON that json-repair is given: it has half a second
 
@@ -37,16 +32,6 @@ def render_revision_answer(tokenizer: Any, row: RevisionRow) -> str:
     return render_answer(tokenizer, asked, row.right, _list_tools(request), row.question)
 
 
-def make_revision_messages(request: RevisionRequest) -> list[dict[str, str]]:
-    """The chat messages of a request. What others wrote stands in JSON lines: no text can end its
-    own line and speak as the instruction."""
-    return read_prompt("revise", _FOLDER).make_messages(
-        conversation="\n".join(map(_write_message, request.conversation)) or "none",
-        draft=_write_json({"name": request.name, "arguments": request.arguments}),
-        problems="\n".join(map(_write_json, _list_problems(request))) or "nothing that shows",
-    )
-
-
 def make_revision_request(row: RevisionRow) -> RevisionRequest:
     """The request that a row is the answer to."""
     return RevisionRequest(
@@ -54,17 +39,7 @@ def make_revision_request(row: RevisionRow) -> RevisionRequest:
         [Candidate(str(one["name"]), one, row.server_id or None) for one in row.contracts],
         row.draft_name,
         row.draft_arguments,
-        [{_MESSAGE: words} for words in row.problems],
-    )
-
-
-def write_problem(problem: Problem) -> str:
-    """A validator's problem in words; what is words already stays."""
-    if _MESSAGE in problem:
-        return str(problem[_MESSAGE])
-    return (
-        f"{problem['path']}: expected {problem['expected']}, found {problem['found']};"
-        f" {problem['fix']}"
+        [{MESSAGE: words} for words in row.problems],
     )
 
 
@@ -98,14 +73,6 @@ def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:
     return [render_tool_schema(one.contract) for one in request.candidates]
 
 
-def _list_problems(request: RevisionRequest) -> list[str]:
-    """What the ladder does not say: that the tool itself is unknown, or is several."""
-    count = sum(one.name == request.name for one in request.candidates)
-    about = {0: ["there is no tool of this name"], 1: []}
-    tool = about.get(count, [f"{count} servers have a tool of this name"])
-    return tool + [write_problem(one) for one in request.problems]
-
-
 def _read_arguments(given: Any) -> Any:
     """Arguments that a model wrote as text, read by the ladder's own parser."""
     if not isinstance(given, str):
@@ -118,26 +85,3 @@ def _is_question(text: str) -> bool:
     from assets.synthesis.verify.conversation import is_question  # needs polars, serving has none
 
     return is_question(text)
-
-
-def _write_message(message: Mapping[str, Any]) -> str:
-    role, content = str(message.get("role") or "user"), message.get("content")
-    written: dict[str, Any] = {"role": role, "content": _read_content(content)}
-    calls = [one.get("function", one) for one in message.get("tool_calls") or ()]
-    if calls:
-        written["calls"] = [
-            {"name": one.get("name"), "arguments": one.get("arguments")} for one in calls
-        ]
-    return _write_json(written)
-
-
-def _read_content(content: Any) -> str:
-    """The text of a message's content; of parts those that are text."""
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        parts = [one.get("text") for one in content if isinstance(one, Mapping)]
-        return "\n".join(one for one in parts if isinstance(one, str))
-    return str(content or "")
-
-
-def _write_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

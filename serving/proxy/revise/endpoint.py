@@ -1,8 +1,6 @@
 """A model at an OpenAI-compatible endpoint as the reviser: the upstream's own, or another."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,9 +8,9 @@ from serving.proxy.upstream import Headers
 from serving.repair.drafts import read_drafts
 from serving.repair.parse import parse_arguments
 from serving.repair.revision import ProposedCall, Revise, RevisionRequest
+from serving.repair.revision_prompt import make_revision_messages
 from warehouse.network.http import open_client
 
-_PROMPT = Path(__file__).parent / "prompts" / "revise.md"
 _MOST_BYTES = 8_000_000  # of an answer
 _MOST_TOKENS = 4096
 _PASSED = {b"authorization", b"openai-organization", b"openai-project"}
@@ -33,7 +31,6 @@ class EndpointReviser:
         self._client = open_client(
             trusted=[host], allow_loopback=True, most_bytes=_MOST_BYTES, timeout=timeout_s
         )
-        self._system = _PROMPT.read_text(encoding="utf-8").strip()
 
     def __call__(self, headers: Headers) -> Revise:
         sent = [one for one in headers if one[0] in _PASSED]
@@ -43,7 +40,7 @@ class EndpointReviser:
         def revise(request: RevisionRequest) -> ProposedCall | None:
             """Raises ReviserFailed, or what an answer in another form does: the draft stands."""
             body = {"model": self._model, "temperature": 0, "max_tokens": _MOST_TOKENS}
-            body |= {"messages": self._write_messages(request)}
+            body |= {"messages": make_revision_messages(request)}
             body |= {"tools": [_write_tool(one.contract) for one in request.candidates]}
             try:
                 answer = self._client.post(self._url, json=body, headers=sent).raise_for_status()
@@ -52,16 +49,6 @@ class EndpointReviser:
             return read_proposal(answer.json()["choices"][0]["message"])
 
         return revise
-
-    def _write_messages(self, request: RevisionRequest) -> list[dict[str, str]]:
-        lines = [f"user: {_write_json(one.get('content'))}" for one in request.conversation]
-        draft = {"name": request.name, "arguments": request.arguments}
-        lines += [f"draft: {_write_json(draft)}"]
-        lines += [f"problem: {_write_json(one)}" for one in request.problems]
-        return [
-            {"role": "system", "content": self._system},
-            {"role": "user", "content": "\n".join(lines)},
-        ]
 
 
 def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:
@@ -80,7 +67,3 @@ def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:
 def _write_tool(contract: Mapping[str, Any]) -> dict[str, Any]:
     named = {"name": contract["name"], "description": contract.get("description") or ""}
     return {"type": "function", "function": {**named, "parameters": contract["inputSchema"]}}
-
-
-def _write_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from assets.contracts.repair.problems import find_problems
 from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.revision_prompt import make_revision_messages, write_problem
 from serving.repair.tools import Candidate
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.sidecar.prompt import (
-    make_revision_messages,
     make_revision_request,
     read_revision,
     render_revision_answer,
     render_revision_prompt,
-    write_problem,
 )
 from training.sidecar.rows import RevisionRow, assign_row_id, read_row, write_row
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from assets.contracts.history.moves import ContractHistory, Move
 from assets.synthesis.common.tables import TRAJECTORY
+from serving.repair.revision_prompt import write_problem
 from serving.repair.tools import Candidate, Toolset
 from training.sidecar.data.calls import PlacedCall
 from training.sidecar.data.climb import judge_report, try_ladder
 from training.sidecar.flaws.drafts import FlawedDraft
 from training.sidecar.flaws.flaws import make_flawed
 from training.sidecar.flaws.kinds import WEIGHTS
-from training.sidecar.prompt import write_problem
 from training.sidecar.rows import LEFT, RIGHT, UNTOUCHED, RevisionRow, assign_row_id
 
 TO_ASK, REFUSED = "value to ask for", "refused"

@@ -7,9 +7,10 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.tables import REVISION
 from assets.synthesis.export.preferences import Preference
+from serving.repair.revision_prompt import make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
-from training.sidecar.prompt import make_revision_messages, make_revision_request
+from training.sidecar.prompt import make_revision_request
 from training.sidecar.rows import UNTOUCHED, RevisionRow
 
 _SIDES = {TRAIN: TRAIN, UNSEEN_SERVER: TEST}  # other splits are of servers that are trained on

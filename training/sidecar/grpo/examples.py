@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.repair.revision import RevisionRequest
+from serving.repair.revision_prompt import make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.prompts.templates import render_prompt_text
-from training.sidecar.prompt import make_revision_messages, make_revision_request
+from training.sidecar.prompt import make_revision_request
 from training.sidecar.rows import RevisionRow
 
 

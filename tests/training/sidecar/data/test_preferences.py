@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
+from serving.repair.revision_prompt import make_revision_messages
 from tests.training.sidecar.rewards.rows import BOOK, CANCEL, DRAFTS, RIGHT, make_row
 from training.sets.split import SEEN_TOOL, UNSEEN_SERVER
 from training.sidecar.data.preferences import make_preferences
-from training.sidecar.prompt import make_revision_messages, make_revision_request
+from training.sidecar.prompt import make_revision_request
 
 CLEAR = {contract_digest(one) for one in (BOOK, CANCEL)}
 

@@ -13,6 +13,7 @@ from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
 from warehouse.home import require_home
+from warehouse.ledger.sql.opening import find_url
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
@@ -40,6 +41,7 @@ def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
         state=settings.state_path(),
         run_id=run_id,
         budget_usd=settings.budget_usd,
+        ledger_url=find_url(),
     )
 
 

@@ -46,6 +46,11 @@ def is_abandoned(owner: str) -> bool:
     return identify_process(int(pid)) != identity
 
 
+def is_of_here(owner: str) -> bool:
+    """Whether `owner` is, or was, a process whose pid counts where ours does."""
+    return (*owner.split("@"), "", "")[2] == _describe_place()
+
+
 def _describe_place() -> str:
     try:
         return f"{_read_boot()}:{(_PROC / 'self' / 'ns' / 'pid').stat().st_ino}"

@@ -2,10 +2,11 @@
 
 <home>/home.json             the layout's version (`warehouse/home.py`)
 <home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
-<state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines
+<state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines (the ledger's database
+                             may be a Postgres instead)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Warehouse:
     state: Path
     run_id: str = "-"
     budget_usd: float | None = None
+    ledger_url: str | None = field(default=None, repr=False)  # it may hold a password
 
     @cached_property
     def blobs(self) -> Blobs:
@@ -38,7 +40,8 @@ class Warehouse:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger, opened on first use in each process. Raises LedgerUnavailable."""
-        ledger = Ledger(self.state / "ledger.db", self.blobs, run_id=self.run_id)
+        path = self.state / "ledger.db"
+        ledger = Ledger(path, self.blobs, run_id=self.run_id, url=self.ledger_url)
         if self.budget_usd is not None:
             ledger.set_budget("usd", self.budget_usd)
         return ledger

@@ -7,21 +7,26 @@ from orchestration.tables import ADAPTERS
 from training.releases.in_service import find_model_flaw
 from warehouse.ledger.files import LedgerUnavailable, journal_of
 from warehouse.ledger.recovery import Health, check
+from warehouse.ledger.sql.opening import URL, find_url
 from warehouse.storage.tables import TableSpec
 
 
 def check_ledger(at: Home) -> Looked:
     """Whether database, journal and answers agree; what is in flight is passed over."""
-    path = at.state / "ledger.db"
-    if not path.exists() and not journal_of(path).exists():
+    path, url = at.state / "ledger.db", find_url()
+    if not url and not path.exists() and not journal_of(path).exists():
         return Looked(0)
     blobs = at.blobs
     has = blobs.has if at.everything else lambda sha: blobs.path(sha).is_file()
     try:
-        health = check(path, blobs, has=has, settled=True)
+        health = check(path, blobs, url=url, has=has, settled=True)
     except LedgerUnavailable as error:
-        return Looked(1, [Finding("state/ledger.db", str(error), "toolmill ledger check")])
+        return Looked(1, [Finding(_describe_place(), str(error), "toolmill ledger check")])
     return Looked(health.effects, _list_ledger_findings(health))
+
+
+def _describe_place() -> str:
+    return URL if find_url() else "state/ledger.db"
 
 
 def _list_ledger_findings(health: Health) -> list[Finding]:
@@ -31,10 +36,10 @@ def _list_ledger_findings(health: Health) -> list[Finding]:
             f"database {health.database}; {health.only_in_database} effects are in the database"
             f" alone, {health.only_in_journal} in the journal alone"
         )
-        found.append(Finding("state/ledger.db", problem, "toolmill ledger rebuild"))
+        found.append(Finding(_describe_place(), problem, "toolmill ledger rebuild"))
     elif health.database == "absent":
         problem = f"absent beside a journal of {health.effects_in_journal} effects"
-        found.append(Finding("state/ledger.db", problem, "toolmill ledger rebuild"))
+        found.append(Finding(_describe_place(), problem, "toolmill ledger rebuild"))
     if health.blobs_missing:
         problem = f"the answers of {health.blobs_missing} effects are lost"
         fix = f"{RUN}: what is wanted is paid for again; or restore the latest backup"
@@ -44,7 +49,7 @@ def _list_ledger_findings(health: Health) -> list[Finding]:
         found.append(Finding("state/ledger.journal", problem, "toolmill ledger rebuild", NOTICE))
     if health.unknown:
         problem = f"{health.unknown} attempts of killed runs may have been paid; they count as paid"
-        found.append(Finding("state/ledger.db", problem, "toolmill spend names them", NOTICE))
+        found.append(Finding(_describe_place(), problem, "toolmill spend names them", NOTICE))
     return found
 
 

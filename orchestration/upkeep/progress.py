@@ -2,15 +2,15 @@
 
 import fcntl
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
 
 from orchestration.runs.dead_runs import UNFINISHED, find_run_process
 from orchestration.runs.instance import POSTGRES
+from warehouse.ledger.sql.contents import find_oldest_attempt
+from warehouse.ledger.sql.opening import find_url
 
 _COMING = [*UNFINISHED, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 
@@ -24,7 +24,8 @@ def _list_starts(state: Path, instance: dg.DagsterInstance | None) -> Iterator[f
     lock = state / "run.lock"
     if lock.exists() and _is_held(lock):
         yield lock.stat().st_mtime
-    yield from _list_attempts(state / "ledger.db")
+    if (began := find_oldest_attempt(state / "ledger.db", find_url())) is not None:
+        yield began
     for run in instance.get_run_records(dg.RunsFilter(statuses=_COMING)) if instance else ():
         if find_run_process(run.dagster_run) is not False:
             yield run.start_time or run.create_timestamp.timestamp()
@@ -37,17 +38,6 @@ def _is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _list_attempts(path: Path) -> Iterator[float]:
-    """Of effects that are under way, whoever carries them out."""
-    if path.exists():
-        where = f"{path.resolve().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(where, uri=True, timeout=5)) as db:
-            query = "SELECT MIN(started_at) FROM attempts WHERE status = 'started'"
-            for (began,) in db.execute(query):
-                if began is not None:
-                    yield began
 
 
 def find_instance_folder(state: Path) -> Path | None:

@@ -21,7 +21,9 @@ from serving.index.errors import IndexBroken
 from training.releases.pointers import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
 from warehouse.ledger.ledger import Ledger
-from warehouse.ledger.recovery import list_effect_blobs, list_errors
+from warehouse.ledger.recovery import list_effect_blobs
+from warehouse.ledger.sql.contents import list_errors
+from warehouse.ledger.sql.opening import find_url
 from warehouse.retention.garbage import Garbage, measure_size, remove_path
 from warehouse.retention.taken import (
     Version,
@@ -103,12 +105,12 @@ def _list_vectors(
 def _list_blobs(home: Path, state: Path, taken: Takedowns, found: _Found) -> Iterator[Garbage]:
     """Blobs that hold a secret, and those that rows which go name alone; before them the answers
     of the ledger that they are, and errors that hold a secret."""
-    blobs, path = Blobs(home / "blobs"), state / "ledger.db"
+    blobs, path, url = Blobs(home / "blobs"), state / "ledger.db", find_url()
     held = find_blobs(blobs, taken.secrets) if taken.secrets else set()
     held |= {sha for sha in found.blobs if blobs.path(sha).is_file()}
-    if path.exists():
-        answers = held & list_effect_blobs(path)
-        errors = sum(bool(_find_holders(taken, [error])) for error in list_errors(path))
+    if url or path.exists():
+        answers = held & list_effect_blobs(path, url)
+        errors = sum(bool(_find_holders(taken, [error])) for error in list_errors(path, url))
         if answers or errors:
             name = f"ledger: {len(answers)} answers, {errors} errors"
             yield Garbage(KIND, name, 0, partial(_drop_answers, path, blobs, answers, taken))
@@ -118,7 +120,7 @@ def _list_blobs(home: Path, state: Path, taken: Takedowns, found: _Found) -> Ite
 
 
 def _drop_answers(path: Path, blobs: Blobs, answers: Collection[str], taken: Takedowns) -> bool:
-    ledger = Ledger(path, blobs)
+    ledger = Ledger(path, blobs, url=find_url())
     try:
         errors = ledger.clear_errors(partial(_find_holders, taken))
         return bool(ledger.forget_answers(answers) + errors)

@@ -51,9 +51,11 @@ def list_home_files(home: Path, state: Path) -> Iterator[Path]:
 
 
 def list_state_files(state: Path, home: Path) -> Iterator[Path]:
-    """What lies in a state but our SQLite databases and the ledger's journal, and a home in it."""
+    """What lies in a state but our SQLite databases with the ledger's journal, and a home in it.
+    The journal of a ledger in Postgres is a file like others; Postgres is not backed up here."""
     for path in _walk_state(state, home):
-        if _is_of_a_server(state, path) or not path.name.endswith(_COPIED):
+        alone = path.suffix == ".journal" and not path.with_suffix(".db").exists()
+        if alone or _is_of_a_server(state, path) or not path.name.endswith(_COPIED):
             yield path
 
 

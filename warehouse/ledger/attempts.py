@@ -1,14 +1,12 @@
 """Attempts at effects: claimed by one process, started before they are sent, then finished."""
 
-import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from warehouse.ledger.batch_records import (
     DROPPED,
@@ -21,7 +19,8 @@ from warehouse.ledger.batch_records import (
 from warehouse.ledger.database import Database
 from warehouse.ledger.events import STARTED
 from warehouse.ledger.files import LedgerUnavailable, make_unavailable
-from warehouse.process_identity import identify_process
+from warehouse.ledger.records import add_paid, write_effect
+from warehouse.ledger.sql.store import Connection
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 
 _ROOM = 8 * 1024 * 1024  # bytes that must be free before anything is paid: an answer needs a place
@@ -108,16 +107,16 @@ class Attempts:
             if reserve_usd > 0:
                 self._check_room()
             _reserve(db, stage, scope, reserve_usd)
-            owner = (0, "") if batch else (os.getpid(), identify_process())
+            owner = (0, "") if batch else self._database.store.identify()
             began = time.time()
-            cursor = db.execute(
+            made = db.execute(
                 "INSERT INTO attempts (key, stage, partition, status, run_id, pid, process_started,"
                 " started_at, scope, reserved_usd, batch)"
-                " VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
                 (key, stage, partition, self._run_id, *owner, began, scope, reserve_usd, batch),
-            )
+            ).fetchone()
             attempt = Attempt(
-                cast(int, cursor.lastrowid), key, stage, partition, self._run_id, began,
+                made[0], key, stage, partition, self._run_id, began,
                 "started", reserve_usd, scope, batch,
             )  # fmt: skip
             if _is_journaled(attempt):
@@ -127,10 +126,10 @@ class Attempts:
                 _IN_THIS_PROCESS.add((str(self._database.path), attempt.id))
             return attempt
 
-    def put_away(self, db: sqlite3.Connection, batch: str) -> bool:
+    def put_away(self, db: Connection, batch: str) -> bool:
         """Whether nobody will send the batch; what it holds is due again then."""
         found = read_batch(db, batch)
-        if not is_abandoned(found):
+        if not is_abandoned(found, self._database.store.is_alive):
             return False
         self.release(db, batch, "dropped: the batch was never sent")
         if found and found.state in OPEN:
@@ -139,7 +138,7 @@ class Attempts:
             write_batch(db, gone)
         return True
 
-    def release(self, db: sqlite3.Connection, batch: str, error: str) -> int:
+    def release(self, db: Connection, batch: str, error: str) -> int:
         """Ends as failed what is under way of a batch; how many."""
         ended = release_attempts(db, batch, error)
         for attempt in ended:
@@ -164,7 +163,8 @@ class Attempts:
             # What was sent, and may have been answered and billed unseen, stays in the budget.
             unseen = not isinstance(error, Exception) or getattr(error, "maybe_paid", False)
             status = "unknown" if unseen and attempt.reserved_usd > 0 else "failed"
-            with self._database.transaction() as db:
+            # Where the database is gone the attempt stays under way until its process has ended.
+            with suppress(LedgerUnavailable), self._database.transaction() as db:
                 ended = db.execute(
                     "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
                     " WHERE id = ? AND status = 'started'",
@@ -180,8 +180,13 @@ class Attempts:
         """Keeps what an effect returned: blob, then journal, then database."""
         try:
             blob = self._blobs.put(outcome.data)
-            with self._database.transaction() as db:
-                self._write_done(db, attempt, outcome, blob)
+            try:
+                with self._database.transaction() as db:
+                    self._write_done(db, attempt, outcome, blob)
+            except LedgerUnavailable:
+                # It was paid for: the line waits for the next transaction of anyone here.
+                self._database.journal.write("done", **_describe_done(attempt, outcome, blob))
+                raise
         except OSError as error:
             raise make_unavailable(self._database.path, error) from error
         return outcome.data
@@ -201,33 +206,18 @@ class Attempts:
             raise make_unavailable(self._database.path, error) from error
         return finished
 
-    def _write_done(
-        self, db: sqlite3.Connection, attempt: Attempt, outcome: Outcome, blob: str
-    ) -> None:
-        now = time.time()
-        paid = {
-            "model": outcome.model,
-            "prompt_tokens": outcome.prompt_tokens,
-            "completion_tokens": outcome.completion_tokens,
-            "usd": outcome.usd,
-        }
-        begun = {name: value for name, value in vars(attempt).items() if name != "status"}
-        self._database.journal.write("done", **begun, finished_at=now, blob=blob, **paid)
+    def _write_done(self, db: Connection, attempt: Attempt, outcome: Outcome, blob: str) -> None:
+        row = _describe_done(attempt, outcome, blob)
+        self._database.journal.write("done", **row)
+        names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id")
         db.execute(
             "UPDATE attempts SET status = 'done', finished_at = ?, model = ?,"
             " prompt_tokens = ?, completion_tokens = ?, usd = ? WHERE id = ?",
-            (now, *paid.values(), attempt.id),
+            [row[name] for name in names],
         )
-        db.execute(
-            "INSERT OR REPLACE INTO effects VALUES (?, ?, ?, ?)",
-            (attempt.key, attempt.stage, blob, now),
-        )
+        write_effect(db, attempt.key, attempt.stage, blob, row["finished_at"])
         if outcome.usd:
-            db.execute(
-                "INSERT INTO paid VALUES (?, ?)"
-                " ON CONFLICT (scope) DO UPDATE SET usd = usd + excluded.usd",
-                (attempt.scope, outcome.usd),
-            )
+            add_paid(db, attempt.scope, outcome.usd)
 
     def end_all(self, ended: Sequence[tuple[Attempt, str]], status: str) -> int:
         """Ends attempts under way of which nothing was received, each with its error: `failed` is
@@ -245,17 +235,17 @@ class Attempts:
                     count += 1
         return count
 
-    def bury_dead(self, db: sqlite3.Connection, key: str | None) -> None:
+    def bury_dead(self, db: Connection, key: str | None) -> None:
         """Marks attempts whose process is gone as unknown."""
         # Two statements: with `? IS NULL OR key = ?` SQLite read all attempts, 11 ms of 100,000.
         of_key = ("AND key = ?", [key]) if key is not None else ("", [])
         rows = db.execute(
-            "SELECT id, pid, process_started, reserved_usd FROM attempts"
+            "SELECT id, pid, process_started, started_at, reserved_usd FROM attempts"
             f" WHERE status = 'started' AND batch = '' {of_key[0]}",
             of_key[1],
         ).fetchall()
-        for attempt, pid, process, reserved_usd in rows:
-            if not self._is_alive(attempt, pid, process):
+        for attempt, pid, process, since, reserved_usd in rows:
+            if not self._is_alive(attempt, pid, process, since):
                 db.execute(
                     "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
                     (time.time(), attempt),
@@ -263,13 +253,13 @@ class Attempts:
                 if reserved_usd > 0:
                     self._database.journal.write("unknown", id=attempt)
 
-    def _is_alive(self, attempt: int, pid: int, process: str) -> bool:
-        if pid == os.getpid():
+    def _is_alive(self, attempt: int, pid: int, process: str, since: float) -> bool:
+        if (pid, process) == self._database.store.identify():
             return (str(self._database.path), attempt) in _IN_THIS_PROCESS
-        return identify_process(pid) == process  # a pid is reused
+        return self._database.store.is_alive(pid, process, since)
 
 
-def _reserve(db: sqlite3.Connection, stage: str, scope: str, usd: float) -> None:
+def _reserve(db: Connection, stage: str, scope: str, usd: float) -> None:
     limit = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
     if limit is None or usd <= 0:
         return
@@ -282,17 +272,27 @@ def _reserve(db: sqlite3.Connection, stage: str, scope: str, usd: float) -> None
         )
 
 
-def sum_spent(db: sqlite3.Connection, scope: str) -> float:
+def sum_spent(db: Connection, scope: str) -> float:
     """US dollars paid in `scope`, plus those that attempts under way or unknown still hold."""
     return db.execute(
-        "SELECT COALESCE((SELECT usd FROM paid WHERE scope = ?1), 0)"
+        "SELECT COALESCE((SELECT usd FROM paid WHERE scope = ?), 0)"
         " + COALESCE((SELECT SUM(reserved_usd) FROM attempts"
-        " WHERE scope = ?1 AND status IN ('started', 'unknown')), 0)",
-        (scope,),
+        " WHERE scope = ? AND status IN ('started', 'unknown')), 0)",
+        (scope, scope),
     ).fetchone()[0]
 
 
-def _is_under_way(db: sqlite3.Connection, attempt: Attempt) -> bool:
+def _describe_done(attempt: Attempt, outcome: Outcome, blob: str) -> dict[str, Any]:
+    """The line of the journal that keeps a received answer."""
+    begun = {name: value for name, value in vars(attempt).items() if name != "status"}
+    return {
+        **begun, "finished_at": time.time(), "blob": blob, "model": outcome.model,
+        "prompt_tokens": outcome.prompt_tokens, "completion_tokens": outcome.completion_tokens,
+        "usd": outcome.usd,
+    }  # fmt: skip
+
+
+def _is_under_way(db: Connection, attempt: Attempt) -> bool:
     row = db.execute("SELECT key, status FROM attempts WHERE id = ?", (attempt.id,)).fetchone()
     return row == (attempt.key, "started")
 
@@ -307,5 +307,5 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _make_storable(text: str) -> str:
-    """As SQLite takes it: a third party's text may hold halves of surrogate pairs."""
-    return text[:500].encode("utf-8", "backslashreplace").decode()
+    """As databases take it: a third party's text may hold halves of surrogate pairs, and NUL."""
+    return text[:500].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

@@ -1,30 +1,33 @@
 """Batches as rows of the ledger's database: written, read, and put away where nobody sent them."""
 
-import os
-import sqlite3
 import time
+from collections.abc import Callable
 
 from warehouse.ledger.events import Batch
-from warehouse.process_identity import identify_process
+from warehouse.ledger.sql.store import Connection
 
 GATHERING, READY, SENT = "gathering", "ready", "sent"
 HARVESTED, DROPPED, GIVEN_UP = "harvested", "dropped", "given_up"
 OPEN = (GATHERING, READY, SENT)
 
 
-def write_batch(db: sqlite3.Connection, batch: Batch) -> None:
+def write_batch(db: Connection, batch: Batch) -> None:
     """Keeps a batch in the place of what was known of it."""
     row = batch.name, batch.state, batch.model_dump_json()
-    db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", row)
+    db.execute(
+        "INSERT INTO batches VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
+        " SET state = excluded.state, body = excluded.body",
+        row,
+    )
 
 
-def read_batch(db: sqlite3.Connection, name: str) -> Batch | None:
+def read_batch(db: Connection, name: str) -> Batch | None:
     """The batch of that name, if there is one."""
     row = db.execute("SELECT body FROM batches WHERE name = ?", (name,)).fetchone()
     return Batch.model_validate_json(row[0]) if row else None
 
 
-def list_batches(db: sqlite3.Connection) -> list[Batch]:
+def list_batches(db: Connection) -> list[Batch]:
     """All of them, in the order in which they were opened."""
     rows = db.execute("SELECT body FROM batches").fetchall()
     return sorted(
@@ -33,14 +36,14 @@ def list_batches(db: sqlite3.Connection) -> list[Batch]:
     )
 
 
-def is_abandoned(batch: Batch | None) -> bool:
+def is_abandoned(batch: Batch | None, is_alive: Callable[[int, str, float], bool]) -> bool:
     """Whether nobody will ever send the batch: who gathered it is gone, or it was put away."""
     if batch is None or batch.state not in OPEN:
         return True
-    return batch.state == GATHERING and not _is_gathered(batch)
+    return batch.state == GATHERING and not is_alive(batch.pid, batch.process, batch.opened_at)
 
 
-def release_attempts(db: sqlite3.Connection, name: str, error: str) -> list[int]:
+def release_attempts(db: Connection, name: str, error: str) -> list[int]:
     """Ends as failed what is under way of a batch, so that it is due again; their numbers."""
     rows = db.execute(
         "UPDATE attempts SET status = 'failed', finished_at = ?, error = ?"
@@ -48,9 +51,3 @@ def release_attempts(db: sqlite3.Connection, name: str, error: str) -> list[int]
         (time.time(), error, name),
     ).fetchall()
     return [row[0] for row in rows]
-
-
-def _is_gathered(batch: Batch) -> bool:
-    if batch.pid == os.getpid():
-        return batch.process == identify_process()
-    return identify_process(batch.pid) == batch.process

@@ -7,7 +7,6 @@ budget, finished or ended once. It belongs to the batch instead of a process.
 """
 
 import fcntl
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from warehouse.ledger.batch_records import (
 )
 from warehouse.ledger.database import Database
 from warehouse.ledger.events import Batch
-from warehouse.process_identity import identify_process
 
 # One answer in a transaction of its own costs a commit and a line; many share the commit.
 _AT_ONCE = 500
@@ -40,11 +38,10 @@ class Batches:
 
     def open(self, name: str, **facts: Any) -> Batch:
         """A new batch that this process gathers; `facts`: of Batch."""
-        process = identify_process() or ""
+        pid, process = self._database.store.identify()
         batch = Batch(
-            name=name, state=GATHERING, opened_at=time.time(), pid=os.getpid(), process=process,
-            **facts,
-        )  # fmt: skip
+            name=name, state=GATHERING, opened_at=time.time(), pid=pid, process=process, **facts
+        )
         self.save(batch)
         return batch
 
@@ -71,7 +68,7 @@ class Batches:
         with self._database.transaction() as db:
             found = list_batches(db)
             for batch in found:
-                if batch.state == GATHERING and is_abandoned(batch):
+                if batch.state == GATHERING:
                     self._attempts.put_away(db, batch.name)
             return [one for one in list_batches(db) if not states or one.state in states]
 
@@ -93,7 +90,11 @@ class Batches:
         rows = self._database.select(
             "SELECT batch FROM attempts WHERE key = ? AND status = 'started' AND batch <> ''", key
         )
-        return rows[0][0] if rows and not is_abandoned(self.read(rows[0][0])) else None
+        if not rows:
+            return None
+        with self._database.transaction() as db:
+            batch = read_batch(db, rows[0][0])
+            return None if is_abandoned(batch, self._database.store.is_alive) else rows[0][0]
 
     def drop(self, batch: Batch, why: str) -> int:
         """Puts away a batch of which nothing was sent; how many requests are due again."""
@@ -156,7 +157,8 @@ class Batches:
             except OSError:
                 yield None
                 return
-            yield self.read(name)
+            with self._database.hold_name(name) as ours:
+                yield self.read(name) if ours else None
             ended = self.read(name)
             if ended is None or ended.state not in OPEN:
                 path.unlink(missing_ok=True)  # whoever waits for it reads that it has ended

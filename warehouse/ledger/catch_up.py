@@ -1,15 +1,16 @@
 """Catching up: lines of the journal whose transaction never reached the database."""
 
-import sqlite3
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from warehouse.ledger.batch_records import write_batch
 from warehouse.ledger.events import EFFECT, RUN, Batch, Event
+from warehouse.ledger.records import add_paid, write_budget, write_effect, write_run
+from warehouse.ledger.sql.store import Connection
 
 
-def apply_events(db: sqlite3.Connection, events: Iterable[Event | None]) -> None:
+def apply_events(db: Connection, events: Iterable[Event | None]) -> None:
     """Does to the database what these events say; what is no event is passed over.
 
     `started` is left out: its transaction did not end, so its effect was never sent.
@@ -19,7 +20,7 @@ def apply_events(db: sqlite3.Connection, events: Iterable[Event | None]) -> None
             _APPLY[kind](db, row)
 
 
-def _apply_done(db: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _apply_done(db: Connection, row: dict[str, Any]) -> None:
     known = db.execute("SELECT key, status FROM attempts WHERE id = ?", (row["id"],)).fetchone()
     if known is None or known[0] != row["key"] or known[1] == "done":
         return
@@ -31,32 +32,29 @@ def _apply_done(db: sqlite3.Connection, row: dict[str, Any]) -> None:
         [row[name] for name in names],
     )
     if row["blob"]:
-        db.execute("INSERT OR REPLACE INTO effects VALUES (?, ?, ?, ?)", effect)
-    db.execute(
-        "INSERT INTO paid VALUES (?, ?) ON CONFLICT (scope) DO UPDATE SET usd = usd + excluded.usd",
-        (row["scope"], row["usd"]),
-    )
+        write_effect(db, *effect)
+    add_paid(db, row["scope"], row["usd"])
 
 
-def _apply_end(status: str, db: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _apply_end(status: str, db: Connection, row: dict[str, Any]) -> None:
     db.execute(
         "UPDATE attempts SET status = ? WHERE id = ? AND status = 'started'", (status, row["id"])
     )
 
 
-def _apply_forgotten(db: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _apply_forgotten(db: Connection, row: dict[str, Any]) -> None:
     db.execute("DELETE FROM effects WHERE key = ?", (row["key"],))
 
 
-def _apply_budget(db: sqlite3.Connection, row: dict[str, Any]) -> None:
-    db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (row["scope"], row["usd"]))
+def _apply_budget(db: Connection, row: dict[str, Any]) -> None:
+    write_budget(db, row["scope"], row["usd"])
 
 
-def _apply_run(db: sqlite3.Connection, row: dict[str, Any]) -> None:
-    db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", [row[name] for name in RUN])
+def _apply_run(db: Connection, row: dict[str, Any]) -> None:
+    write_run(db, *(row[name] for name in RUN))
 
 
-def _apply_batch(db: sqlite3.Connection, row: dict[str, Any]) -> None:
+def _apply_batch(db: Connection, row: dict[str, Any]) -> None:
     write_batch(db, Batch(**row))
 
 

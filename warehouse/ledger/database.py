@@ -8,34 +8,27 @@ from pathlib import Path
 
 from warehouse.ledger.catch_up import apply_events
 from warehouse.ledger.events import read_events
-from warehouse.ledger.files import (
-    LedgerUnavailable,
-    held_by_database,
-    hold_open,
-    journal_of,
-    make_unavailable,
-)
+from warehouse.ledger.files import LedgerUnavailable, hold_open, journal_of, make_unavailable
 from warehouse.ledger.journal import Journal, replay_journal, write_whole
+from warehouse.ledger.sql.contents import read_contents
+from warehouse.ledger.sql.opening import open_store
+from warehouse.ledger.sql.store import Connection
 
-_SCHEMA = Path(__file__).with_name("schema.sql")
+_REBUILD = "`toolmill ledger rebuild`"
 
 
 class Database:
-    """One connection for many threads. Raises LedgerUnavailable where a file cannot be used."""
+    """One connection for many threads. Raises LedgerUnavailable where a file cannot be used, or
+    its Postgres does not answer."""
 
-    def __init__(self, path: Path, *, patience_s: float) -> None:
+    def __init__(self, path: Path, *, patience_s: float, url: str | None = None) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._journal: Journal | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._held = hold_open(path)
-            self._db = sqlite3.connect(
-                path, timeout=patience_s, isolation_level=None, check_same_thread=False
-            )
-            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
-            _add_batch_column(self._db)
-            self._db.executescript(_SCHEMA.read_text())
-            self._journal: Journal | None = None
+            self.store = open_store(path, url, patience_s)
             self.journal = self._journal = self._open_journal()
             with self.transaction():
                 pass  # reads what the journal has and the database lost
@@ -45,50 +38,78 @@ class Database:
     def _open_journal(self) -> Journal:
         """The journal beside the database; filled first where a ledger is older than journals."""
         path = journal_of(self.path)
+        if self.store.shared:
+            self._refuse_unmoved(path)
+            return Journal(path)
         with self.transaction() as db:
             empty = db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None
             if not path.exists() and not empty:
-                write_whole(path, held_by_database(db))
+                write_whole(path, read_contents(db))
         if empty and replay_journal(path).attempts:
             raise LedgerUnavailable(
                 f"ledger {self.path}: found an empty database beside {path.name}, which names paid"
-                " answers; expected both or neither; `toolmill ledger rebuild` makes the database"
+                f" answers; expected both or neither; {_REBUILD} makes the database"
                 f" anew from it (or delete {path} to start from nothing)"
             )
         return Journal(path)
 
+    def _refuse_unmoved(self, journal: Path) -> None:
+        """Raises LedgerUnavailable where files here name paid answers that the shared database was
+        never told: they would be paid for again."""
+        with self.transaction():
+            known = self.store.read_seen() is not None
+        if self.path.exists() or (not known and replay_journal(journal).attempts):
+            left = self.path if self.path.exists() else journal
+            raise LedgerUnavailable(
+                f"ledger in Postgres: {left} names paid answers that it was never told; {_REBUILD}"
+                " moves them there"
+            )
+
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """One writer at a time; all that is written in the block, or nothing of it."""
         with self._lock:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                db = self.store.begin()
                 try:
-                    self._read_journal()
-                    yield self._db
-                    self._note_journal()
+                    seen = self._read_journal(db)
+                    yield db
+                    self._note_journal(*seen)
                 except BaseException:
-                    self._db.execute("ROLLBACK")
+                    self.store.rollback()
                     raise
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise make_unavailable(self.path, error) from error
+                self.store.commit()
+            except self.store.errors as error:
+                raise self.store.explain(error) from error
 
-    def _read_journal(self) -> None:
+    def _read_journal(self, db: Connection) -> tuple[int, int]:
         """Makes up for what the journal has and the database lost: a received answer is not paid
-        for again because the commit behind its line was killed or found no room."""
-        row = self._db.execute("SELECT size FROM journaled").fetchone()
-        if row and self._journal and self._journal.measure() > row[0]:
-            apply_events(self._db, read_events(self._journal.path, row[0]))
+        for again because the commit behind its line was killed or found no room. How much of the
+        journal is seen now, and how much this process has written of it."""
+        if not self._journal:
+            return 0, 0
+        seen, size = self.store.read_seen(), self._journal.measure()
+        if seen is not None and size > seen:
+            apply_events(db, read_events(self._journal.path, seen, size))
+        return size, self._journal.written
 
-    def _note_journal(self) -> None:
+    def _note_journal(self, seen: int, written: int) -> None:
+        """What another process wrote meanwhile, outside a transaction, is left to the next one."""
         if self._journal:
-            size = self._journal.measure()
-            self._db.execute(
-                "INSERT INTO journaled VALUES (1, ?) ON CONFLICT (one) DO UPDATE"
-                " SET size = excluded.size WHERE size <> excluded.size",
-                (size,),
-            )
+            size, own = self._journal.measure(), self._journal.written - written
+            self.store.note_seen(size if size == seen + own else seen)
+
+    @contextmanager
+    def erasing(self) -> Iterator[Connection]:
+        """A transaction after which no file of the database has what it overwrote."""
+        with self._lock:
+            try:
+                self.store.prepare_erasure()
+                with self.transaction() as db:
+                    yield db
+                self.store.finish_erasure()
+            except self.store.errors as error:
+                raise self.store.explain(error) from error
 
     def find_blob(self, key: str) -> str | None:
         """The blob of an effect that is done."""
@@ -96,23 +117,27 @@ class Database:
         return rows[0][0] if rows else None
 
     def select(self, sql: str, *values: str | float) -> list[tuple]:
-        """Rows as they are. No transaction: a reader of WAL never waits for a writer, nor holds one
-        up."""
+        """Rows as they are, without a transaction."""
         with self._lock:
             try:
-                return self._db.execute(sql, values).fetchall()
-            except sqlite3.Error as error:
-                raise make_unavailable(self.path, error) from error
+                return self.store.select(sql, values)
+            except self.store.errors as error:
+                raise self.store.explain(error) from error
+
+    @contextmanager
+    def hold_name(self, name: str) -> Iterator[bool]:
+        """Whether no other machine holds this name; if so it is held in the block."""
+        with self._lock:
+            held = self.store.try_lock(name)
+        try:
+            yield held
+        finally:
+            if held:
+                with self._lock:
+                    self.store.unlock(name)
 
     def close(self) -> None:
         with self._lock:
-            self._db.close()
+            self.store.close()
             self.journal.close()
             self._held.close()
-
-
-def _add_batch_column(db: sqlite3.Connection) -> None:
-    """A ledger older than batches gets their column, before the index over it is made."""
-    columns = {row[1] for row in db.execute("PRAGMA table_info(attempts)")}
-    if columns and "batch" not in columns:
-        db.execute("ALTER TABLE attempts ADD COLUMN batch TEXT NOT NULL DEFAULT ''")

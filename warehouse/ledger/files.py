@@ -5,16 +5,10 @@ ledger.lock  held in share by everyone who has the ledger open, alone by who reb
 """
 
 import fcntl
-import json
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import psutil
-
-from warehouse.ledger.events import DONE, STARTED
-from warehouse.ledger.journal import Replayed
 
 
 class LedgerUnavailable(RuntimeError):
@@ -73,46 +67,3 @@ def list_users(path: Path) -> str:
         if opened & ours and process.pid != psutil.Process().pid:
             found.append(f"process {process.pid} ({process.info['name']})")
     return ", ".join(found) or "another process"
-
-
-def held_by_database(db: sqlite3.Connection) -> Replayed:
-    """What of a database belongs into its journal; of a damaged one, what can still be read."""
-    held = Replayed()
-    for row in _read_rows(db, "effects", "key"):
-        held.effects[row["key"]] = row
-    for row in _read_rows(db, "attempts", "id"):
-        if row["status"] == "done" or (
-            row["status"] in ("started", "unknown")
-            and (row["reserved_usd"] > 0 or row.get("batch"))
-        ):
-            names = DONE if row["status"] == "done" else STARTED
-            kept = {name: row.get(name) for name in names if name != "blob"}
-            kept["batch"] = kept["batch"] or ""  # a ledger older than batches has no such column
-            held.attempts[row["id"]] = {**kept, "status": row["status"]}
-    for row in _read_rows(db, "budgets", "scope"):
-        held.budgets[row["scope"]] = row["limit_usd"]
-    for row in _read_rows(db, "runs", "scope"):
-        held.runs[(row["scope"], row["number"])] = row
-    for row in _read_rows(db, "journaled", "one"):
-        held.journaled = row["size"]
-    for row in _read_rows(db, "batches", "name"):
-        held.batches[row["name"]] = json.loads(row["body"])
-    held.number_attempts()
-    return held
-
-
-def _read_rows(db: sqlite3.Connection, table: str, key: str) -> Iterator[dict[str, Any]]:
-    """A table from both ends: a damaged page hides neither what lies before nor behind it."""
-    seen = set()
-    for order in ("ASC", "DESC"):
-        try:
-            cursor = db.execute(f"SELECT * FROM {table} ORDER BY {key} {order}")
-            names = [column[0] for column in cursor.description]
-            for values in cursor:
-                if values in seen:
-                    continue
-                seen.add(values)
-                yield dict(zip(names, values, strict=True))
-            return
-        except sqlite3.DatabaseError:
-            continue

@@ -24,12 +24,14 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.written = 0  # bytes, by this object
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, event: str, **row: Any) -> None:
         """Appends one event. Raises OSError when the disk does not take the whole line."""
         line = "\n" + json.dumps({"is": event, **row}, separators=(",", ":"))
-        write_all(self._file, line.encode())
+        write_all(self._file, data := line.encode())
+        self.written += len(data)
 
     def measure(self) -> int:
         """Its size in bytes."""

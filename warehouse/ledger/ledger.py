@@ -1,4 +1,4 @@
-"""The ledger of effects (SQLite, WAL): started before sent, read instead of redone, paid once.
+"""The ledger of effects: started before they are sent, read instead of redone, paid for once.
 
 An effect is named by a digest of everything that can change its result. Nobody pays twice for a
 received answer: its blob is written first, then a line of the journal, then `done`. A killed
@@ -6,7 +6,6 @@ process leaves `started` attempts; whoever comes next lists them as `unknown` an
 """
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ from warehouse.ledger.batches import Batches
 from warehouse.ledger.database import Database
 from warehouse.ledger.events import RUN
 from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.records import write_budget, write_run
+from warehouse.ledger.sql.store import Connection
 from warehouse.storage.blobs import Blobs
 
 _RUN_S = 20 * 3600.0  # an open run older than this was abandoned: the world has moved on
@@ -27,10 +28,17 @@ class Ledger:
     """All effects under one root. One object may serve many threads and one event loop."""
 
     def __init__(
-        self, path: Path, blobs: Blobs, *, run_id: str = "-", patience_s: float = 60.0
+        self,
+        path: Path,
+        blobs: Blobs,
+        *,
+        run_id: str = "-",
+        patience_s: float = 60.0,
+        url: str | None = None,
     ) -> None:
+        """path: of the SQLite file; with `url`, of a Postgres, of the journal beside it alone."""
         self.path, self.blobs, self.run_id = path, blobs, run_id
-        self._database = Database(path, patience_s=patience_s)
+        self._database = Database(path, patience_s=patience_s, url=url)
         self._attempts = Attempts(self._database, blobs, run_id)
         self.batches = Batches(self._database, self._attempts)
 
@@ -107,13 +115,11 @@ class Ledger:
     def clear_errors(self, holds: Callable[[list[str]], Iterable[int]]) -> int:
         """Empties the errors of attempts that `holds` names by their place in the list, so that no
         file has them any more; returns how many there were."""
-        self._database.select("PRAGMA secure_delete = ON")
         rows = self._database.select("SELECT id, error FROM attempts WHERE error <> ''")
         found = list(holds([error for _, error in rows]))
-        with self._database.transaction() as db:
-            ids = [(rows[at][0],) for at in found]
-            db.executemany("UPDATE attempts SET error = '' WHERE id = ?", ids)
-        self._database.select("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._database.erasing() as db:
+            for at in found:
+                db.execute("UPDATE attempts SET error = '' WHERE id = ?", (rows[at][0],))
         return len(found)
 
     def set_budget(self, scope: str, limit_usd: float) -> None:
@@ -121,7 +127,7 @@ class Ledger:
         with self._database.transaction() as db:
             row = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
             if row != (limit_usd,):
-                db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (scope, limit_usd))
+                write_budget(db, scope, limit_usd)
                 self._database.journal.write("budget", scope=scope, usd=limit_usd)
 
     def spent(self, scope: str = "usd") -> float:
@@ -172,9 +178,11 @@ class Ledger:
     def sum_usage(self) -> list[dict[str, Any]]:
         """Requests, tokens and US dollars per UTC day and model, of answers that cost tokens. Of a
         batch the day is the provider's: it may have been harvested on another."""
+        store = self._database.store
+        completed = store.write_field("body", "completed_at")
+        day = store.write_day(f"COALESCE(NULLIF({completed}, 0), finished_at)")
         rows = self._database.select(
-            "SELECT strftime('%Y-%m-%d', COALESCE(NULLIF(json_extract(body, '$.completed_at'), 0),"
-            " finished_at), 'unixepoch') AS day, model, COUNT(*), SUM(prompt_tokens),"
+            f"SELECT {day} AS day, model, COUNT(*), SUM(prompt_tokens),"
             " SUM(completion_tokens), SUM(usd)"
             " FROM attempts LEFT JOIN batches ON batches.name = attempts.batch"
             " WHERE status = 'done' AND prompt_tokens + completion_tokens > 0"
@@ -185,8 +193,9 @@ class Ledger:
 
     def sum_unknown(self) -> list[dict[str, Any]]:
         """Unknown attempts and the US dollars that they still reserve, per UTC day."""
+        day = self._database.store.write_day("started_at")
         rows = self._database.select(
-            "SELECT strftime('%Y-%m-%d', started_at, 'unixepoch') AS day, COUNT(*),"
+            f"SELECT {day} AS day, COUNT(*),"
             " SUM(reserved_usd) FROM attempts WHERE status = 'unknown' GROUP BY day ORDER BY day"
         )
         return [dict(zip(("day", "attempts", "reserved_usd"), row, strict=True)) for row in rows]
@@ -251,8 +260,8 @@ class Ledger:
             for row in open_:
                 self._write_run(db, *row, time.time())
 
-    def _write_run(self, db: sqlite3.Connection, *row: Any) -> None:
-        db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", row)
+    def _write_run(self, db: Connection, *row: Any) -> None:
+        write_run(db, *row)
         self._database.journal.write("run", **dict(zip(RUN, row, strict=True)))
 
     def close(self) -> None:

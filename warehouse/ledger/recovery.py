@@ -10,23 +10,23 @@ from typing import Any
 
 from warehouse.ledger.batch_records import DROPPED, GATHERING, OPEN, READY, SENT, write_batch
 from warehouse.ledger.events import EFFECT, RUN, Batch
-from warehouse.ledger.files import (
-    LedgerUnavailable,
-    held_by_database,
-    hold_open,
-    journal_of,
-    list_users,
-)
+from warehouse.ledger.files import LedgerUnavailable, hold_open, journal_of
 from warehouse.ledger.journal import Replayed, identify_attempt, replay_journal, write_whole
+from warehouse.ledger.records import write_budget, write_effect, write_run
+from warehouse.ledger.sql.contents import read_contents, read_database
+from warehouse.ledger.sql.postgres import URL, PostgresStore
+from warehouse.ledger.sql.sqlite import SCHEMA
+from warehouse.ledger.sql.store import Connection
 from warehouse.storage.blobs import Blobs
 
-_SCHEMA = Path(__file__).with_name("schema.sql")
+_PATIENCE_S = 60.0
 _REBUILD = "run `toolmill ledger rebuild`: it keeps the union of both"
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a look found. `healthy`: the database is whole and the journal names all it holds."""
+    """What a look found. `healthy`: the database is whole and the journal names all it holds; of a
+    Postgres, which many journals fill, that it holds all that the one here names."""
 
     ledger: str
     database: str  # ok, absent, or what SQLite says
@@ -46,23 +46,29 @@ class Health:
 
 
 def check(
-    path: Path, blobs: Blobs, *, has: Callable[[str], bool] | None = None, settled: bool = False
+    path: Path,
+    blobs: Blobs,
+    *,
+    url: str | None = None,
+    has: Callable[[str], bool] | None = None,
+    settled: bool = False,
 ) -> Health:
-    """Compares the database at `path` with its journal and the blobs; changes nothing.
+    """Compares the database at `path`, or the Postgres at `url`, with the journal at `path` and the
+    blobs; changes nothing.
 
     has: whether a blob is there; by default it is read. settled: look only at what the database has
     seen of the journal: what lies behind is in flight, or is made up for by who opens it next.
-    Raises LedgerUnavailable when another process holds its lock.
+    Raises LedgerUnavailable when another process holds its lock, or its Postgres does not answer.
     """
-    database, condition = _read_database(path)
+    database, condition = read_database(path, url)
     journal = replay_journal(journal_of(path), database.journaled if settled else None)
     has = has or blobs.has
     ours, theirs = _paid_keys(database), _paid_keys(journal)
     held = _merge_replayed(database, journal)
-    healthy = condition in ("ok", "absent") and ours == theirs
+    healthy = condition in ("ok", "absent") and (ours >= theirs if url else ours == theirs)
     missing = sum(not has(effect["blob"]) for effect in held.effects.values())
     return Health(
-        ledger=str(path),
+        ledger=f"the Postgres of {URL}" if url else str(path),
         database=condition,
         effects=len(database.effects),
         effects_in_journal=len(journal.effects),
@@ -77,11 +83,11 @@ def check(
     )
 
 
-def list_effect_blobs(path: Path) -> set[str]:
+def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
     """The blobs of every effect, and the files of batches under way, that database or journal name.
     Raises LedgerUnavailable where the database is locked or damaged: who removes blobs must know of
     all."""
-    database, condition = _read_database(path)
+    database, condition = read_database(path, url)
     if condition not in ("ok", "absent"):
         raise LedgerUnavailable(f"ledger {path}: {condition}; {_REBUILD}")
     sides = (database, replay_journal(journal_of(path)))
@@ -90,37 +96,57 @@ def list_effect_blobs(path: Path) -> set[str]:
     return named | {row["blob"] for row in open_ if row["blob"]}
 
 
-def list_errors(path: Path) -> list[str]:
-    """What attempts say went wrong."""
-    uri = f"{path.resolve().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
-        return [text for (text,) in db.execute("SELECT error FROM attempts WHERE error <> ''")]
-
-
-def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
-    """Makes database and journal anew from what either holds; the old files stay beside them.
+def rebuild_ledger(path: Path, blobs: Blobs, url: str | None = None) -> Health:
+    """Makes database and journal anew from what either holds; the old files stay beside them. url:
+    of a Postgres, which then holds all that it, the journal and a SQLite file at `path` held.
 
     Attempts that were under way become `unknown`: they may have been paid, and keep their
     reservation; those of a batch at its provider stay under way, those of one that was never sent
     are due again. Raises LedgerUnavailable while any process has the ledger open, or when there is
     nothing to build from.
     """
-    if not path.exists() and not journal_of(path).exists():
+    if not url and not path.exists() and not journal_of(path).exists():
         raise LedgerUnavailable(
             f"ledger {path}: found neither it nor {journal_of(path).name}; expected one of them;"
             " the next run starts a new ledger (TOOLMILL_STATE says where)"
         )
     with hold_open(path, alone=True):
-        database, _ = _read_database(path)
-        held = _merge_replayed(database, replay_journal(journal_of(path)))
+        if url:
+            _rebuild_postgres(path, url)
+        else:
+            held = _merge_replayed(read_database(path, None)[0], replay_journal(journal_of(path)))
+            _end_attempts(held)
+            beside = path.with_name(f"{path.name}.new")
+            beside.unlink(missing_ok=True)
+            _write_database(beside, held)
+            _set_aside(path)
+            beside.replace(path)
+            write_whole(journal_of(path), held)
+    return check(path, blobs, url=url)
+
+
+def _rebuild_postgres(path: Path, url: str) -> None:
+    store = PostgresStore(url, path, _PATIENCE_S)
+    try:
+        store.claim_alone()
+        journal, file = replay_journal(journal_of(path)), read_database(path, None)[0]
+        db = store.begin()
+        held = _merge_replayed(_merge_replayed(read_contents(db), file), journal)
         _end_attempts(held)
-        beside = path.with_name(f"{path.name}.new")
-        beside.unlink(missing_ok=True)
-        _write_database(beside, held)
+        store.clear()
+        _fill(db, held)
+        store.renumber()
+        store.commit()
         _set_aside(path)
-        beside.replace(path)
+        # Noted at once: a journal that the database was never told of is refused.
         write_whole(journal_of(path), held)
-    return check(path, blobs)
+        store.begin()
+        store.note_seen(journal_of(path).stat().st_size)
+        store.commit()
+    except store.errors as error:
+        raise store.explain(error) from error
+    finally:
+        store.close()
 
 
 def _end_attempts(held: Replayed) -> None:
@@ -134,26 +160,6 @@ def _end_attempts(held: Replayed) -> None:
             attempt["status"] = "unknown"
     for batch in held.batches.values():
         batch["state"] = DROPPED if batch["state"] == GATHERING else batch["state"]
-
-
-def _read_database(path: Path) -> tuple[Replayed, str]:
-    """What the database holds, as far as it can be read, and how it is."""
-    if not path.exists():
-        return Replayed(), "absent"
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
-        try:
-            # Only whether the file can be read at all; one that is locked is not corrupt.
-            db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            db.execute("BEGIN")  # one snapshot, also while a run writes
-            condition = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                fix = f"{list_users(path)} holds its lock; end it and run again"
-                raise LedgerUnavailable(f"ledger {path}: {error}; {fix}") from error
-            condition = str(error)
-        except sqlite3.DatabaseError as error:
-            condition = str(error)
-        return held_by_database(db), condition.splitlines()[0]
 
 
 def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
@@ -188,28 +194,34 @@ def _sum_paid(held: Replayed) -> float:
 
 def _write_database(path: Path, held: Replayed) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.executescript(_SCHEMA.read_text())
+        db.executescript(SCHEMA.read_text())
         db.execute("BEGIN")
-        for row in held.attempts.values():
-            db.execute(
-                "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?,"
-                " NULL, ?)",
-                (row["id"], row["key"], row["stage"], row["partition"], row["status"],
-                 row["run_id"], row["started_at"], row.get("finished_at"), row["scope"],
-                 row["reserved_usd"] or 0.0, row.get("model") or "", row.get("prompt_tokens") or 0,
-                 row.get("completion_tokens") or 0, row.get("usd") or 0.0,
-                 row.get("batch") or ""),
-            )  # fmt: skip
-        for effect in held.effects.values():
-            db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in EFFECT])
-        db.executemany("INSERT INTO budgets VALUES (?, ?)", held.budgets.items())
-        for batch in held.batches.values():
-            write_batch(db, Batch(**batch))
-        for run in held.runs.values():
-            db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", [run[n] for n in RUN])
-        db.execute("DELETE FROM paid")
-        db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
+        _fill(db, held)
         db.execute("COMMIT")
+
+
+def _fill(db: Connection, held: Replayed) -> None:
+    """Writes all rows into empty tables."""
+    for row in held.attempts.values():
+        db.execute(
+            "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, 0, '', ?, ?, ?, ?, ?, ?, ?, ?,"
+            " NULL, ?)",
+            (row["id"], row["key"], row["stage"], row["partition"], row["status"],
+             row["run_id"], row["started_at"], row.get("finished_at"), row["scope"],
+             row["reserved_usd"] or 0.0, row.get("model") or "", row.get("prompt_tokens") or 0,
+             row.get("completion_tokens") or 0, row.get("usd") or 0.0,
+             row.get("batch") or ""),
+        )  # fmt: skip
+    for effect in held.effects.values():
+        write_effect(db, *(effect[name] for name in EFFECT))
+    for scope, limit in held.budgets.items():
+        write_budget(db, scope, limit)
+    for batch in held.batches.values():
+        write_batch(db, Batch(**batch))
+    for run in held.runs.values():
+        write_run(db, *(run[name] for name in RUN))
+    db.execute("DELETE FROM paid")
+    db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
 
 
 def _set_aside(path: Path) -> None:

@@ -12,6 +12,7 @@ import polars as pl
 
 from warehouse.ledger.files import LedgerUnavailable, journal_of
 from warehouse.ledger.recovery import list_effect_blobs
+from warehouse.ledger.sql.opening import find_url
 from warehouse.retention.garbage import Garbage
 from warehouse.storage.blobs import Blobs
 
@@ -27,10 +28,10 @@ def collect_references(versions: Iterable[Path], state: Path) -> set[str]:
     ReferencesUnknown."""
     try:
         named = set().union(*map(_read_names, versions), _read_memo_names(state / "memo.db"))
-        path = state / "ledger.db"
-        if not path.exists() and not journal_of(path).exists():
+        path, url = state / "ledger.db", find_url()
+        if not url and not path.exists() and not journal_of(path).exists():
             raise LedgerUnavailable(f"no ledger in {state}; TOOLMILL_STATE says where it lies")
-        return named | list_effect_blobs(path)
+        return named | list_effect_blobs(path, url)
     except (OSError, pl.exceptions.PolarsError, sqlite3.Error, LedgerUnavailable) as error:
         reason = " ".join(str(error).split())[:200]
         raise ReferencesUnknown(

@@ -3,12 +3,15 @@ safe, how to make it whole again, and does the provider count the same."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json
 from orchestration.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from warehouse.store import Warehouse
 
 app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or make it anew.")
 
@@ -20,8 +23,8 @@ def check() -> None:
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
-    path = _ledger_path(warehouse.state)
-    found = recovery.check(path, warehouse.blobs)
+    path = _require_ledger(warehouse)
+    found = recovery.check(path, warehouse.blobs, url=warehouse.ledger_url)
     print_json(found.row())
     if not found.healthy:
         sys.exit(1)
@@ -29,16 +32,17 @@ def check() -> None:
 
 @app.command()
 def rebuild() -> None:
-    """Make the database anew from journal and database; every paid answer is kept."""
+    """Make the database anew from journal and database; every paid answer is kept. In a Postgres it
+    adds what the journal and a SQLite file here hold."""
     from orchestration.factories import open_warehouse
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
     path = warehouse.state / "ledger.db"
-    found = recovery.rebuild_ledger(path, warehouse.blobs)
+    found = recovery.rebuild_ledger(path, warehouse.blobs, warehouse.ledger_url)
     print_json(found.row())
     if not found.healthy:
-        fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)
+        fail(f"ledger {found.ledger}: still not whole after the rebuild: {found.database}", 1)
 
 
 @app.command()
@@ -80,7 +84,7 @@ def reconcile(
 
     usage = [row for file in files for row in read_usage(file)]
     warehouse = open_warehouse(load_settings())
-    _ledger_path(warehouse.state)
+    _require_ledger(warehouse)
     found = reconcile_usage(warehouse.ledger, usage, tolerance, models or ())
     print_json(found.as_json())
     lines = found.totals if totals else found.days
@@ -93,9 +97,10 @@ def reconcile(
         )
 
 
-def _ledger_path(state: Path) -> Path:
-    """The ledger's file. Ends the command where there is none."""
-    path = state / "ledger.db"
-    if not path.exists() and not path.with_suffix(".journal").exists():
+def _require_ledger(warehouse: "Warehouse") -> Path:
+    """The ledger's file, or where it would lie beside its journal. Ends the command where there is
+    no ledger."""
+    path = warehouse.state / "ledger.db"
+    if not warehouse.ledger_url and not path.exists() and not path.with_suffix(".journal").exists():
         fail(f"ledger {path}: there is none yet; the first run makes it", 1)
     return path

@@ -1,89 +1,20 @@
 """Runs and events of Dagster in Postgres: a real one on loopback, started by an ordinary user."""
 
-import os
-import pwd
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
-import time
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from orchestration.runs.instance import POSTGRES, SLOTS, make_config, open_instance, size_pools
+from tests.support.postgres import open_postgres
 from warehouse.errors import UnusableInput
-
-NOBODY = pwd.getpwnam("nobody").pw_uid
-
-
-def find_program(name: str) -> str:
-    found = shutil.which(name) or next(
-        (str(one) for one in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None
-    )
-    if found is None:
-        pytest.skip(f"no {name} on this host (Debian: apt-get install postgresql)")
-    return found
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Postgres:
-    """A cluster in a folder of its own, which can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, find_free_port()
-        self.as_user = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
-        self.process: subprocess.Popen[bytes] | None = None
-        folder.mkdir(mode=0o700)
-        if self.as_user:
-            os.chown(folder, NOBODY, NOBODY)
-        self.url = f"postgresql://mill:x@127.0.0.1:{self.port}/postgres"
-        words = ["-D", str(folder / "data"), "-U", "mill", "-A", "trust", "--no-sync"]
-        self._run(find_program("initdb"), *words)
-
-    def _run(self, *command: str) -> None:
-        done = subprocess.run(
-            command, cwd="/", capture_output=True, text=True, timeout=120, **self.as_user
-        )
-        assert done.returncode == 0, done.stderr
-
-    def start(self) -> None:
-        words = ["-D", str(self.folder / "data"), "-h", "127.0.0.1", "-p", str(self.port)]
-        words += ["-c", "fsync=off", "-k", ""]
-        command = [find_program("postgres"), *words]
-        self.process = subprocess.Popen(
-            command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **self.as_user
-        )
-        for _ in range(200):
-            ready = [find_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
-            if subprocess.run(ready, check=False).returncode == 0:
-                return
-            time.sleep(0.1)
-        pytest.fail("postgres does not start")
-
-    def stop(self) -> None:
-        if self.process:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(timeout=60)
-            self.process = None
 
 
 @pytest.fixture
 def postgres():
     pytest.importorskip("dagster_postgres", reason="uv pip install 'toolmill[postgres]'")
-    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as place:
-        os.chmod(place, 0o755)
-        server = Postgres(Path(place) / "cluster")
-        server.start()
+    with open_postgres() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture

@@ -17,15 +17,25 @@ from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.files import LedgerUnavailable
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import check
+from warehouse.ledger.sql.opening import URL, find_url
 from warehouse.storage.blobs import Blobs
 
 
 def open_ledger(folder: Path) -> Ledger:
-    return Ledger(folder / "ledger.db", Blobs(folder / "blobs"), run_id="test")
+    """In the Postgres that the environment names, else in a file there."""
+    return Ledger(folder / "ledger.db", Blobs(folder / "blobs"), run_id="test", url=find_url())
+
+
+@pytest.fixture(autouse=True, params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test of this module is the contract of both engines."""
+    if request.param == "postgres":
+        monkeypatch.setenv(URL, request.getfixturevalue("postgres_url"))
+    return request.param
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path: Path, engine: str) -> Ledger:
     return open_ledger(tmp_path)
 
 
@@ -229,7 +239,7 @@ def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, dam
 def test_check_counts_a_damaged_blob_as_missing(ledger: Ledger) -> None:
     ledger.once("llm", "k", lambda: Outcome(b"answer", usd=0.01), reserve_usd=0.02)
     next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"")
-    assert check(ledger.path, ledger.blobs).blobs_missing == 1
+    assert check(ledger.path, ledger.blobs, url=find_url()).blobs_missing == 1
 
 
 def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
@@ -250,7 +260,34 @@ def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
     assert row["usd"] == pytest.approx(1.5)
 
 
-def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+def test_usage_is_summed_by_utc_day(ledger: Ledger) -> None:
+    for n in range(2):
+        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", "m", 10, 5, 0.5), reserve_usd=1.0)
+    [row] = ledger.sum_usage()
+    assert (row["model"], row["requests"], row["prompt_tokens"]) == ("m", 2, 20)
+    assert abs(time.mktime(time.strptime(row["day"], "%Y-%m-%d")) - time.time()) < 3 * 86400
+    assert ledger.sum_unknown() == []
+    assert ledger.count_last_run("_", ["llm"]) == {"llm": 2}
+
+
+def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
+    def fail() -> Outcome:
+        raise ValueError("nul \0, half \ud800, 100% of ? marks")
+
+    with pytest.raises(ValueError, match="marks"):
+        ledger.once("page", "k", fail)
+    assert ledger.counts() == {("page", "failed"): 1}
+    assert (
+        ledger.clear_errors(lambda texts: [at for at, one in enumerate(texts) if "?" in one]) == 1
+    )
+    assert ledger.clear_errors(lambda texts: range(len(texts))) == 0
+    assert ledger.once("page", "k", lambda: Outcome(b"x")) == b"x"
+    assert ledger.forget_answers([ledger.blobs.put(b"x")]) == 1
+    assert ledger.seen("k") is None
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path, engine: str) -> None:
     (tmp_path / "ledger.db").write_bytes(b"this is not a database, it is a note" * 100)
-    with pytest.raises(LedgerUnavailable, match=r"ledger\.db: file is not a database"):
+    why = "file is not a database" if engine == "sqlite" else "names paid answers"
+    with pytest.raises(LedgerUnavailable, match=rf"ledger\.db:? {why}"):
         open_ledger(tmp_path)

@@ -229,7 +229,9 @@ def test_an_empty_database_beside_a_journal_is_not_taken_for_a_new_ledger(tmp_pa
     assert_kept(tmp_path)
 
 
-@pytest.mark.parametrize("statement", ["UPDATE attempts SET status = 'done'", "INSERT OR REPLACE"])
+@pytest.mark.parametrize(
+    "statement", ["UPDATE attempts SET status = 'done'", "INSERT INTO effects"]
+)
 def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
     tmp_path: Path, statement: str
 ) -> None:
@@ -248,11 +250,11 @@ def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
                 raise sqlite3.OperationalError("database or disk is full")
             return self.inner.execute(sql, *values)
 
-    real = ledger._database._db
-    ledger._database._db = Full(real)  # type: ignore[assignment]
+    real = ledger._database.store._db
+    ledger._database.store._db = Full(real)  # type: ignore[assignment]
     with pytest.raises(LedgerUnavailable, match="disk is full"):
         ledger.once("llm", "k", lambda: Outcome(b"paid", "m", 1, 2, 0.04), reserve_usd=0.1)
-    ledger._database._db = real
+    ledger._database.store._db = real
     assert ledger.once("llm", "k", lambda: pytest.fail("paid twice"), reserve_usd=0.1) == b"paid"
     assert ledger.spent() == pytest.approx(0.04)
     assert check(ledger.path, ledger.blobs).healthy

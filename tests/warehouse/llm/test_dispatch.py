@@ -288,6 +288,6 @@ def test_a_blob_of_an_older_version_is_still_read(ledger: Ledger) -> None:
         stored = json.loads(ledger.blobs.get(blob.name))
         del stored["limit"]
         older = ledger.blobs.put(json.dumps(stored).encode())
-        ledger._database._db.execute("UPDATE effects SET blob = ?", (older,))
+        ledger._database.store._db.execute("UPDATE effects SET blob = ?", (older,))
         (reply,) = ask(client(ledger, endpoint.url))
     assert reply.cached

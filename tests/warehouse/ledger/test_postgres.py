@@ -1,0 +1,261 @@
+"""The ledger in Postgres beyond the contract of `test_ledger.py`: many machines, and a server that
+goes away."""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestration.upkeep.progress import find_oldest_start
+from tests.support.paths import ROOT
+from tests.support.postgres import Postgres
+from warehouse.errors import UnusableInput
+from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.events import Batch
+from warehouse.ledger.files import LedgerUnavailable, journal_of
+from warehouse.ledger.ledger import Ledger
+from warehouse.ledger.recovery import check, list_effect_blobs, rebuild_ledger
+from warehouse.ledger.sql import postgres
+from warehouse.ledger.sql.opening import URL
+from warehouse.ledger.sql.postgres import PostgresStore
+from warehouse.storage.blobs import Blobs
+from warehouse.store import Warehouse
+
+ELSEWHERE = "7@boot:1@another-machine"  # a process whose pid says nothing here
+
+
+def open_machine(state: Path, url: str | None, blobs: Path | None = None) -> Ledger:
+    """The ledger as the machine of that state has it; machines share the blobs."""
+    return Ledger(state / "ledger.db", Blobs(blobs or state.parent / "blobs"), url=url)
+
+
+def pay(ledger: Ledger, key: str, usd: float = 0.01) -> bytes:
+    return ledger.once("llm", key, lambda: Outcome(key.encode(), usd=usd), reserve_usd=0.02)
+
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.warehouse.ledger.test_postgres import open_machine
+from warehouse.ledger.attempts import Outcome
+name = sys.argv[1]
+ledger = open_machine(Path({folder!r}) / name, {url!r}, Path({folder!r}) / "blobs")
+def send(key):
+    with open({log!r}, "a") as log:
+        log.write(f"{{name}} {{key}}\\n")
+    if name == "0" and key == "k7":
+        print("sent", flush=True)
+        time.sleep(600)
+    return Outcome(key.encode(), "m", 1, 1, 0.01)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(24):
+    key = f"k{{n}}"
+    assert ledger.once("llm", key, lambda: send(key), reserve_usd=0.02) == key.encode()
+"""
+
+
+@pytest.mark.slow
+def test_four_processes_pay_each_key_once_and_a_kill_repeats_only_what_was_in_flight(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    log = tmp_path / "sent.log"
+    script = WORKER.format(root=str(ROOT), folder=str(tmp_path), url=postgres_url, log=str(log))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for n in range(4)
+    ]
+    first, *others = workers
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+    assert first.stdin is not None
+    assert first.stdout is not None
+    first.stdin.write(b"\n")
+    first.stdin.flush()
+    assert first.stdout.readline() == b"sent\n"  # alone, it holds k7 now
+    for worker in others:
+        assert worker.stdin is not None
+        worker.stdin.write(b"\n")
+        worker.stdin.flush()
+    first.kill()
+    assert [worker.wait(180) for worker in others] == [0, 0, 0]
+    first.wait(60)
+    sent = Counter(line.split()[1] for line in log.read_text().splitlines())
+    assert sent == {**{f"k{n}": 1 for n in range(24)}, "k7": 2}
+    ledger = open_machine(tmp_path / "1", postgres_url, tmp_path / "blobs")
+    assert [one.key for one in ledger.list_unknown()] == ["k7"]
+    assert ledger.spent() == pytest.approx(24 * 0.01 + 0.02)
+    assert {ledger.seen(f"k{n}") for n in range(24)} == {f"k{n}".encode() for n in range(24)}
+
+
+@pytest.mark.slow
+def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
+    tmp_path: Path, postgres_server: Postgres, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_PAUSES_S", (0.05,))
+    ledger = open_machine(tmp_path / "a", postgres_url)
+    pay(ledger, "before")
+
+    def die() -> Outcome:
+        postgres_server.kill()
+        return Outcome(b"received", usd=0.01)
+
+    gone = rf"Postgres: it does not answer.*{URL}.*nothing is lost"
+    try:
+        with pytest.raises(LedgerUnavailable, match=gone) as caught:
+            ledger.once("llm", "k", die, reserve_usd=0.02)
+        assert "mill:x" not in str(caught.value)
+        with pytest.raises(LedgerUnavailable, match=gone):
+            ledger.once("llm", "next", lambda: pytest.fail("was sent"), reserve_usd=0.02)
+    finally:
+        postgres_server.start()
+    assert ledger.once("llm", "k", lambda: pytest.fail("paid twice"), reserve_usd=0.02)
+    assert pay(ledger, "next") == b"next"
+    assert ledger.spent() == pytest.approx(0.03)
+    health = check(ledger.path, ledger.blobs, url=postgres_url)
+    assert (health.healthy, health.effects, health.unknown) == (True, 3, 0)
+
+
+@pytest.mark.slow
+def test_a_session_that_the_server_ends_is_opened_again(tmp_path: Path, postgres_url: str) -> None:
+    ledger, other = (open_machine(tmp_path / name, postgres_url) for name in "ab")
+    other._database.select(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+    assert pay(ledger, "k") == b"k"
+    assert other.once("llm", "k", lambda: pytest.fail("paid twice")) == b"k"
+
+
+@pytest.mark.slow
+def test_a_ledger_moves_to_postgres_and_back_with_all_it_holds(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    home = tmp_path / "a"
+    before = open_machine(home, None)
+    before.set_budget("usd", 0.05)
+    pay(before, "old")
+    before.close()
+    with pytest.raises(LedgerUnavailable, match=r"never told.*toolmill ledger rebuild"):
+        open_machine(home, postgres_url)
+    assert rebuild_ledger(before.path, before.blobs, postgres_url).healthy
+    moved, elsewhere = open_machine(home, postgres_url), open_machine(tmp_path / "b", postgres_url)
+    for ledger in (moved, elsewhere):
+        assert ledger.once("llm", "old", lambda: pytest.fail("paid twice")) == b"old"
+    pay(elsewhere, "new")
+    with pytest.raises(BudgetExceeded, match=r"0\.020000 of 0\.050000"):
+        moved.once("llm", "dear", lambda: pytest.fail("was sent"), reserve_usd=0.04)
+    with pytest.raises(LedgerUnavailable, match="another process has it open"):
+        rebuild_ledger(before.path, before.blobs, postgres_url)
+    moved.close()
+    elsewhere.close()
+    rebuild_ledger(before.path, before.blobs, postgres_url)  # now the journal here has all
+    with pytest.raises(LedgerUnavailable, match="empty database beside"):
+        open_machine(home, None)
+    rebuild_ledger(before.path, before.blobs)
+    back = open_machine(home, None)
+    assert [back.seen(key) for key in ("old", "new")] == [b"old", b"new"]
+    assert back.spent() == pytest.approx(0.02)
+
+
+@pytest.mark.slow
+def test_a_lost_database_is_made_anew_from_the_journal(
+    tmp_path: Path, postgres_server: Postgres, postgres_url: str
+) -> None:
+    ledger = open_machine(tmp_path / "a", postgres_url)
+    pay(ledger, "k")
+    ledger.close()
+    empty = postgres_server.make_database("emptied")
+    assert not check(ledger.path, ledger.blobs, url=empty).healthy
+    assert rebuild_ledger(ledger.path, ledger.blobs, empty).healthy
+    assert list_effect_blobs(ledger.path, empty) == list_effect_blobs(ledger.path, postgres_url)
+    found = open_machine(tmp_path / "a", empty)
+    assert found.once("llm", "k", lambda: pytest.fail("paid twice")) == b"k"
+    assert pay(found, "more") == b"more"  # its number is no other's
+
+
+@pytest.mark.slow
+def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = open_machine(tmp_path / "a", postgres_url)
+    monkeypatch.setattr(postgres, "describe_owner", lambda: ELSEWHERE)
+    there = open_machine(tmp_path / "b", postgres_url)
+    facts = dict.fromkeys(("stage", "partition", "role", "model", "base_url", "window"), "x")
+    batch = there.batches.open("theirs", usd_in=1.0, usd_out=1.0, **facts)
+    held = there._attempts.claim("llm", "flight", "_", 0.02, "usd")
+    assert held is not None
+    monkeypatch.undo()
+    monkeypatch.setattr(postgres, "_GRACE_S", 0.0)  # its session alone tells that it lives
+    assert [one.name for one in here.batches.find("gathering")] == ["theirs"]
+    assert here.list_unknown() == []
+    with there.batches.hold(batch.name) as ours, here.batches.hold(batch.name) as other:
+        assert isinstance(ours, Batch)
+        assert other is None
+    there.close()
+    deadline = time.monotonic() + 120
+    while not here.list_unknown() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [one.key for one in here.list_unknown()] == ["flight"]
+    assert here.batches.find("gathering") == []
+
+
+@pytest.mark.slow
+def test_upkeep_sees_what_is_under_way(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, postgres_url)
+    ledger = open_machine(tmp_path / "a", postgres_url)
+    assert find_oldest_start(ledger.path.parent, None) is None
+
+    def look() -> Outcome:
+        assert find_oldest_start(ledger.path.parent, None) is not None
+        return Outcome(b"x")
+
+    assert ledger.once("page", "k", look) == b"x"
+
+
+@pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "secret", "postgresqlx://secret"])
+def test_an_address_of_something_else_is_refused_without_being_told(
+    tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(UnusableInput, match=URL) as caught:
+        open_machine(tmp_path, url)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(Warehouse(tmp_path, tmp_path, ledger_url=url))
+
+
+def test_without_the_package_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "find_spec", lambda _: None)
+    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
+        PostgresStore("postgresql://127.0.0.1/x", tmp_path / "ledger.db", 1.0)
+
+
+def test_marks_are_written_as_the_driver_takes_them() -> None:
+    assert postgres._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"
+
+
+def test_an_orphaned_line_of_the_journal_reaches_the_database_with_the_next_transaction(
+    tmp_path: Path,
+) -> None:
+    """What is written while another transaction is open is not taken for seen by it."""
+    ledger = open_machine(tmp_path / "a", None)
+    claimed = ledger._attempts.claim("llm", "k", "_", 0.02, "usd")
+    done = {**vars(claimed), "finished_at": 1.0, "blob": ledger.blobs.put(b"paid"), "model": "",
+            "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.01}  # fmt: skip
+    done.pop("status")
+    beside = open_machine(tmp_path / "a", None)
+    with ledger._database.transaction():
+        beside._database.journal.write("done", **done)
+    assert ledger.once("llm", "k", lambda: pytest.fail("paid twice")) == b"paid"
+    assert journal_of(ledger.path).exists()
+    assert ledger.spent() == pytest.approx(0.01)

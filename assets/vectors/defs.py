@@ -29,6 +29,7 @@ from warehouse.publish import (
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
+_PIECES = 8  # small files of a table that are read as fast as one
 VECTORS_AUDIT = audit_table(
     VECTORS,
     [
@@ -68,8 +69,8 @@ def contract_vectors(
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     rows = keep_other_servers(warehouse.tables.read(VECTORS, name).to_dicts(), rows, server)
     if rows:  # a marketplace without one clear tool has no need of LanceDB
-        store.compact()
-        store.compact(INSTRUCTIONS)
+        store.compact(pieces=_PIECES)
+        store.compact(INSTRUCTIONS, pieces=_PIECES)
     flaws = find_norm_flaws(rows, store)
     yield from publish(
         context,

@@ -16,6 +16,7 @@ from warehouse.storage.files import hold_lock
 
 TEXTS = "texts"  # the one table of embedded texts: tools and servers, by any embedder
 _SLICE = 500  # keys of one question
+_VERSIONS = 4  # to a file, until a table is joined for the old versions' sake alone
 
 
 class DuplicateKeys(RuntimeError):
@@ -86,14 +87,28 @@ class LanceStore:
             found.update(zip(names.to_pylist(), matrix, strict=True))
         return found
 
-    def compact(self, table: str = TEXTS, older_than: timedelta = timedelta(days=7)) -> None:
-        """Joins the small files of many writes, and drops versions that are as old and have no
-        tag."""
+    def compact(
+        self,
+        table: str = TEXTS,
+        older_than: timedelta = timedelta(days=7),
+        *,
+        pieces: int = 1,
+    ) -> None:
+        """Joins the small files of many writes, and drops versions that are as old. A joined table
+        is written whole: one of at most `pieces` files and a few versions each is left as it is.
+
+        Rows are only ever added (but for a take-down), so that the present version holds all that a
+        tagged one may: tags move there. A version that is old and has a tag ends the clean-up in an error, and what lies
+        between it and the present would never go.
+        """
         with hold_lock(self.root / f".{table}.lock"):
             for part in self._list_parts(table):
                 opened = self._open(part)
-                if opened is not None:
-                    opened.optimize(cleanup_older_than=older_than)
+                if opened is None or _is_small(opened, pieces):
+                    continue
+                for name in opened.tags.list():
+                    opened.tags.update(name, opened.version)
+                opened.optimize(cleanup_older_than=older_than)
 
     def find_texts(
         self, holds: Callable[[list[str]], Iterable[int]], table: str = TEXTS
@@ -228,6 +243,14 @@ class LanceStore:
                 f"lance table {table} at {self.root}: {doubled} rows repeat a key; expected none."
                 f" Remove the table's folder: the next run embeds it again."
             )
+
+
+def _is_small(opened: Any, pieces: int) -> bool:
+    """Whether joining is not worth its writing; never with `pieces` of one."""
+    if pieces <= 1:
+        return False
+    files = opened.stats()["fragment_stats"]["num_fragments"]
+    return files <= pieces and len(opened.list_versions()) <= _VERSIONS * pieces
 
 
 def _make_schema(dim: int) -> Any:

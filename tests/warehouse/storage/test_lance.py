@@ -100,6 +100,37 @@ def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
     assert store.tag("set-1") > first
 
 
+def test_old_versions_go_though_a_tag_kept_one(store: LanceStore) -> None:
+    made = rows([f"t{i}" for i in range(6)])
+    for row in made[:3]:
+        store.insert([row])
+    store.tag("set-1")
+    for row in made[3:]:
+        store.insert([row])
+        store.compact()
+    files = list((store.root / "texts.lance" / "data").iterdir())
+    store.compact(older_than=timedelta(microseconds=1))
+    left = list((store.root / "texts.lance" / "data").iterdir())
+    assert len(left) < len(files)
+    assert store.list_tags() == ["set-1"]
+    assert store.vectors([row["key"] for row in made]).shape == (6, 8)
+    import lancedb
+
+    opened = lancedb.connect(store.root).open_table(lance.TEXTS)
+    opened.checkout(opened.tags.get_version("set-1"))
+    assert opened.count_rows() == 6
+
+
+def test_a_table_of_few_files_is_not_written_anew(store: LanceStore) -> None:
+    for row in rows(["a", "b", "c"]):
+        store.insert([row])
+    version = store.tag("now")
+    store.compact(pieces=3)
+    assert store.tag("now") == version
+    store.compact(pieces=2)
+    assert store.tag("now") > version
+
+
 def test_an_empty_store_answers_with_nothing(store: LanceStore) -> None:
     assert store.count() == 0
     assert store.find_missing(["e|word"]) == {"e|word"}

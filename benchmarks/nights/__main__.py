@@ -21,7 +21,9 @@ from benchmarks.nights.champion import measure_champion
 from benchmarks.nights.collect import collect_garbage, list_unwell, measure_store
 from benchmarks.nights.night import Night, Stage, open_time, run_night
 from benchmarks.nights.place import point_at
+from benchmarks.nights.reach import count_reached, read_shown
 from benchmarks.nights.report import describe_ratios, draw_month, make_table
+from benchmarks.nights.vectors import age_vectors, note_start
 from demo.server import replicas
 from demo.world.month import START, MonthDay
 
@@ -87,29 +89,33 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
     # What a killed day paid and changed is not in the plan, nor in the tables of the day before.
     resumed = begun.exists() and begun.read_text() == str(day.day)
     begun.write_text(str(day.day))
+    note_start(stage.root, day.day)
     now = START.timestamp() + (day.day - 1) * _DAY + 4 * 3600
     retries = claims.count_retries(warehouse, stage.markets, now)
     before = rows[-1]["rows"] if rows else {}
     known = claims.list_contracts(warehouse, stage.markets)
+    shown = read_shown(warehouse, stage.markets)
     night = run_night(stage, day, incident)
     contracts = claims.list_contracts(warehouse, stage.markets)
     share = len(set(contracts) - set(known)) / max(len(contracts), 1)
-    # What a day without a model left undone is made up for on the next.
-    due = share + (rows[-1]["changed"] if rows and rows[-1]["incident"] == what.LLM_DOWN else 0)
     warehouse = stage.open_warehouse()
+    now_shown = read_shown(warehouse, stage.markets)
+    reached, full = count_reached(shown, now_shown), count_reached({}, now_shown)
     champion = measure_champion(warehouse, stage.root / "frozen.json")
     row: Row = {
         **asdict(night),
         "resumed": resumed,
         "contracts": len(contracts),
         "changed": share,
+        "reached": reached / max(rows[0]["full"] if rows else full, 1),
+        "full": full,
         "champion": champion,
         "bytes": measure_store(stage.root),
         "rows": claims.count_rows(warehouse, stage.markets),
     }
-    row["violations"] = list_violations(stage, day, night, row, rows, (before, due, retries))
+    row["violations"] = list_violations(stage, day, night, row, rows, (before, retries))
     if day.day % _GC_EVERY == 0:
-        with open_time(day.day):
+        with open_time(day.day), age_vectors(stage.root):
             row["gc"] = collect_garbage(stage.root, now)
         row["violations"] += [f"gc: {kind}: {why}" for part in ("skipped", "failed")
                               for kind, why in row["gc"][part].items()]  # fmt: skip
@@ -120,18 +126,19 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
 def list_violations(
     stage: Stage, day: MonthDay, night: Night, row: Row, rows: list[Row], facts: Any
 ) -> list[str]:
-    before, due, retries = facts
+    before, retries = facts
     warehouse = stage.open_warehouse()
+    # What fails for want of a model leads to no further calls: nobody can plan that.
+    down = night.incident == what.LLM_DOWN
     dark = stage.markets[-1] if night.incident in (what.SITE_DOWN, what.LAYOUT) else None
     found = [one for one in night.failed if dark is None or not one.startswith(f"nightly {dark}")]
     found += claims.find_lost(warehouse, day, stage.markets, before, dark)
     found += claims.find_poisoned(warehouse, day.month, day.day)
     if rows and not row["resumed"]:
         launches = claims.count_revised(day) + retries + night.unknown
-        found += claims.find_overspent(night.done, rows[0]["done"], due, launches)
+        done = night.done if not down else {**night.done, "llm": 0}
+        found += claims.find_overspent(done, rows[0]["done"], row["reached"], launches)
     if not row["resumed"]:
-        # What fails for want of a model leads to no further calls: nobody can plan that.
-        down = night.incident == what.LLM_DOWN
         planned = {kind: n for kind, n in night.planned.items() if kind == "deploy" or not down}
         found += claims.find_unforeseen(planned, night.made)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)

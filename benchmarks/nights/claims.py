@@ -15,8 +15,9 @@ from demo.world.month import Listed, Month, MonthDay
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
-# The issue's bound: work at most so many times the changed share.
-MOST_WORK = 1.5
+# The judge's trial makes some twenty cases of each row it draws; what an outage left unjudged is
+# judged on the day after.
+MOST_WORK = 1.25
 
 
 def find_lost(
@@ -73,17 +74,18 @@ def find_poisoned(warehouse: Warehouse, month: Month, until: int) -> Iterator[st
 
 
 def find_overspent(
-    done: Mapping[str, int], first: Mapping[str, int], changed: float, launches: int
+    done: Mapping[str, int], first: Mapping[str, int], reached: float, launches: int
 ) -> Iterator[str]:
-    """Kinds of calls that were more than the change allows. changed: share of the contracts that
-    changed since all was up to date; launches: of new and revised packages, and of failed ones
-    whose time to be tried again has come."""
+    """Kinds of calls that were more than the change allows. reached: share of the first day's model
+    calls that a full run takes for the rows the change reaches (`reach.py`); launches: of new and
+    revised packages, and of failed ones whose time to be tried again has come."""
     if done["deploy"] > launches:
         yield f"deploy: {done['deploy']} launches where {launches} packages were due"
-    if done["llm"] > MOST_WORK * changed * first["llm"]:
+    if done["llm"] > MOST_WORK * reached * first["llm"]:
         share = done["llm"] / max(first["llm"], 1)
         yield (
-            f"llm: {done['llm']} calls, {share:.1%} of the first day's, where {changed:.1%} changed"
+            f"llm: {done['llm']} calls, {share:.1%} of the first day's, where the change reaches"
+            f" {reached:.1%}"
         )
 
 

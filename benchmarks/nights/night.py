@@ -20,6 +20,7 @@ from assets.synthesis.writing.endpoints import Writer
 from benchmarks.nights import incidents as what
 from benchmarks.nights.place import age_files
 from benchmarks.nights.replay import Replay, fill_disk, replay_launches
+from benchmarks.nights.vectors import age_vectors
 from demo.server import Replicas
 from demo.world.month import START, MonthDay
 from orchestration.factories import make_trainer, make_writer, open_warehouse
@@ -81,7 +82,8 @@ def run_night(stage: Stage, day: MonthDay, incident: str) -> Night:
     night = Night(day.day, incident)
     stage.sites.switch(world=day, faults=list_faults(incident, stage.markets))
     began, cpu = time.monotonic(), time.process_time()
-    with open_time(day.day) as clock, replay_launches(Replay(day)):
+    replayed, aged = replay_launches(Replay(day)), age_vectors(stage.root)
+    with open_time(day.day) as clock, replayed, aged:
         since = time.time() - 7200
         break_run(stage, day, night)
         broken = _fold(count_attempts(stage.open_warehouse().ledger, since))

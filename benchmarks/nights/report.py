@@ -6,8 +6,8 @@ from typing import Any
 
 Row = dict[str, Any]
 _HEAD = (
-    "day", "incident", "contracts", "changed", "launches", "model calls", "of day 1", "calls",
-    "R@1", "home MB", "events MB", "s", "not held",
+    "day", "incident", "contracts", "changed", "reached", "launches", "model calls", "of day 1",
+    "calls", "R@1", "home MB", "events MB", "s", "not held",
 )  # fmt: skip
 
 
@@ -23,6 +23,7 @@ def make_table(rows: Sequence[Row]) -> str:
             ", ".join(filter(None, (row["incident"], "resumed" if row.get("resumed") else ""))),
             f"{row['contracts']:,}",
             f"{row['changed']:.1%}",
+            f"{row['reached']:.1%}",
             *(_tell_calls(row, kind) for kind in ("deploy", "llm")),
             f"{row['done']['llm'] / max(first, 1):.1%}",
             _tell_calls(row, "execute"),
@@ -74,7 +75,9 @@ def draw_month(rows: Sequence[Row], path: Path) -> None:
     days, first = [row["day"] for row in rows], rows[0]
     figure, (cost, store, took) = plt.subplots(3, 1, figsize=(9, 9), sharex=True)
     changed = [100 * row["changed"] for row in rows]
-    cost.bar(days[1:], changed[1:], color="#c9d1d9", label="contracts that changed")
+    reached = [100 * row["reached"] for row in rows]
+    cost.bar(days[1:], reached[1:], color="#e3e7eb", label="calls that the change reaches")
+    cost.bar(days[1:], changed[1:], color="#b6bfc8", label="contracts that changed")
     for kind, name, colour in (
         ("llm", "model calls", "#2a6fb0"),
         ("deploy", "launches", "#b0622a"),

@@ -98,8 +98,8 @@ class LanceStore:
         is written whole: one of at most `pieces` files and a few versions each is left as it is.
 
         Rows are only ever added (but for a take-down), so that the present version holds all that a
-        tagged one may: tags move there. A version that is old and has a tag ends the clean-up in an error, and what lies
-        between it and the present would never go.
+        tagged one may: tags move there. A version that is old and has a tag ends the clean-up in an
+        error, and what lies between it and the present would never go.
         """
         with hold_lock(self.root / f".{table}.lock"):
             for part in self._list_parts(table):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from assets.marketplaces.listing import Package
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe
+from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from benchmarks.nights import claims
 from benchmarks.nights.__main__ import open_month
 from benchmarks.nights.incidents import (
@@ -22,8 +25,11 @@ from benchmarks.nights.incidents import (
 )
 from benchmarks.nights.night import list_faults
 from benchmarks.nights.place import age_files, measure_bytes
+from benchmarks.nights.reach import Shown, count_reached, make_shown
 from benchmarks.nights.replay import Replay, fill_disk
 from benchmarks.nights.report import describe_ratios, draw_month, make_table
+from benchmarks.nights.vectors import convert_age
+from demo.world.month import START
 from warehouse.storage.files import write_atomically
 from warehouse.store import Warehouse
 
@@ -99,15 +105,45 @@ def test_a_lost_contract_and_a_failure_without_reason_are_found(tmp_path: Path) 
 
 def test_calls_beyond_the_change_and_beside_the_plan_are_found() -> None:
     first = {"deploy": 100, "llm": 1000}
-    within = {"deploy": 8, "llm": 60}
+    within = {"deploy": 8, "llm": 50}
     assert not list(claims.find_overspent(within, first, 0.04, launches=8))
-    more = {"deploy": 9, "llm": 61}
+    more = {"deploy": 9, "llm": 51}
     assert list(claims.find_overspent(more, first, 0.04, launches=8)) == [
         "deploy: 9 launches where 8 packages were due",
-        "llm: 61 calls, 6.1% of the first day's, where 4.0% changed",
+        "llm: 51 calls, 5.1% of the first day's, where the change reaches 4.0%",
     ]
     assert not list(claims.find_unforeseen({"deploy": 8}, within))
     assert list(claims.find_unforeseen({"deploy": 9}, within)) == ["deploy: 9 planned, 8 made"]
+
+
+def test_a_change_reaches_the_rows_that_are_about_it_or_show_it() -> None:
+    def make(key: str, about: str, shown: str, written: int, checked: int):
+        of = Shown(frozenset(about), frozenset(shown), written, checked)
+        return {("registry", key, "t", "single", 0): of}
+
+    first = make("a", "a", "abc", 3, 2) | make("b", "b", "bcd", 3, 2) | make("d", "d", "d", 6, 0)
+    assert count_reached(first, first) == 0
+    assert count_reached({}, first) == 16
+    changed = make("a", "x", "xbc", 3, 2) | make("b", "b", "bxd", 3, 2)
+    assert count_reached(first, first | changed) == 5 + 2
+    assert count_reached(first, {}) == 0
+    # What two marketplaces list alike is asked once, also where one of them is dark.
+    beside = {("smithery", *key[1:]): one for key, one in first.items()}
+    assert count_reached({}, first | beside) == 16
+    assert count_reached(first | beside, first | beside | changed) == 5 + 2
+
+
+def test_a_row_says_what_it_is_about_and_which_calls_it_took() -> None:
+    step, check = {"step": "generate"}, {"step": CHECK}
+    row = {
+        **dict.fromkeys(PAIRS.columns), "task": "single", "status": "ok", "verdict": "accept",
+        "contract_digest": "c1", "offered": '["c1", "c2"]', "contracts": '["c1", "c2", "c3"]',
+        "calls": "[]", "steps": json.dumps([step, step, check, check]),
+    }  # fmt: skip
+    shown = make_shown(row)
+    assert (sorted(shown.about), sorted(shown.shown)) == (["c1", "c2"], ["c1", "c2", "c3"])
+    assert (shown.written, shown.checked) == (3, 2)  # the judge's call is with what is written
+    assert make_shown({**row, "verdict": "reject"}).written == 2
 
 
 def test_a_month_goes_on_under_the_same_arguments_alone(tmp_path: Path) -> None:
@@ -128,10 +164,18 @@ def test_files_of_the_real_clock_get_the_months(tmp_path: Path) -> None:
     assert measure_bytes(tmp_path) == 4
 
 
+def test_a_version_is_as_old_as_the_month_has_run_since_its_day() -> None:
+    starts, week = {1: 100.0, 2: 160.0, 3: 200.0}, timedelta(days=7)
+    third = START.timestamp() + 2 * 86_400 + 3 * 3600
+    assert convert_age(timedelta(days=1), third, starts, 230.0) == timedelta(seconds=70)
+    assert convert_age(timedelta(), third, starts, 230.0) == timedelta(seconds=30)
+    assert convert_age(week, third, starts, 230.0) > timedelta(seconds=130)  # before all of them
+
+
 def make_row(day: int, llm: int, **more: object) -> dict[str, object]:
     calls = {"deploy": 1, "llm": llm, "execute": 0}
     return {
-        "day": day, "incident": "", "contracts": 10, "changed": 0.1, "done": calls,
+        "day": day, "incident": "", "contracts": 10, "changed": 0.1, "reached": 0.2, "done": calls,
         "planned": {}, "champion": {}, "trained": False, "wall_s": 2.0, "nightly_s": 1.0,
         "cpu_s": 1.0, "bytes": {"home": 2e6, "events": 1e6}, "violations": [], **more,
     }  # fmt: skip

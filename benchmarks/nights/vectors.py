@@ -20,8 +20,14 @@ _DAY = 86_400.0
 def note_start(root: Path, day: int) -> None:
     """Keeps when a day began by the machine's clock."""
     path = root / "starts.json"
-    starts = read_starts(root) | {day: time_machine.escape_hatch.time.time()}
+    starts = read_starts(root) | {day: read_clock()}
     path.write_text(json.dumps(starts), encoding="utf-8")
+
+
+def read_clock() -> float:
+    """The machine's clock (epoch seconds), also in the month's time."""
+    hatch = time_machine.escape_hatch
+    return hatch.time.time() if hatch.is_travelling() else time.time()
 
 
 def read_starts(root: Path) -> dict[int, float]:
@@ -50,8 +56,8 @@ def age_vectors(root: Path) -> Iterator[None]:
         older_than: timedelta = timedelta(days=7),
         **of: Any,
     ) -> None:
-        clock = time_machine.escape_hatch.time.time()
-        real(store, table, convert_age(older_than, time.time(), read_starts(root), clock), **of)
+        age = convert_age(older_than, time.time(), read_starts(root), read_clock())
+        real(store, table, age, **of)
 
     with patch.object(LanceStore, "compact", compact):
         yield

@@ -162,14 +162,16 @@ def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
 
 def _describe_next(settings: Settings) -> str:
     home = settings.home_path()
-    return "\n".join(
-        [
-            "Where",
-            f"  tables   {home / 'tables'}",
-            f"  report   {home / 'reports'}",
-            "Next",
-            "  make dev                                the Dagster UI on http://127.0.0.1:3000",
-            '  .venv/bin/toolmill search "list the files of a folder"',
-            "  make run DAY=2                          one server new, one changed, one gone",
-        ]
-    )
+    lines = [
+        "Where",
+        f"  tables   {home / 'tables'}",
+        f"  report   {home / 'reports'}",
+        "Next",
+        "  make dev                                the Dagster UI on http://127.0.0.1:3000",
+        '  .venv/bin/toolmill search "list the files of a folder"',
+    ]
+    if settings.source == "demo" and settings.demo.day == 1:
+        lines.append(
+            "  make run DAY=2                          one server new, one changed, one gone"
+        )
+    return "\n".join(lines)

@@ -23,12 +23,12 @@ from benchmarks.nights.incidents import (
     make_month,
     place_incidents,
 )
-from benchmarks.nights.night import list_faults
+from benchmarks.nights.night import list_faults, open_time
 from benchmarks.nights.place import age_files, measure_bytes
 from benchmarks.nights.reach import Shown, count_reached, make_shown
 from benchmarks.nights.replay import Replay, fill_disk
 from benchmarks.nights.report import describe_ratios, draw_month, make_table
-from benchmarks.nights.vectors import convert_age
+from benchmarks.nights.vectors import convert_age, note_start, read_starts
 from demo.world.month import START
 from warehouse.storage.files import write_atomically
 from warehouse.store import Warehouse
@@ -170,6 +170,14 @@ def test_a_version_is_as_old_as_the_month_has_run_since_its_day() -> None:
     assert convert_age(timedelta(days=1), third, starts, 230.0) == timedelta(seconds=70)
     assert convert_age(timedelta(), third, starts, 230.0) == timedelta(seconds=30)
     assert convert_age(week, third, starts, 230.0) > timedelta(seconds=130)  # before all of them
+
+
+def test_a_day_begins_by_the_machines_clock_whatever_the_months_is(tmp_path: Path) -> None:
+    note_start(tmp_path, 1)
+    with open_time(9):
+        note_start(tmp_path, 2)
+    starts = read_starts(tmp_path)
+    assert 0 <= starts[2] - starts[1] < 3_600
 
 
 def make_row(day: int, llm: int, **more: object) -> dict[str, object]:

@@ -1,10 +1,11 @@
-"""The page after a run: what did not start is told once a reason."""
+"""The page after a run: what did not start is told once a reason, and what to do next."""
 
 from pathlib import Path
 
 import pytest
 
 from assets.servers.deploy.table import DEPLOYMENTS
+from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import open_warehouse
 from orchestration.runs.nightly import RunResult
 from orchestration.runs.summary import summarise_run
@@ -37,3 +38,14 @@ def test_servers_that_failed_alike_share_their_reason(
     assert row.split()[:2] == ["3", "servers"]
     for name in FAILED:
         assert page.count(name) == 1
+
+
+def test_the_second_day_is_proposed_after_the_first_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    assert "make run DAY=2" in summarise_run(settings, RunResult())
+    assert "make run DAY=2" not in summarise_run(change_demo(settings, 2, None), RunResult())
+    live = settings.model_copy(update={"source": "live"})
+    assert "make run DAY=2" not in summarise_run(live, RunResult())

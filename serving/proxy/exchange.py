@@ -15,10 +15,10 @@ class Refused(Exception):
         self.status, self.code, self.retry_s = status, code, retry_s
 
     def describe_error(self) -> bytes:
-        """The body, in the shape of OpenAI's errors."""
+        """The body, in the shape of OpenAI's errors, and with the `type` of Anthropic's."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         error = {"message": str(self), "type": kind, "param": None, "code": self.code}
-        return json.dumps({"error": error}).encode()
+        return json.dumps({"type": "error", "error": error}).encode()
 
 
 class Exchange:
@@ -71,5 +71,6 @@ class Exchange:
                 headers.append((b"connection", b"close"))
             await self.send_whole(error.status, headers, error.describe_error())
         elif self._streams:
-            await self.send_part(b"data: " + error.describe_error() + b"\n\n")
+            # The SDKs of Anthropic read no event without a name.
+            await self.send_part(b"event: error\ndata: " + error.describe_error() + b"\n\n")
             await self.end()

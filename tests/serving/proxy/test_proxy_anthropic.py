@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic import Anthropic
+from anthropic import Anthropic, APIStatusError
 
 from serving.proxy.apis.messages import MessageStream
 from serving.proxy.calls import CallRepair
@@ -92,6 +92,18 @@ def test_calls_of_a_stream(running: Running, client: Anthropic) -> None:
     assert (json.loads(texts[1]), texts[2]) == (FIXED, VALID)
     assert [one.input for one in answer.content if one.type == "tool_use"] == [FIXED, FIXED]
     assert [one.text for one in answer.content if one.type == "text"] == ["Look"]
+
+
+def test_a_broken_stream_is_an_error_of_the_sdk(running: Running, client: Anthropic) -> None:
+    running.script.parts, running.script.broken = stream_uses(VALID)[:-4], True
+    try:
+        with (
+            client.messages.stream(model="m", max_tokens=9, messages=ASK, tools=TOOLS) as stream,
+            pytest.raises(APIStatusError, match="upstream_broken"),
+        ):
+            stream.until_done()
+    finally:
+        running.script.broken = False
 
 
 def post(running: Running, **more: Any) -> httpx2.Response:

@@ -184,6 +184,8 @@ def test_all_else_passes_with_its_status(running: Running) -> None:
 
 
 def test_health_and_metrics(running: Running) -> None:
+    running.script.parts, running.script.body = None, make_completion(BROKEN)
+    assert post_raw(running, "chat/completions").headers["x-toolmill-repaired"] == "1"
     assert httpx2.get(f"{running.url}/healthz", trust_env=False).text == "ok\n"
     text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
     assert 'toolmill_proxy_overhead_seconds_bucket{le="+Inf"}' in text

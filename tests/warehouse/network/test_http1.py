@@ -2,13 +2,22 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
+from warehouse.network import http1
 from warehouse.network.egress import Connector
 from warehouse.network.http1 import Http1Client
 
@@ -132,6 +141,47 @@ async def test_an_answer_that_nobody_reads_waits_and_then_goes_on() -> None:
         await unread.aclose()
         assert (await ask(client))[0] == 200
         assert server.opened == 2
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """(certificate of 127.0.0.1 signed by itself, its key)."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
+    host = x509.IPAddress(ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(pem, form, serialization.NoEncryption())
+    paths = folder / "certificate.pem", folder / "key.pem"
+    for path, written in zip(paths, (made.public_bytes(pem), secret), strict=True):
+        path.write_bytes(written)
+    return paths
+
+
+async def test_a_server_whose_certificate_nobody_vouches_for_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate, key)
+    server = Server()
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=own) as listening:
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        guard = Connector(trusted=["127.0.0.1"])
+        with pytest.raises(httpx2.ConnectError):
+            await ask(Http1Client(url, guard, read_s=60, connect_s=60))
+        known = ssl.create_default_context(cafile=str(certificate))
+        monkeypatch.setattr(http1, "make_tls_context", lambda: known)
+        client = Http1Client(url, guard, read_s=60, connect_s=60)
+        for server.answer in (CHUNKED, OK):
+            assert await ask(client) == (200, b"noon")
+        assert len(server.heads) == 2
+        await client.aclose()
 
 
 async def wait_for(found: Callable[[], bool]) -> None:

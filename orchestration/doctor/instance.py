@@ -30,7 +30,7 @@ def _list_dead_runs(instance: "object", now: float) -> Iterator[Finding]:
     """Runs that are under way by Dagster's word and by no process's."""
     import dagster as dg
 
-    from orchestration.runs.dead_runs import UNFINISHED, find_run_process
+    from orchestration.runs.dead_runs import PROCESS_TAG, UNFINISHED, find_run_process
 
     assert isinstance(instance, dg.DagsterInstance)
     beats = instance.get_daemon_heartbeats().values()
@@ -40,7 +40,7 @@ def _list_dead_runs(instance: "object", now: float) -> Iterator[Finding]:
         if alive is False:
             problem = f"{run.status.value}, and its process is gone; it holds its slots"
             yield Finding(f"run {run.run_id[:8]}", problem, f"{RUN} clears it first")
-        elif alive is None and not watched:
+        elif PROCESS_TAG not in run.tags and not watched:
             problem = f"{run.status.value}, and no daemon has been heard of to carry it out"
             fix = "start `toolmill dev`, or mark it as failed there"
             yield Finding(f"run {run.run_id[:8]}", problem, fix)

@@ -5,6 +5,7 @@ A run killed with SIGKILL stays STARTED and holds its slot: the next one was see
 """
 
 import os
+import platform
 
 import dagster as dg
 
@@ -17,12 +18,14 @@ UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 
 def make_process_tags() -> dict[str, str]:
-    """The tag that says which process carries a run out, as "pid@start": a pid is reused."""
-    return {PROCESS_TAG: f"{os.getpid()}@{identify_process()}"}
+    """The tag that says which process carries a run out, as "pid@start@host": a pid is reused, and
+    several hosts may keep their runs in one Postgres."""
+    return {PROCESS_TAG: f"{os.getpid()}@{identify_process()}@{platform.node()}"}
 
 
 def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Fails runs whose process is dead, frees their pool slots, and returns their ids."""
+    """Fails runs of this host whose process is dead, frees their pool slots, and returns their
+    ids."""
     cleared = []
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
         if find_run_process(run) is not False:
@@ -35,8 +38,11 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def find_run_process(run: dg.DagsterRun) -> bool | None:
-    """Whether the process that carries a run out lives; None for one that the daemon started."""
+    """Whether the process that carries a run out lives; None where this host cannot tell: the
+    daemon started it, or another host."""
     if PROCESS_TAG not in run.tags:
         return None
-    pid, _, identity = run.tags[PROCESS_TAG].partition("@")
+    pid, identity, host = (*run.tags[PROCESS_TAG].split("@", 2), "", "")[:3]
+    if host not in ("", platform.node()):  # "": of a version that did not name it
+        return None
     return pid.isdecimal() and identify_process(int(pid)) == identity

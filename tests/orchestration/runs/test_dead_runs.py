@@ -1,5 +1,6 @@
 """A run whose process is gone is failed and frees its pool slot; a living one is left alone."""
 
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,12 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from orchestration.runs.dead_runs import PROCESS_TAG, clear_dead_runs, make_process_tags
+from orchestration.runs.dead_runs import (
+    PROCESS_TAG,
+    clear_dead_runs,
+    find_run_process,
+    make_process_tags,
+)
 
 
 @dg.job
@@ -58,3 +64,12 @@ def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
     pid = make_process_tags()[PROCESS_TAG].split("@")[0]
     run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
     assert clear_dead_runs(instance) == [run.run_id]
+
+
+def test_a_run_of_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
+    """Several hosts may keep their runs in one Postgres: a pid there says nothing here."""
+    run = started(instance, {PROCESS_TAG: f"{a_dead_process()}@another-host"})
+    assert clear_dead_runs(instance) == []
+    assert status(instance, run) == dg.DagsterRunStatus.STARTED
+    assert find_run_process(run) is None
+    assert make_process_tags()[PROCESS_TAG].endswith(f"@{platform.node()}")

@@ -16,6 +16,7 @@ from orchestration.settings.load import load_settings
 from training.releases.decisions import list_rollbacks
 from training.releases.index_source import make_hold
 from training.releases.live.rollback import AUTHOR, watch_release
+from training.releases.release import ReleaseError
 
 
 @dg.sensor(
@@ -26,9 +27,14 @@ from training.releases.live.rollback import AUTHOR, watch_release
 def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     settings = load_settings()
     warehouse = open_warehouse(settings)
-    found = watch_release(
-        warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
-    )
+    try:
+        found = watch_release(
+            warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
+        )
+    except ReleaseError as error:  # each tick would fail until a person or a run makes another
+        return dg.SensorResult(
+            cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"
+        )
     # A message that could not be sent is sent by a later tick: the decision is kept, not the tick.
     own = [one for one in list_rollbacks(warehouse.home) if one.get("by") == AUTHOR]
     webhook = read_webhook()

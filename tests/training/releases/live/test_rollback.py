@@ -146,3 +146,22 @@ def test_the_sensor_rolls_back_and_tells_of_it_until_it_was_told(
     assert cursors[:3] == [None, None, None]
     [message] = told
     assert "was rolled back to" in message["text"]
+
+
+def test_the_sensor_says_why_it_leaves_a_worse_release_whose_predecessor_is_gone(
+    home: Path, two_runs: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    monkeypatch.setenv("TOOLMILL_TRAINING__ROLLBACK__MIN_UNITS", "40")
+    monkeypatch.setattr(
+        training.releases.rollback, "find_index_flaw", lambda home, version: "its index is gone"
+    )
+    write_calls(home, two_runs[1][1], 100, 0.9)
+    write_calls(home, two_runs[1][2], 100, 0.5)
+    before = read_served(home)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = roll_back_on_outcomes(dg.build_sensor_context(instance))
+    why = result.skip_reason.skip_message or ""
+    assert "it serves worse and stays" in why
+    assert "its index is gone" in why
+    assert (read_served(home), list_rollbacks(home)) == (before, [])

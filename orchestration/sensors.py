@@ -13,6 +13,9 @@ from training.drift.decide import Decision, Skip, decide_before_drift, decide_re
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
+ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
+INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
+
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
     from training.policies import Trainer
@@ -57,15 +60,27 @@ def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.Sk
     if head is None:
         return dg.SkipReason("no training set yet")
     trainer = make_trainer(settings)
-    recipe = digest(trainer.list_recipes())[:8]
-    tag = {"toolmill/training_set": head.digest, "toolmill/recipe": recipe}
-    runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=tag))
-    failed = sum(run.status is dg.DagsterRunStatus.FAILURE for run in runs)
+    tags = make_training_tags(head.digest, trainer)
+    failed = count_failed_trainings(instance, tags)
     decision = decide_on_drift(warehouse, trainer, failed)
     if isinstance(decision, Skip):
         return dg.SkipReason("; ".join(decision.why))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.
-    return dg.RunRequest(run_key=f"{head.digest}/{recipe}/{failed}", tags=tag)
+    return dg.RunRequest(run_key="/".join([*tags.values(), str(failed)]), tags=tags)
+
+
+def make_training_tags(training_set: str, trainer: "Trainer") -> dict[str, str]:
+    """What a training is of: its set, and the settings that it trains by."""
+    recipe = digest(trainer.list_recipes())[:8]
+    return {"toolmill/training_set": training_set, "toolmill/recipe": recipe}
+
+
+def count_failed_trainings(instance: dg.DagsterInstance, tags: dict[str, str]) -> int:
+    """How many attempts at a training failed; runs of one attempt, a role each, count once, and
+    those that a person ended not at all."""
+    failed = dg.RunsFilter(job_name="train", tags=tags, statuses=[dg.DagsterRunStatus.FAILURE])
+    runs = [run for run in instance.get_runs(failed) if INTERRUPTED[0] not in run.tags]
+    return len({run.tags.get(ATTEMPT, run.run_id) for run in runs})
 
 
 def is_training_due(instance: dg.DagsterInstance) -> bool:

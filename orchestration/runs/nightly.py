@@ -5,9 +5,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import dagster as dg
 
 from orchestration.factories import list_enabled, make_trainer, open_warehouse
 from orchestration.runs.console import RunView, send_lines
@@ -15,11 +17,17 @@ from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.runner import Outcome, Task
 from orchestration.runs.workers import Workers
-from orchestration.sensors import decide_on_drift
+from orchestration.sensors import (
+    ATTEMPT,
+    count_failed_trainings,
+    decide_on_drift,
+    make_training_tags,
+)
 from orchestration.settings.model import Settings
 from orchestration.settings.place import SUBPROCESS
-from training.drift.decide import Retrain
+from training.drift.decide import Decision, Retrain
 from training.policies import ROLES
+from warehouse.store import Warehouse
 
 
 class AnotherRun(RuntimeError):
@@ -96,12 +104,24 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     # A crawl that failed has decided itself whether its pages are worth keeping.
                     warehouse.ledger.close_run(str(outcome.task.partition))
             result.add_all(workers.run(Task("fan_in")))
-            decision = decide_on_drift(warehouse, make_trainer(settings))
+            decision, tags = _decide_on_training(settings, warehouse, instance)
             result.reasons = list(decision.why)
             if isinstance(decision, Retrain):
-                result.retrained = result.add_all(workers.run(*list_trainings(settings)))
+                tasks = [replace(task, tags=tags) for task in list_trainings(settings)]
+                result.retrained = result.add_all(workers.run(*tasks))
             result.add_all(workers.run(Task("serve")))
         return result
+
+
+def _decide_on_training(
+    settings: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> tuple[Decision, tuple[tuple[str, str], ...]]:
+    """Whether to train now, and the tags by which an attempt that fails is known again."""
+    trainer, head = make_trainer(settings), warehouse.tables.head("training_set")
+    tags = make_training_tags(head.digest if head else "", trainer)
+    failed = count_failed_trainings(instance, tags)
+    tags[ATTEMPT] = str(failed)
+    return decide_on_drift(warehouse, trainer, failed), tuple(tags.items())
 
 
 def list_trainings(settings: Settings) -> list[Task]:

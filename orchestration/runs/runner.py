@@ -11,6 +11,7 @@ from assets.partitions import SERVER_TAG
 from orchestration.definitions import build_defs
 from orchestration.runs.console import name_partition, terminal
 from orchestration.runs.dead_runs import make_process_tags
+from orchestration.sensors import INTERRUPTED
 
 _QUIET = {"loggers": {"console": {"config": {}}}}
 
@@ -18,13 +19,14 @@ _QUIET = {"loggers": {"console": {"config": {}}}}
 @dataclass(frozen=True)
 class Task:
     """A job to run: all of it, one partition (or one server of that), one role's part of the
-    training, or some assets."""
+    training, or some assets. tags: of its run, beside our own."""
 
     job: str
     partition: str | None = None
     role: str | None = None
     server: str | None = None
     names: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
 
     def list_assets(self) -> list[dg.AssetKey] | None:
         """The assets to run; None: all that the job has."""
@@ -48,7 +50,7 @@ class Outcome:
     def as_row(self) -> dict[str, Any]:
         fields = asdict(self)
         task = fields.pop("task")
-        del task["names"]
+        del task["names"], task["tags"]
         return {**task, **fields}
 
 
@@ -70,18 +72,25 @@ class Runner:
             instance=self._instance,
             partition_key=task.partition,
             asset_selection=task.list_assets(),
-            tags=make_process_tags() | ({SERVER_TAG: task.server} if task.server else {}),
+            tags={
+                **make_process_tags(),
+                **dict(task.tags),
+                **({SERVER_TAG: task.server} if task.server else {}),
+            },
             run_config=_QUIET,
             raise_on_error=False,
         )
         failures = [event for event in result.all_events if event.is_step_failure]
+        interrupted = any(_is_interruption(event) for event in failures)
+        if interrupted:
+            self._instance.add_run_tags(result.run_id, dict([INTERRUPTED]))
         return Outcome(
             task,
             result.run_id,
             result.success,
             round(time.monotonic() - started, 1),
             [str(event.step_key) for event in failures],
-            any(_is_interruption(event) for event in failures),
+            interrupted,
         )
 
 

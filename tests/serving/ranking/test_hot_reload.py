@@ -32,21 +32,28 @@ def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
     versions = {publish(tmp_path, SMALL): 3, publish(tmp_path, GROWN): 5}
     served, done = ServedRouter(tmp_path), Event()
 
-    def ask() -> list[tuple[str, int]]:
-        seen = []
+    seen = set[tuple[str, int]]()
+
+    def ask() -> None:
         while not done.is_set():
             answer = served.current().find(Ask("file", k=10, strategy="bm25"))
-            seen.append((answer.index, len(answer.hits)))
+            seen.add((answer.index, len(answer.hits)))
             time.sleep(0.05)  # threads that never rest keep the new version from being read
-        return seen
+
+    def wait_for_an_answer_of(version: str) -> None:
+        """On a busy machine none of the threads may have asked between two moves."""
+        deadline = time.monotonic() + 120
+        while version not in {name for name, _ in tuple(seen)} and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     with ThreadPoolExecutor(32) as pool:
         running = [pool.submit(ask) for _ in range(32)]
         for version in versions:
             move_pointer(tmp_path, version)
             served.settle(30)
+            wait_for_an_answer_of(version)
         done.set()
-        seen = {pair for one in running for pair in one.result()}
+        [one.result() for one in running]
     assert seen == set(versions.items())  # both answered, neither ever with the other's tools
 
 

@@ -29,8 +29,9 @@ test: setup ## the tests (about 10 minutes on 2 cores)
 	@$(BIN)/python -m tests.support.precompile
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-all: setup ## the tests and the slow ones, those of a Ray cluster and of Postgres among them
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt ray dagster-postgres
+test-all: setup ## the tests and the slow ones, those of Ray, Postgres and S3 among them
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt ray dagster-postgres \
+	  'moto[server]'
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"
 
 lint: setup ## ruff, import laws, types

@@ -52,7 +52,7 @@ from orchestration.cli.models.proxying import command as proxy
 from orchestration.cli.outcomes import reliability, replay, rerank_eval, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
-from orchestration.cli.upkeep import audits, backup, doctor, gc, takedown
+from orchestration.cli.upkeep import audits, backup, bucket, doctor, gc, takedown
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -135,11 +135,11 @@ _GROUPS = {  # as `--help` shows them
         mcp_zero,
     ),
     "Effects": (plan, spend, ledger, batch),
-    "Upkeep": (doctor, gc, backup, takedown, audits),
+    "Upkeep": (doctor, gc, backup, takedown, audits, bucket),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
 _NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}
-_NAMES |= {reliability: "reliability", batch: "batch", takedown: "takedown"}
+_NAMES |= {reliability: "reliability", batch: "batch", bucket: "bucket", takedown: "takedown"}
 for _group, _parts in _GROUPS.items():
     for _part in _parts:
         if _part in _NAMES:

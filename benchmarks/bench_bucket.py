@@ -1,0 +1,77 @@
+"""Bucket: milliseconds to publish and to fetch a folder there, against a copy on this disk.
+
+    python -m benchmarks.bench_bucket                 # 20 rounds in turns
+
+The folder is of the shape of an exported release (24 files, 12 MB); of a next version one file of
+4 KiB is new. The server is moto's on loopback, in this process: its own time is counted in. Needs
+the extra `bucket` and `moto[server]`.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from tests.support.s3 import open_s3
+from warehouse.bucket.bucket import Bucket, open_bucket
+from warehouse.bucket.publish import fetch_folder, publish_folder
+from warehouse.sanitize.markdown import make_markdown_table
+from warehouse.storage.pointers import write_pointer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    if find_spec("obstore") is None or find_spec("moto") is None:
+        sys.exit("bench_bucket needs: uv pip install 'toolmill[bucket]' 'moto[server]'")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    took: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as place, open_s3("bench-bucket") as (_, variables):
+        os.environ.update(variables)
+        for at in range(rounds):
+            time_round(Path(place) / str(at), open_bucket(f"s3://bench-bucket/{at}"), took)
+    rows = [[name, f"{median(found):.0f} ({min(found):.0f} to {max(found):.0f})"]
+            for name, found in took.items()]  # fmt: skip
+    print(make_markdown_table(["what", "ms"], rows))
+    print(f"\n{rounds} rounds; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+def time_round(place: Path, bucket: Bucket, took: dict[str, list[float]]) -> None:
+    """Publishes, publishes the next version, and fetches, here and there."""
+    folder, memory = place / "release", place / "memory.json"
+    folder.mkdir(parents=True)
+    for number in range(24):
+        (folder / f"{number}.bin").write_bytes(os.urandom(512 * 1024))
+    arms = {
+        "first version, bucket": lambda: publish_folder(bucket, folder, memory),
+        "first version, this disk": lambda: copy_folder(folder, place / "one", place),
+        "next version, bucket": lambda: publish_folder(bucket, folder, memory),
+        "next version, this disk": lambda: copy_folder(folder, place / "two", place),
+        "same again, bucket": lambda: publish_folder(bucket, folder, memory),
+        "fetch, bucket": lambda: fetch_folder(bucket, place / "out", memory),
+    }
+    for name, work in arms.items():
+        if name.startswith("next version, bucket"):
+            (folder / "0.bin").write_bytes(os.urandom(4096))
+        began = time.perf_counter()
+        work()
+        took.setdefault(name, []).append((time.perf_counter() - began) * 1000)
+    shutil.rmtree(place)
+
+
+def copy_folder(folder: Path, to: Path, place: Path) -> None:
+    """A whole copy on the disk, then a pointer to it."""
+    shutil.copytree(folder, to)
+    os.sync()
+    write_pointer(place / "HEAD.json", {"version": to.name})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""One prefix of a bucket: objects, written once or by condition, through obstore."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from warehouse.errors import UnusableInput
+from warehouse.network.egress import is_loopback
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+class BucketUnavailable(RuntimeError):
+    """The bucket refuses, cannot be reached, or holds what is not ours."""
+
+
+class PointerMoved(BucketUnavailable):
+    """Somebody else moved the pointer since it was read."""
+
+
+class Bucket:
+    """The objects below a prefix. Raises BucketUnavailable."""
+
+    def __init__(self, store: Any, url: str) -> None:
+        self._store, self.url = store, url
+
+    def read(self, key: str, most: int) -> tuple[bytes, str] | None:
+        """(bytes, entity tag) of an object of at most `most` bytes; None where there is none."""
+        import obstore
+
+        with self._explained(key):
+            try:
+                found = obstore.get(self._store, key)
+            except FileNotFoundError:
+                return None
+            data = b""
+            for chunk in found:
+                data += bytes(chunk)
+                if len(data) > most:
+                    raise BucketUnavailable(f"{self.url}/{key}: more than {most:,} bytes")
+            return data, found.meta["e_tag"] or ""
+
+    def iter_chunks(self, key: str) -> Iterator[bytes]:
+        """The bytes of an object, piece by piece."""
+        import obstore
+
+        with self._explained(key):
+            for chunk in obstore.get(self._store, key):
+                yield bytes(chunk)
+
+    def list_sizes(self, prefix: str) -> dict[str, int]:
+        """Key -> bytes, of what lies below a prefix."""
+        import obstore
+
+        with self._explained(prefix):
+            return {one["path"]: one["size"] for page in obstore.list(self._store, prefix)
+                    for one in page}  # fmt: skip
+
+    def write_file(self, key: str, file: BinaryIO) -> None:
+        """Writes an object that is named by its content, so that whoever writes it writes that."""
+        import obstore
+
+        with self._explained(key):
+            obstore.put(self._store, key, file)
+
+    def swap(self, key: str, data: bytes, tag: str | None) -> str:
+        """Writes an object if it is still the one of that entity tag (None: absent); its new tag.
+        Raises PointerMoved."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._explained(key):
+            try:
+                mode: Any = {"e_tag": tag} if tag is not None else "create"
+                return obstore.put(self._store, key, data, mode=mode)["e_tag"] or ""
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                found = self.read(key, 64 << 20)
+        if found and found[0] == data:
+            return found[1]  # a try whose answer was lost had written it
+        raise PointerMoved(
+            f"{self.url}/{key}: somebody moved it meanwhile; look what is current, then publish"
+            " again: what was sent stays"
+        )
+
+    @contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except BucketUnavailable:
+            raise
+        except Exception as error:  # obstore's own are of several families
+            if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
+                raise
+            reason = " ".join(str(error).split()).partition("<?xml")[0][:200]
+            raise BucketUnavailable(
+                f"{self.url}/{key}: {type(error).__name__}: {reason}; AWS_ENDPOINT_URL, AWS_REGION,"
+                " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say where it is and who asks"
+            ) from None
+
+
+def open_bucket(url: str) -> Bucket:
+    """The bucket of `s3://BUCKET/PREFIX`, by the variables of the environment that AWS's own tools
+    read. A 503 is tried again, later each time, for a minute. Raises UnusableInput."""
+    parts = urlsplit(url)
+    if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/") or "@" in parts.netloc:
+        raise UnusableInput("a bucket: expected s3://BUCKET/PREFIX, without a key in it")
+    if find_spec("obstore") is None:
+        raise UnusableInput("a bucket needs the package obstore: uv pip install 'toolmill[bucket]'")
+    from obstore.store import S3Store
+
+    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
+    plain = urlsplit(endpoint or "").scheme == "http"
+    if endpoint and plain and not is_loopback(urlsplit(endpoint).hostname or ""):
+        raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")
+    given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    store = S3Store.from_url(
+        url.rstrip("/"),
+        client_options={"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"},
+        retry_config={
+            "max_retries": 8,
+            "retry_timeout": timedelta(seconds=60),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=10),
+                "base": 2,
+            },
+        },
+        **given,
+    )
+    return Bucket(store, url.rstrip("/"))
+
+
+def parse_object(data: bytes, where: str) -> dict[str, Any]:
+    """A JSON object that a bucket holds. Raises BucketUnavailable."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise BucketUnavailable(f"{where}: is no JSON object of ours; name another prefix")
+    return body
+
+
+def find_memory(state: Path, url: str) -> Path:
+    """Where a state keeps which pointer of a bucket it has seen last."""
+    from warehouse.storage.digest import sha256
+
+    return state / "buckets" / f"{sha256(url.rstrip('/').encode())[:32]}.json"

@@ -42,6 +42,7 @@ READS_LISTED = {
     "orchestration/definitions.py",  # names the asset
     "orchestration/runs/summary.py",  # counts them
     "orchestration/tables.py",  # lists every table, for gc and audits
+    "orchestration/upkeep/reach.py",  # what a take-down reaches
     "training/releases/index_source.py",  # what is searched, where a setting asks for it
 }
 

@@ -92,7 +92,9 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     ("remount", "words", "of_sqlite"),
     [
         ("", "No space left", "disk is full"),
-        (" && mount -o remount,ro {home}", "Read-only", "Read-only"),
+        pytest.param(
+            " && mount -o remount,ro {home}", "Read-only", "Read-only", marks=pytest.mark.slow
+        ),
     ],
     ids=["full", "read-only"],
 )

@@ -171,6 +171,7 @@ def test_the_script_tells_usage_and_a_bad_job(tmp_path: Path) -> None:
     assert "not a training job" in lost.stderr
 
 
+@pytest.mark.slow  # by default the caller's: both go on from the checkpoints of `training/runtime`
 def test_a_killed_training_leaves_no_model_and_the_next_one_finishes_it(
     tmp_path: Path, train_rows: list[dict]
 ) -> None:

@@ -1,7 +1,9 @@
 """`toolmill quarantine` and `toolmill contract history` over runs that really happened."""
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -15,18 +17,30 @@ BAD = ("npm:photo", "find_photo")
 SAID = ("--by", "ann", "--why", "read it")
 
 
-@pytest.fixture
-def pipeline(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
-    monkeypatch.setenv("TOOLMILL_HOME", str(warehouse.home))
-    monkeypatch.chdir(warehouse.home.parent)
-    made = Pipeline(warehouse)
+@pytest.fixture(scope="module")
+def poisoned_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of `home` and `state` after two runs, in the second of which a tool is poisoned."""
+    root = tmp_path_factory.mktemp("poisoned")
+    made = Pipeline(Warehouse(home=root / "home", state=root / "state"))
     made.deploy(honest_servers())
     made.run([snapshots, findings], MARKET)
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     made.deploy(servers)
     made.run([snapshots, findings], MARKET)
-    yield made
+    made.warehouse.ledger.close()
+    return root
+
+
+@pytest.fixture
+def pipeline(
+    poisoned_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pipeline]:
+    root = shutil.copytree(poisoned_root, tmp_path / "root")
+    warehouse = Warehouse(home=root / "home", state=root / "state")
+    monkeypatch.setenv("TOOLMILL_HOME", str(warehouse.home))
+    monkeypatch.chdir(root)
+    yield Pipeline(warehouse)
     warehouse.ledger.close()
 
 

@@ -127,9 +127,11 @@ def test_filtering_again_changes_nothing_and_order_decides_nothing(
     assert sorted(again, key=lambda r: r["index"]) == once
 
 
-@pytest.mark.parametrize("exact", [10_000, 0], ids=["exact", "usearch"])
+# usearch builds its graph with threads, whose order decides what it reaches: one of 50 was missed
+# once on a busy machine.
+@pytest.mark.parametrize(("exact", "most_missed"), [(10_000, 0), (0, 3)], ids=["exact", "usearch"])
 def test_planted_copies_point_to_the_text_that_they_copy(
-    exact: int, monkeypatch: pytest.MonkeyPatch
+    exact: int, most_missed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "EXACT", exact)
     rng = np.random.default_rng(3)
@@ -139,7 +141,8 @@ def test_planted_copies_point_to_the_text_that_they_copy(
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     found = find_twins(["x"] * len(vectors), vectors, 0.95)
     assert found[:300] == [None] * 300
-    assert found[300:] == list(range(50))
+    assert all(first in (None, at) for at, first in enumerate(found[300:]))
+    assert found[300:].count(None) <= most_missed
 
 
 def test_every_copy_points_to_a_row_that_stays() -> None:

@@ -20,6 +20,7 @@ from serving.index.blocklist import find_taken_tools
 from serving.index.errors import IndexBroken
 from training.releases.pointers import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
+from training.runtime.model_store import CARD
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import list_effect_blobs
 from warehouse.ledger.sql.contents import list_errors
@@ -61,6 +62,7 @@ def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Ite
     yield from _list_vectors(home, taken, found, now - (oldest or now))
     yield from _list_blobs(home, state, taken, found)
     yield from _list_pools(home, taken)
+    yield from _list_jobs(home, taken)
     yield from _list_indexes(home)
     for version in found.versions:
         remove = partial(rewrite_version, TABLES.get(version.table), version.path, taken)
@@ -140,6 +142,18 @@ def _list_pools(home: Path, taken: Takedowns) -> Iterator[Garbage]:
         if gone:
             remove = partial(_rewrite_pool, path, gone)
             yield Garbage(KIND, f"training_sets/{path.name}: {len(gone)} contracts", 0, remove)
+
+
+def _list_jobs(home: Path, taken: Takedowns) -> Iterator[Garbage]:
+    """Jobs of trainings that are finished: their rows are those of the set as it was."""
+    names = [json.dumps(one).encode() for one in taken.servers | taken.contracts]
+    for path in sorted((home / "jobs").glob("*.json")):
+        if not (home / "models" / path.stem / CARD).exists():
+            continue
+        data = path.read_bytes()
+        held = any(one.is_held_by(data) for one in taken.secrets)
+        if held or any(name in data for name in names):
+            yield Garbage(KIND, f"jobs/{path.name}", len(data), partial(remove_path, path))
 
 
 def _is_reached(taken: Takedowns, digest: str, entry: dict) -> bool:

@@ -50,6 +50,8 @@ class Fingerprint:
             raise UnusableSecret(
                 f"the secret has {len(secret)} characters, expected {SHORTEST} to {LONGEST:,}"
             )
+        if any("\ud800" <= letter <= "\udfff" for letter in secret):
+            raise UnusableSecret("the secret is no UTF-8 text, which is all that tables hold")
         salt = secrets.token_hex(16)
         base = secrets.randbelow(_PRIME - 2**16) + 2**16
         made = [

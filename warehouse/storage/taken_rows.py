@@ -29,7 +29,7 @@ def find_taken(taken: Takedowns, frame: pl.DataFrame) -> pl.Series:
     """True where a row is reached, Boolean [rows]."""
     tests = [pl.lit(False), *_match_names(taken, frame), *_match_digests(taken, frame)]
     hit = frame.select(pl.any_horizontal(tests).fill_null(False).alias("hit"))["hit"]
-    hit = hit if len(hit) == len(frame) else pl.Series("hit", [False] * len(frame))
+    hit = hit if len(hit) == len(frame) else pl.repeat(False, len(frame), eager=True)
     secret = _find_secrets(taken, frame)
     return hit | pl.Series("hit", [at in secret for at in range(len(frame))], pl.Boolean)
 

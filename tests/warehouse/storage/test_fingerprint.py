@@ -53,3 +53,8 @@ def test_what_is_kept_does_not_hold_the_secret_and_differs_each_time(mark: Finge
 def test_what_would_stand_in_texts_by_chance_is_refused(secret: str) -> None:
     with pytest.raises(UnusableSecret, match="expected 8 to"):
         Fingerprint.of(secret)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(UnusableSecret, match="no UTF-8 text"):
+        Fingerprint.of(b"\xff\xfe\x00abcdefgh".decode(errors="surrogateescape"))

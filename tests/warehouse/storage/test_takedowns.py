@@ -17,10 +17,12 @@ from warehouse.storage.takedowns import (
     SERVER,
     TAKEN,
     TakedownError,
+    Takedowns,
     Tombstone,
     read_takedowns,
     record_tombstone,
 )
+from warehouse.storage.taken_rows import find_taken
 
 KEY = "hunter2-hunter2"
 NAMES = ["id", "server_id", "other_server_id", "tool", "listing_id", "contract_digest", "calls"]
@@ -137,3 +139,11 @@ def test_every_column_that_names_a_server_or_a_contract_is_looked_at() -> None:
         if column.startswith("server") or column.endswith(("_digest", "server_id", "listing_id"))
     }
     assert named - other <= known
+
+
+@pytest.mark.parametrize("rows", [[], ROWS])
+def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows: list[dict]) -> None:
+    taken = Takedowns(servers=frozenset({"npm:a"}))
+    frame = SPEC.frame(rows).select("id")
+    hit = find_taken(taken, frame)
+    assert (hit.dtype, hit.to_list()) == (pl.Boolean, [False] * len(rows))

@@ -23,7 +23,8 @@ def sandbox():
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_contained_and_classified(name, tmp_path):
     case = CASES[name]
-    result = probe_source(tmp_path, case.source, case.list_s, **case.limits)
+    start_s = 4.0 if case.kind == "timeout_start" else 60.0  # a clock for those it is to end alone
+    result = probe_source(tmp_path, case.source, case.list_s, start_s, **case.limits)
     assert result.error_kind == case.kind, result.hint
     if case.kind:
         assert (result.status, result.tools) == ("failed", [])

@@ -106,11 +106,17 @@ def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") ->
 
 
 def probe_source(
-    folder: Path, source: str, list_s: float = CONVERSATION.list_s, **limits: object
+    folder: Path,
+    source: str,
+    list_s: float = CONVERSATION.list_s,
+    start_s: float = CONVERSATION.start_s,
+    **limits: object,
 ) -> ProbeResult:
     """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
     policy = replace(POLICY, **limits)  # type: ignore[arg-type]
-    return probe(write_launch(folder, source), policy, replace(CONVERSATION, list_s=list_s))
+    return probe(
+        write_launch(folder, source), policy, replace(CONVERSATION, list_s=list_s, start_s=start_s)
+    )
 
 
 def tool_names(result: ProbeResult) -> list[str]:

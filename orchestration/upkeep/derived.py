@@ -72,11 +72,15 @@ def _is_older(folder: Path, before: float) -> bool:
     return (made if made.exists() else folder).stat().st_mtime < before
 
 
+def is_finished(home: Path, path: Path) -> bool:
+    """Whether the model of a job or of a folder of checkpoints is there."""
+    return (home / "models" / path.name.removesuffix(".json") / CARD).exists()
+
+
 def list_ended_trainings(home: Path, before: float) -> Iterator[Garbage]:
     """Jobs and checkpoints of models that are finished: the card says all that is asked later."""
     for path in sorted([*(home / "jobs").glob("*.json"), *(home / "checkpoints").glob("*")]):
-        finished = (home / "models" / path.name.removesuffix(".json") / CARD).exists()
-        if finished and path.stat().st_mtime < before:
+        if is_finished(home, path) and path.stat().st_mtime < before:
             remove = partial(remove_path, path)
             name = f"{path.parent.name}/{path.name}"
             yield Garbage("trainings", name, measure_size(path), remove)

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from orchestration.tables import TABLES
+from orchestration.upkeep.derived import is_finished
 from orchestration.upkeep.reach import find_blobs
 from orchestration.upkeep.texts import RowTexts
 from serving.index.blocklist import find_taken_tools
 from serving.index.errors import IndexBroken
 from training.releases.pointers import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
-from training.runtime.model_store import CARD
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import list_effect_blobs
 from warehouse.ledger.sql.contents import list_errors
@@ -146,10 +146,9 @@ def _list_pools(home: Path, taken: Takedowns) -> Iterator[Garbage]:
 
 def _list_jobs(home: Path, taken: Takedowns) -> Iterator[Garbage]:
     """Jobs of trainings that are finished: their rows are those of the set as it was."""
-    names = [json.dumps(one).encode() for one in taken.servers | taken.contracts]
-    for path in sorted((home / "jobs").glob("*.json")):
-        if not (home / "models" / path.stem / CARD).exists():
-            continue
+    names = [json.dumps(one, ensure_ascii=False).encode() for one in taken.servers]
+    names += [one.encode() for one in taken.contracts | taken.shown]
+    for path in filter(partial(is_finished, home), sorted((home / "jobs").glob("*.json"))):
         data = path.read_bytes()
         held = any(one.is_held_by(data) for one in taken.secrets)
         if held or any(name in data for name in names):

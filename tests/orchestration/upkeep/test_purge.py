@@ -24,9 +24,11 @@ from orchestration.upkeep.takedown import lift_takedown, take_down, take_down_se
 from tests.orchestration.doctor.conftest import make_deployment, publish_rows
 from tests.orchestration.upkeep.test_collect import make_place
 from tests.vectors.conftest import WordEmbedder, snapshot
+from training.runtime.model_store import CARD, write_job
 from training.sets.pool import load_pool, save_pool
 from warehouse.ledger.attempts import Outcome
 from warehouse.retention.policy import KeepPolicy
+from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
@@ -131,6 +133,32 @@ def test_a_secret_leaves_no_byte_and_nothing_else_goes(lived: Warehouse) -> None
     assert lived.ledger.seen("leaky") is None
     assert lived.ledger.spent() == 1.0, "what was paid stays counted"
     assert set(load_pool(lived.home, "set")) == {r["contract_digest"] for r in (READ, TIME)}
+
+
+def write_jobs(home: Path) -> dict[str, Path]:
+    """A finished training for each server, and one of the leaky one that goes on."""
+    jobs = {}
+    for row in (*ROWS, {**LEAK, "set": "goes on"}):
+        name, path = write_job(home, "caller", "base", str(row.get("set")) + row["tool"], {}, [row])
+        jobs[row.get("set", row["server_id"])] = path
+        if "set" not in row:
+            write_atomically(home / "models" / name / CARD, b'{"training_set": "set"}')
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"), [("npm:files", READ), ("npm:files::read_file", READ), (KEY, LEAK)]
+)
+def test_jobs_of_finished_trainings_go_with_what_they_name(
+    lived: Warehouse, name: str, gone: dict[str, Any]
+) -> None:
+    jobs = write_jobs(lived.home)
+    if name == KEY:
+        take_down_secret(lived, KEY, "ann", "a key of a customer")
+    else:
+        take_down(lived, name, "ann", "its owner asked")
+    collect(lived)
+    assert {of for of, path in jobs.items() if not path.exists()} == {gone["server_id"]}
 
 
 def test_a_server_leaves_no_byte_of_any_night(lived: Warehouse) -> None:

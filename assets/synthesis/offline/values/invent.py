@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -45,94 +46,109 @@ _EXTENSIONS = {
 }  # fmt: skip
 
 
+class _Draw:
+    """What one value is drawn from; the same draws for every sort, so that the state of `rng` after
+    a value does not depend on which it was."""
+
+    def __init__(self, sort: str, rng: random.Random, slot: Slot | None) -> None:
+        self.sort, self.rng = sort, rng
+        self.day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
+        extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
+        about = f"{slot.about} {slot.hint}".lower() if slot else ""
+        self.extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
+        owner = self.pick("first").lower().replace("á", "a")
+        self.home = f"/home/{owner}/{self.pick('folder')}"
+        self.hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
+
+    def pick(self, name: str) -> str:
+        """One entry of a pool."""
+        return self.rng.choice(list_pool(name))
+
+    def fake(self, sort: str, locale: str | None = None) -> str:
+        """One of Faker's."""
+        return draw_fake(sort, self.rng, locale)
+
+    def pick_either(self, faked: str, locale: str | None = None) -> str:
+        """Half well-known ones, half of Faker's many."""
+        return self.pick(self.sort) if self.rng.random() < 0.5 else self.fake(faked, locale)
+
+    def draw(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        return self.rng.randint(low, high)
+
+
 def invent_value(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
-
-    def pick(name: str) -> str:
-        return rng.choice(list_pool(name))
-
-    def either(faked: str, locale: str | None = None) -> str:
-        """Half well-known ones, half of Faker's many."""
-        return pick(sort) if rng.random() < 0.5 else draw_fake(faked, rng, locale)
-
-    def number(low: int, high: int) -> int:
-        return rng.randint(low, high)
-
-    day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
-    extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
-    about = f"{slot.about} {slot.hint}".lower() if slot else ""
-    extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
-    home = f"/home/{pick('first').lower().replace('á', 'a')}/{pick('folder')}"
-    hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
-    makers = {
-        "date": day.isoformat,
-        "datetime": lambda: f"{day}T{number(7, 19):02d}:{15 * number(0, 3):02d}:00Z",
-        "time": lambda: f"{number(6, 22):02d}:{5 * number(0, 11):02d}",
-        "email": lambda: f"{pick('first')}.{pick('last')}@{pick('domain')}".lower()
-        .encode("ascii", "ignore").decode(),  # of domains kept for examples: nobody's address
-        "url": lambda: f"https://{pick('domain')}/{pick('slug')}",
-        "image_url": lambda: f"https://{pick('domain')}/img/{pick('stem')}.png",
-        "path": lambda: f"{home}/{pick('stem')}.{extension}",
-        "image_path": lambda: f"{home}/{pick('stem')}.png",
-        "video_path": lambda: f"{home}/{pick('stem')}.mp4",
-        "folder_path": lambda: f"{home}/{pick('project')}",
-        "repo_path": lambda: f"{home}/{pick('repo')}",
-        "filename": lambda: f"{pick('stem')}.{extension}",
-        "person": lambda: f"{invent_value('first', rng)} {invent_value('last', rng)}",
-        "first": lambda: draw_fake("first_name", rng),
-        "last": lambda: draw_fake("last_name", rng),
-        "username": lambda: either("user_name"),
-        "company": lambda: either("company"),
-        "city": lambda: pick("city") if rng.random() < 0.5 else draw_fake("town", rng, "en_US"),
-        "address": lambda: draw_fake("address", rng),
-        "ip": lambda: draw_fake("ipv4_public", rng, "en_US"),
-        "color": lambda: draw_fake("hex_color", rng, "en_US"),
-        "color_name": lambda: draw_fake("color_name", rng, "en_US"),
-        "timezone": lambda: either("timezone"),
-        "currency": lambda: either("currency_code"),
-        "language": lambda: either("language_name", "en_US"),
-        "job": lambda: draw_fake("job", rng, "en_GB").lower(),
-        "isbn": lambda: draw_fake("isbn13", rng, "en_US"),
-        "iban": lambda: draw_fake("iban", rng, "en_GB"),
-        "vin": lambda: draw_fake("vin", rng, "en_US"),
-        "mac": lambda: draw_fake("mac_address", rng, "en_US"),
-        "tx_hash": lambda: f"0x{draw_fake('sha256', rng, 'en_US')}",
-        "wallet": lambda: f"0x{draw_fake('sha1', rng, 'en_US')}",
-        "public_key": lambda: "".join(rng.choice(_BASE58) for _ in range(44)),
-        "doi": lambda: f"10.{number(1000, 9999)}/{pick('project')}.{number(10000, 99999)}",
-        "phone": lambda: f"+1 202-555-01{rng.randint(10, 99)}",
-        "zip": lambda: draw_fake("postcode", rng, "en_US"),
-        "uuid": lambda: draw_fake("uuid4", rng, "en_US"),
-        "sha": lambda: rng.choice([hexes[:7], "HEAD", "HEAD~2", pick("branch")]),
-        "id": lambda: rng.choice(
-            [str(rng.randint(1000, 99999)), f"{pick('project')[:3]}-{rng.randint(10, 999)}",
-             str(rng.randint(10**8, 10**9))]),
-        "token": lambda: f"{pick('project')}{rng.randint(10, 99)}",
-        "slug_key": lambda: f"{pick('project')}:{pick('stem')}",
-        "account": lambda: str(rng.randint(10**7, 10**8)),
-        "issue_key": lambda: f"{pick('project')[:4].upper()}-{rng.randint(2, 980)}",
-        "project_key": lambda: pick("project")[:4].upper(),
-        "arxiv_id": lambda: f"2{number(0, 5)}{number(1, 12):02d}.{number(1000, 19999):05d}",
-        "order_id": lambda: f"{pick('project')[:2].upper()}{rng.randint(10**7, 10**8)}",
-        "session": lambda: f"{pick('project')}-{rng.randint(2, 60)}",
-        "connection_id": lambda: f"{pick('environment')}-{rng.randint(2, 60)}",
-        "connection_string": lambda: f"mongodb://{pick('domain')}:27017/{pick('database')}",
-        "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = {pick('stem')}",
-        "cql": lambda: f"type = page AND title ~ \"{pick('stem')}\"",
-        "emoji": lambda: rng.choice(["📌", "🚀", "🌱", "📚"]),
-        "user_agent": lambda: draw_fake("user_agent", rng, "en_US"),
-        "secret": lambda: f"key-{hexes[:10]}",
-        "stage": lambda: pick("status"),
-        "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
-        "amount": lambda: f"{rng.choice((5, 12.5, 20, 49.9, 75, 120, 250, 480))}",
-        "small_number": lambda: str(rng.randint(3, 900)),
-    }  # fmt: skip
     if sort in ("topic", "project") and slot is not None:
         sort = choose_themed_sort(slot, sort)
-    return makers[sort]() if sort in makers else pick(sort)
+    draw = _Draw(sort, rng, slot)
+    return _MAKERS[sort](draw) if sort in _MAKERS else draw.pick(sort)
 
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_MAKERS: dict[str, Callable[[_Draw], str]] = {
+    "date": lambda v: v.day.isoformat(),
+    "datetime": lambda v: f"{v.day}T{v.draw(7, 19):02d}:{15 * v.draw(0, 3):02d}:00Z",
+    "time": lambda v: f"{v.draw(6, 22):02d}:{5 * v.draw(0, 11):02d}",
+    "email": lambda v: f"{v.pick('first')}.{v.pick('last')}@{v.pick('domain')}".lower()
+    .encode("ascii", "ignore").decode(),  # of domains kept for examples: nobody's address
+    "url": lambda v: f"https://{v.pick('domain')}/{v.pick('slug')}",
+    "image_url": lambda v: f"https://{v.pick('domain')}/img/{v.pick('stem')}.png",
+    "path": lambda v: f"{v.home}/{v.pick('stem')}.{v.extension}",
+    "image_path": lambda v: f"{v.home}/{v.pick('stem')}.png",
+    "video_path": lambda v: f"{v.home}/{v.pick('stem')}.mp4",
+    "folder_path": lambda v: f"{v.home}/{v.pick('project')}",
+    "repo_path": lambda v: f"{v.home}/{v.pick('repo')}",
+    "filename": lambda v: f"{v.pick('stem')}.{v.extension}",
+    "person": lambda v: f"{invent_value('first', v.rng)} {invent_value('last', v.rng)}",
+    "first": lambda v: v.fake("first_name"),
+    "last": lambda v: v.fake("last_name"),
+    "username": lambda v: v.pick_either("user_name"),
+    "company": lambda v: v.pick_either("company"),
+    "city": lambda v: v.pick("city") if v.rng.random() < 0.5 else v.fake("town", "en_US"),
+    "address": lambda v: v.fake("address"),
+    "ip": lambda v: v.fake("ipv4_public", "en_US"),
+    "color": lambda v: v.fake("hex_color", "en_US"),
+    "color_name": lambda v: v.fake("color_name", "en_US"),
+    "timezone": lambda v: v.pick_either("timezone"),
+    "currency": lambda v: v.pick_either("currency_code"),
+    "language": lambda v: v.pick_either("language_name", "en_US"),
+    "job": lambda v: v.fake("job", "en_GB").lower(),
+    "isbn": lambda v: v.fake("isbn13", "en_US"),
+    "iban": lambda v: v.fake("iban", "en_GB"),
+    "vin": lambda v: v.fake("vin", "en_US"),
+    "mac": lambda v: v.fake("mac_address", "en_US"),
+    "tx_hash": lambda v: f"0x{v.fake('sha256', 'en_US')}",
+    "wallet": lambda v: f"0x{v.fake('sha1', 'en_US')}",
+    "public_key": lambda v: "".join(v.rng.choice(_BASE58) for _ in range(44)),
+    "doi": lambda v: f"10.{v.draw(1000, 9999)}/{v.pick('project')}.{v.draw(10000, 99999)}",
+    "phone": lambda v: f"+1 202-555-01{v.draw(10, 99)}",
+    "zip": lambda v: v.fake("postcode", "en_US"),
+    "uuid": lambda v: v.fake("uuid4", "en_US"),
+    "sha": lambda v: v.rng.choice([v.hexes[:7], "HEAD", "HEAD~2", v.pick("branch")]),
+    "id": lambda v: v.rng.choice(
+        [str(v.draw(1000, 99999)), f"{v.pick('project')[:3]}-{v.draw(10, 999)}",
+         str(v.draw(10**8, 10**9))]),
+    "token": lambda v: f"{v.pick('project')}{v.draw(10, 99)}",
+    "slug_key": lambda v: f"{v.pick('project')}:{v.pick('stem')}",
+    "account": lambda v: str(v.draw(10**7, 10**8)),
+    "issue_key": lambda v: f"{v.pick('project')[:4].upper()}-{v.draw(2, 980)}",
+    "project_key": lambda v: v.pick("project")[:4].upper(),
+    "arxiv_id": lambda v: f"2{v.draw(0, 5)}{v.draw(1, 12):02d}.{v.draw(1000, 19999):05d}",
+    "order_id": lambda v: f"{v.pick('project')[:2].upper()}{v.draw(10**7, 10**8)}",
+    "session": lambda v: f"{v.pick('project')}-{v.draw(2, 60)}",
+    "connection_id": lambda v: f"{v.pick('environment')}-{v.draw(2, 60)}",
+    "connection_string": lambda v: f"mongodb://{v.pick('domain')}:27017/{v.pick('database')}",
+    "jql": lambda v: f"project = {v.pick('project')[:4].upper()} AND status = {v.pick('stem')}",
+    "cql": lambda v: f"type = page AND title ~ \"{v.pick('stem')}\"",
+    "emoji": lambda v: v.rng.choice(["📌", "🚀", "🌱", "📚"]),
+    "user_agent": lambda v: v.fake("user_agent", "en_US"),
+    "secret": lambda v: f"key-{v.hexes[:10]}",
+    "stage": lambda v: v.pick("status"),
+    "span": lambda v: f"{v.draw(1, 6)}h {v.rng.choice((15, 20, 30, 45))}m",
+    "amount": lambda v: f"{v.rng.choice((5, 12.5, 20, 49.9, 75, 120, 250, 480))}",
+    "small_number": lambda v: str(v.draw(3, 900)),
+}  # fmt: skip
 
 
 def make_from_pattern(pattern: str, rng: random.Random) -> str | None:

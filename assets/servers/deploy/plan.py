@@ -29,6 +29,7 @@ from warehouse.storage.blobs import Blobs
 
 _OF_THE_RUN = (SandboxUnavailable, FleetUnavailable, BudgetExceeded)
 _HERE = LocalFleet()
+Row = dict[str, Any]
 
 
 @dataclass
@@ -68,61 +69,88 @@ def deploy_listings(
     """
     toolchain = toolchain or find_toolchain()
     resolve = resolve or Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
-    find_image = partial(find_local_image, sandbox=policy.sandbox)
+    launches = _Launches(
+        policy, ledger, blobs, run_date, now, fleet, toolchain, resolve, anew=only is not None
+    )
     before = {row["server_id"]: row for row in previous}
-    jobs = plan_jobs(listings, before, policy)
+    result, due = _split_due(plan_jobs(listings, before, policy), before, now, only)
+    on_done = _reporter(progress or Silent(), len(due))
+    done = map_side_by_side(launches.carry_out, due, concurrency=concurrency, on_done=on_done)
+    for job, (row, kept) in zip(due, done, strict=True):
+        result.rows.append(row)
+        (result.kept if kept else result.done).append(job.key)
+    result.rows.sort(key=lambda row: row["server_id"])
+    return result
+
+
+def _split_due(
+    jobs: Sequence[Job], before: Mapping[str, Mapping[str, Any]], now: float, only: str | None
+) -> tuple[DeploymentRun, list[Job]]:
+    """The run with the rows that still hold, and the jobs that are due."""
     if only is not None:
         jobs = [job for job in jobs if job.key == only]
     others = [dict(row) for key, row in before.items() if only is not None and key != only]
     kept = sorted(row["server_id"] for row in others)
     gone = sorted(before.keys() - {job.key for job in jobs} - set(kept))
-    result = DeploymentRun(rows=others, kept=kept, gone=gone)
-    due = []
+    result, due = DeploymentRun(rows=others, kept=kept, gone=gone), []
     for job in jobs:
         if only is None and try_item(partial(job.stands, now), lambda _: False):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
             due.append(job)
+    return result, due
 
-    def deploy_recipe(recipe: Recipe, job: Job, attempt: int) -> Deployed:
-        if refused := find_refusal(recipe, policy):
-            return make_failed(refused)
-        stage = "remote" if recipe.ecosystem == "remote" else "deploy"
-        conditions = job.conditions if only is None else f"{job.conditions} {run_date}"
-        key = effect_key(recipe, conditions, attempt, run_date)
-        return Deployed.from_json(
-            ledger.once(stage, key, lambda: Outcome(deploy_on(fleet, recipe, policy, toolchain)))
-        )
 
-    def launch(job: Job) -> tuple[dict[str, Any], bool]:
-        recipe = plan_recipe(job.listing, resolve, find_image=find_image)
-        if only is None and (kept := job.keep_row(recipe, now)):
+@dataclass(frozen=True)
+class _Launches:
+    """What all launches of a run share. anew: of one server, whether or not its row still holds."""
+
+    policy: DeployPolicy
+    ledger: Ledger
+    blobs: Blobs
+    run_date: str
+    now: float
+    fleet: Fleet
+    toolchain: Toolchain
+    resolve: Resolve
+    anew: bool
+
+    def carry_out(self, job: Job) -> tuple[Row, bool]:
+        """The row of one server, and whether it is the old one because the recipe is the same."""
+
+        def fail(hint: str) -> tuple[Row, bool]:
+            failed = Unlaunchable(job.key, INTERNAL, hint)
+            return self._make_row(failed, None, job, job.count_attempts(failed) + 1), False
+
+        return try_item(partial(self._launch, job), fail, through=_OF_THE_RUN)
+
+    def _launch(self, job: Job) -> tuple[Row, bool]:
+        find_image = partial(find_local_image, sandbox=self.policy.sandbox)
+        recipe = plan_recipe(job.listing, self.resolve, find_image=find_image)
+        if not self.anew and (kept := job.keep_row(recipe, self.now)):
             return kept, True
         attempt = job.count_attempts(recipe) + 1
-        deployed = deploy_recipe(recipe, job, attempt) if isinstance(recipe, Recipe) else None
-        row = make_deployment_row(recipe, deployed, blobs, job, attempts=attempt, now=now)
+        deployed = self._deploy(recipe, job, attempt) if isinstance(recipe, Recipe) else None
+        row = self._make_row(recipe, deployed, job, attempt)
         DEPLOYMENTS.frame([row])  # what no column takes is found here, not when all are published
         return row, False
 
-    def carry_out(job: Job) -> tuple[dict[str, Any], bool]:
-        """The row of one server, and whether it is the old one because the recipe is the same."""
+    def _deploy(self, recipe: Recipe, job: Job, attempt: int) -> Deployed:
+        if refused := find_refusal(recipe, self.policy):
+            return make_failed(refused)
+        stage = "remote" if recipe.ecosystem == "remote" else "deploy"
+        conditions = f"{job.conditions} {self.run_date}" if self.anew else job.conditions
+        key = effect_key(recipe, conditions, attempt, self.run_date)
+        launch = partial(deploy_on, self.fleet, recipe, self.policy, self.toolchain)
+        return Deployed.from_json(self.ledger.once(stage, key, lambda: Outcome(launch())))
 
-        def fail(hint: str) -> tuple[dict[str, Any], bool]:
-            failed = Unlaunchable(job.key, INTERNAL, hint)
-            attempt = job.count_attempts(failed) + 1
-            return make_deployment_row(failed, None, blobs, job, attempts=attempt, now=now), False
-
-        return try_item(partial(launch, job), fail, through=_OF_THE_RUN)
-
-    done = map_side_by_side(
-        carry_out, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
-    )
-    for job, (row, kept) in zip(due, done, strict=True):
-        result.rows.append(row)
-        (result.kept if kept else result.done).append(job.key)
-    result.rows.sort(key=lambda row: row["server_id"])
-    return result
+    def _make_row(
+        self, recipe: Recipe | Unlaunchable, deployed: Deployed | None, job: Job, attempts: int
+    ) -> Row:
+        return make_deployment_row(
+            recipe, deployed, self.blobs, job, attempts=attempts, now=self.now
+        )
 
 
 def _reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:

@@ -12,6 +12,7 @@ from tests.support.paths import ROOT
 
 FOLDERS = ("warehouse", "assets", "serving", "training", "demo", "orchestration")
 LARGEST = 14
+LONGEST = 50  # lines of a function, its signature and docstring among them
 
 
 @cache
@@ -81,6 +82,17 @@ def test_folders_stay_small() -> None:
             held[str(path.parent.relative_to(ROOT))] += 1
     large = {name: count for name, count in held.items() if count > LARGEST}
     assert not large, f"split these by what they hold: {large}"
+
+
+def test_functions_fit_a_screen() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= LONGEST
+    ]
+    assert not long, f"more than {LONGEST} lines; split these by what they do: {long}"
 
 
 POINTER = re.compile(r"`([\w./-]+\.(?:py|md|json|sql|html|js|yaml|toml))`")

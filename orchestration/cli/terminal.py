@@ -62,6 +62,13 @@ class EscapedLines(logging.Formatter):
         return escape_lines(super().format(record))
 
 
+def log_to_terminal() -> None:
+    """What a server logs, on stderr, escaped."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(EscapedLines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Ends the command: 1 found or failed, 2 usage."""
     typer.echo(escape_lines(message), err=True)

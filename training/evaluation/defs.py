@@ -1,6 +1,7 @@
 """Asset definitions of each role's evaluation and champion."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -31,7 +32,7 @@ from training.releases.champion import UNTRAINED
 from training.releases.gate import as_rows, render_gates_table
 from training.releases.gate_rules import check_evaluation
 from training.releases.in_service import find_model_in_service
-from training.releases.promotion import consider_candidate
+from training.releases.promotion import Promotion, consider_candidate
 from training.reranker.evaluation import RERANKER_EVALUATION, summarise_reranker
 from training.sets.pool import BadOffer
 from training.sets.split import TRAIN
@@ -159,6 +160,33 @@ def caller_evaluation(
     )
 
 
+def _judge_candidate(
+    home: Path,
+    role: str,
+    last: Row,
+    standing: str,
+    rows: Sequence[Row],
+    measure: Measure,
+    trainer: Trainer,
+) -> Promotion:
+    """Promotes the last model if its gates pass against the one in service, and writes its card."""
+    against = UNTRAINED[role] if standing == last["model"] else standing
+    gates, summary = check_evaluation(role, rows, last["model"], against, measure)
+    made = consider_candidate(
+        home,
+        role,
+        last["model"],
+        last["training_set"],
+        gates,
+        summary,
+        by_hand=role in trainer.promotion.by_hand,
+    )
+    own = made.champion.model == last["model"]  # its card tells the evaluation that promoted it
+    evaluation = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
+    write_card(home, last["model"], summary=evaluation[0], gates=as_rows(evaluation[1]))
+    return made
+
+
 def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
     checked = AssetAudit(f"{role}_champion", rules=["better_or_kept"])
 
@@ -186,24 +214,9 @@ def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, descript
                 checked, named, kept, model=standing.model, promoted=False, why=str(error)
             )
             return
-        against = UNTRAINED[role] if standing.model == last["model"] else standing.model
         rows = warehouse.tables.read(spec).to_dicts()
-        gates, summary = check_evaluation(role, rows, last["model"], against, measure)
-        made = consider_candidate(
-            warehouse.home,
-            role,
-            last["model"],
-            last["training_set"],
-            gates,
-            summary,
-            by_hand=role in trainer.promotion.by_hand,
-        )
+        made = _judge_candidate(warehouse.home, role, last, standing.model, rows, measure, trainer)
         now = made.champion.model
-        own = now == last["model"]  # its card tells the evaluation that promoted it
-        evaluation = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
-        write_card(
-            warehouse.home, last["model"], summary=evaluation[0], gates=as_rows(evaluation[1])
-        )
         yield from publish_digest(
             checked,
             digest({"role": role, "model": now}),

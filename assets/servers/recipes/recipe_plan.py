@@ -39,8 +39,7 @@ def plan_recipe(
     whatever they raise as PackageError becomes an Unlaunchable. Without `placeholders` nothing is
     made up: arguments, variables and headers that need a value are left out."""
     identity = identify_server(listing)
-    by_name = _is_launched_by_name(listing)
-    if not listing.runnable and not by_name:
+    if not listing.runnable and not _is_launched_by_name(listing):
         return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
     if listing.is_local:
         return plan_local(listing, str(identity), find_image, placeholders=placeholders)
@@ -58,6 +57,14 @@ def plan_recipe(
         resolved = resolve(package)
     except PackageError as error:
         return Unlaunchable(identity, error.kind, str(error))
+    return _fill_recipe(listing, package, identity, resolved, placeholders)
+
+
+def _fill_recipe(
+    listing: Listing, package: Package, identity: str, resolved: Resolved, placeholders: bool
+) -> Recipe:
+    """The recipe of a package's resolved version, with what its launch needs filled in."""
+    by_name = _is_launched_by_name(listing)
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)
     words = () if by_name else _drop_module_words(package, launch.own_args)

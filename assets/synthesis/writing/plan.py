@@ -74,9 +74,10 @@ def write_pairs(
     previous = [row for row in last if only in (None, row["server_id"])]
     offer = read_offer(warehouse, name)
     store = LanceStore(warehouse.home / "lance")
-    asked = make_units(offer.usable, find_near_rows(offer.usable, embedder, store), policy)
-    asked = [unit for unit in asked if only in (None, unit.own["server_id"])]
-    asked = add_worlds(asked, worlds, policy)
+    near = find_near_rows(offer.usable, embedder, store)
+    units = make_units(offer.usable, near, policy)
+    units = [unit for unit in units if only in (None, unit.own["server_id"])]
+    asked = add_worlds(units, worlds, policy)
     want = _plan_units(asked, llm, policy, embedder)
     due = plan_keys(
         {make_unit_key(row): row["plan_digest"] for row in previous},
@@ -92,18 +93,16 @@ def write_pairs(
         row for row in previous if make_unit_key(row) not in unchanged and not row["world_task"]
     ]
     moved, retired = _migrate_stale(warehouse, name, left, offer, want, due)
+    wanted_now = {key: want[key] for key in due.due}
     made = _compose_lacking(
-        [unit for unit in asked if unit.key in set(due.due)], moved, llm, policy, progress
+        [unit for unit in asked if unit.key in wanted_now], moved, llm, policy, progress
     )
-    made += write_world_pairs(asked, {key: want[key] for key in due.due}, worlds, llm, policy)
+    made += write_world_pairs(asked, wanted_now, worlds, llm, policy)
     made = [{**row, "plan_digest": want[make_unit_key(row)]} for row in made]
     rows = [*kept, *moved, *_keep_until_answered(made, left, offer)]
-
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        return embed_texts(texts, embedder, store, table=INSTRUCTIONS)
-
     # Copies and twins are looked for in the whole set.
     rows = keep_other_servers(last, _fit_rows(rows), only)
+    embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     rows = filter_rows(rows, offer.contracts, embed, policy)
     return Written(keep_other_servers(last, rows, only), due, offer, len(moved), retired)
 

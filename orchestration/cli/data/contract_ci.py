@@ -42,7 +42,7 @@ def check_change(
     """Compare the contracts of a server before and after a change: breaking changes with a call
     that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
     where something is wrong with what was given or a server does not start."""
-    from serving.contract_ci import check
+    from serving.contract_ci.check import is_alarming
     from serving.contract_ci.page import write_page
     from serving.export import BadExport
     from serving.index.errors import IndexBroken, IndexMissing
@@ -52,25 +52,38 @@ def check_change(
     if questions and index is None:
         fail("--questions needs --index: the tools among which the server's are found", 2)
     try:
-        lists = tuple(
-            _list_tools(one, list(command or []), env, network) for one in (before, after)
-        )
-        report = check.check_contracts(*lists)
+        old, new = (_list_tools(one, command or [], env, network) for one in (before, after))
         name = server or f"private:{after.resolve().name}"
-        if index is not None:
-            from serving.adhoc import open_routed
-
-            asked = _read_questions(questions) if questions else []
-            check.add_neighbours(report, name, (lists[0], lists[1]), open_routed(index), asked)
-        if affected:
-            check.add_affected(report, _count_affected(name))
+        report = _compare_lists(name, old, new, index, questions, affected)
     except (ValueError, BadExport, IndexBroken, IndexMissing) as error:
         fail(str(error), 2)
     page = write_page(report)
     if markdown:
         markdown.write_text(page, encoding="utf-8")
     print_json(report) if as_json else print_markdown(page)
-    sys.exit(1 if check.is_alarming(report, fail_on) else 0)
+    sys.exit(1 if is_alarming(report, fail_on) else 0)
+
+
+def _compare_lists(
+    name: str,
+    old: list[dict[str, Any]],
+    new: list[dict[str, Any]],
+    index: Path | None,
+    questions: Path | None,
+    affected: bool,
+) -> dict[str, Any]:
+    """The report on both lists of tools, with what an index and the home in use say of them."""
+    from serving.contract_ci import check
+
+    report = check.check_contracts(old, new)
+    if index is not None:
+        from serving.adhoc import open_routed
+
+        asked = _read_questions(questions) if questions else []
+        check.add_neighbours(report, name, (old, new), open_routed(index), asked)
+    if affected:
+        check.add_affected(report, _count_affected(name))
+    return report
 
 
 def _list_tools(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from orchestration.cli.terminal import fail, print_json, print_line, report_lines
 from orchestration.settings.load import SettingsError, explain_errors, load_settings
 from orchestration.settings.model import Settings
+
+if TYPE_CHECKING:
+    from assets.marketplaces.policy import Adapter
 
 app = typer.Typer(add_completion=False)
 
@@ -32,12 +35,8 @@ def crawl(
     """Read one marketplace now; no table is written. Exit 1 where it failed or lacks a key."""
     from dataclasses import replace
 
-    from assets.marketplaces.crawl import adhoc
-    from assets.marketplaces.crawl.crawl import crawl as crawl_once
     from assets.marketplaces.crawl.crawl import load_adapter
-    from assets.marketplaces.crawl.recorder import Recorder
-    from assets.marketplaces.policy import CrawlError
-    from orchestration.factories import make_crawl_policy, open_warehouse
+    from orchestration.factories import make_crawl_policy
 
     chosen = load_settings()
     require_marketplaces([marketplace])
@@ -48,30 +47,43 @@ def crawl(
     )
     if record is not None and record.exists() and any(record.iterdir()):
         fail(f"{record}: not empty; captures go to a folder of their own", 2)
+    reader = load_adapter(marketplace, policy)
+    with open_replicas_for(chosen, base_url, marketplace):
+        report = _crawl_adhoc(chosen, marketplace, reader, record)
+    print_json(report) if as_json else _print_table(report)
+    if report["completeness"] in ("failed", "skipped: key missing"):
+        fail(report["problems"][0]["hint"], 1)
+
+
+def _crawl_adhoc(
+    chosen: Settings, marketplace: str, reader: "Adapter", record: Path | None
+) -> dict[str, Any]:
+    """The report of one crawl, under a run of its own in the ledger."""
+    from assets.marketplaces.crawl import adhoc
+    from assets.marketplaces.crawl.crawl import crawl as crawl_once
+    from assets.marketplaces.crawl.recorder import Recorder
+    from assets.marketplaces.policy import CrawlError
+    from orchestration.factories import open_warehouse
+
     recorder = Recorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
     warehouse = open_warehouse(chosen)
     scope = f"{marketplace} ad hoc"
-    reader = load_adapter(marketplace, policy)
     try:
-        with open_replicas_for(chosen, base_url, marketplace):
-            result = crawl_once(
-                reader,
-                ledger=warehouse.ledger,
-                memo=warehouse.memo,
-                run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
-                progress=report_lines(),
-                recorder=recorder,
-            )
-        report = adhoc.summarise_crawl(reader, result)
+        result = crawl_once(
+            reader,
+            ledger=warehouse.ledger,
+            memo=warehouse.memo,
+            run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
+            progress=report_lines(),
+            recorder=recorder,
+        )
+        return adhoc.summarise_crawl(reader, result)
     except CrawlError as error:
-        report = adhoc.summarise_failure(reader, error)
+        return adhoc.summarise_failure(reader, error)
     finally:
         warehouse.ledger.close_run(scope)
         if recorder:
             recorder.finish()
-    print_json(report) if as_json else _print_table(report)
-    if report["completeness"] in ("failed", "skipped: key missing"):
-        fail(report["problems"][0]["hint"], 1)
 
 
 @app.command()

@@ -62,23 +62,37 @@ def evaluate(
 ) -> None:
     """Measure callers on the training set's test splits: the right tool, the right call, no call
     where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
-    from orchestration.factories import make_embedder, open_warehouse
-    from training.evaluation.caller.adhoc import compare_callers, write_out
-    from training.evaluation.caller.bench import load_bench
-    from training.evaluation.caller.markdown import as_markdown
+    from orchestration.factories import open_warehouse
 
     settings = load_settings()
     plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
     asked = load_predictors(settings, warehouse, model, plan, max_new)
-    progress = report_lines()
     if bfcl_data is not None:
         _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
-        return
-    n = settings.training.evaluation.examples if examples is None else examples
-    embed = make_embedder(settings).embed if n else None
+    else:
+        n = settings.training.evaluation.examples if examples is None else examples
+        _evaluate_tests(warehouse, plan, asked, n, settings, out, as_json)
+
+
+def _evaluate_tests(
+    warehouse: "Warehouse",
+    plan: "TestPlan",
+    asked: list["Predictor"],
+    examples: int,
+    settings: Settings,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Of the training set's test splits: prints the comparison, and writes it to `out`."""
+    from orchestration.factories import make_embedder
+    from training.evaluation.caller.adhoc import compare_callers, write_out
+    from training.evaluation.caller.bench import load_bench
+    from training.evaluation.caller.markdown import as_markdown
+
+    embed, bench = make_embedder(settings).embed if examples else None, load_bench(warehouse)
     made = compare_callers(
-        load_bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress
+        bench, asked, plan, examples=examples, embed=embed, progress=report_lines()
     )
     if out is not None:
         for path in write_out(out, made):

@@ -12,6 +12,7 @@ from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
+    from serving.router import Ask, Router
 
 app = typer.Typer(add_completion=False)
 
@@ -71,37 +72,37 @@ def search(
 ) -> None:
     """Find tools in the released index, or in one made by `index`."""
     require_known("--native", [native] if native else None, ("anthropic", "openai"))
-    if native and queries is not None:
-        fail("--native answers one search; leave out --queries", 2)
     require_known("--strategy", [strategy], STRATEGIES)
-    if (query is None) + (server is None and tool is None) + (queries is None) != 2:
-        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
-    from serving.adhoc import open_routed, search_command, search_many
+    _check_questions(query, tool if server is None else server, queries, native)
+    from serving.adhoc import open_routed, search_command
     from serving.router import Ask
 
     settings = load_settings()
     allow_models(settings)
     encoder = _open_retriever(retriever) if retriever else None
-    where = place or settings.home_path()
     asked = None if queries is None else _read_queries(queries)
-    router = open_routed(where, encoder, report_lines())
+    router = open_routed(place or settings.home_path(), encoder, report_lines())
     more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
     ask = Ask(query=query, server=server, tool=tool, **more)
     if asked is not None:
-        wrong = 0
-        for answer in search_many(router, asked, ask):
-            print_json(answer)
-            wrong += "error" in answer
-        if wrong:
-            fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
-        return
-    if native:
+        _print_answers(router, asked, ask)
+    elif native:
         from serving.agent.native_search import write_native_answer
 
         print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
-        return
-    found = search_command(router, ask)
-    print_json(found) if as_json else _print_hits(found)
+    else:
+        found = search_command(router, ask)
+        print_json(found) if as_json else _print_hits(found)
+
+
+def _check_questions(
+    query: str | None, parts: str | None, queries: Path | None, native: str | None
+) -> None:
+    """Ends the command unless there is one question, or one file of them."""
+    if native and queries is not None:
+        fail("--native answers one search; leave out --queries", 2)
+    if sum(one is not None for one in (query, parts, queries)) != 1:
+        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
 
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
@@ -138,6 +139,18 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     if not found:
         raise UnusableInput(f"{path}: no row in it; give one question a line")
     return found
+
+
+def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "Ask") -> None:
+    """An answer a line; exit 1 where one is an error."""
+    from serving.adhoc import search_many
+
+    wrong = 0
+    for answer in search_many(router, asked, ask):
+        print_json(answer)
+        wrong += "error" in answer
+    if wrong:
+        fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
 
 
 def _print_hits(found: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import EscapedLines, fail, print_json
+from orchestration.cli.terminal import fail, log_to_terminal, print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
@@ -14,7 +14,7 @@ from orchestration.settings.model import Settings
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
     from orchestration.settings.serve import Serve
-    from serving.meta.access.policy import HttpSettings
+    from serving.meta.access.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 
 app = typer.Typer(add_completion=False)
@@ -46,37 +46,23 @@ def serve(
     ] = None,
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
-    from dataclasses import replace
-
     from assets.servers.calls.log import Outcomes
-    from serving.meta.access.policy import LOCAL, MetaPolicy
     from serving.meta.protocol.http import run_http
     from serving.meta.protocol.stdio import run_stdio
-    from serving.meta.tools.listing import find_unused_pins
-    from serving.router import ServedRouter
 
     for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
         if value is not None and not http:
             fail(f"{name} goes with --http; without it, one client is served over stdio", 2)
     settings = load_settings()
-    asked = settings.serve.calls
-    log = logging.StreamHandler()
-    log.setFormatter(EscapedLines("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[log])
-    kept = settings.serve.log
-    local = replace(LOCAL, remember=kept.remember)
-    more = _drop_unset(consent=consent, local=local, exploration=settings.serve.exploration)
-    more |= {"learning": settings.reliability} if kept.learn else {}
-    policy = derive_policy(MetaPolicy, asked, **more)
+    log_to_terminal()
+    policy = _make_policy(settings, consent)
     listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
     allow_models(settings)
     where = place or settings.home_path()
     logging.info("home: %s", where)
-    router, outcomes = ServedRouter(where, _open_place(trust or [])), Outcomes(where, kept.days)
-    index = router.current().index  # a place without one is told now, not to the first client
-    for pattern in find_unused_pins(index, policy.pinned):
-        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
-    runs_tools = asked.enabled if calls is None else calls
+    router = _open_router(where, trust or [], policy)
+    outcomes = Outcomes(where, settings.serve.log.days)
+    runs_tools = settings.serve.calls.enabled if calls is None else calls
     tokens_known = len(listening.tokens) if listening else 0
     caller = make_caller(settings, router, tokens_known) if runs_tools else None
     if listening is None:
@@ -98,6 +84,29 @@ def serve_token(
 
 def _drop_unset(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
+    from dataclasses import replace
+
+    from serving.meta.access.policy import LOCAL, MetaPolicy
+
+    serve = settings.serve
+    local = replace(LOCAL, remember=serve.log.remember)
+    more = _drop_unset(consent=consent, local=local, exploration=serve.exploration)
+    more |= {"learning": settings.reliability} if serve.log.learn else {}
+    return derive_policy(MetaPolicy, serve.calls, **more)
+
+
+def _open_router(where: Path, trusted: list[Path], policy: "MetaPolicy") -> "ServedRouter":
+    """The router of a place; one without an index is told now, not to the first client."""
+    from serving.meta.tools.listing import find_unused_pins
+    from serving.router import ServedRouter
+
+    router = ServedRouter(where, _open_place(trusted))
+    for pattern in find_unused_pins(router.current().index, policy.pinned):
+        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
+    return router
 
 
 def _open_place(trusted: list[Path]) -> Any:

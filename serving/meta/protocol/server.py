@@ -4,7 +4,7 @@ Made from the SDK's low-level server: the higher one validates arguments itself,
 name Python types rather than the fix.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -52,21 +52,12 @@ def make_server(
     desk = Desk(router, caller, policy, outcomes)
     handlers, changes = RequestHandlers(desk, tokens), Changes()
 
-    @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch_versions, desk, changes)
-            if desk.learner is not None:
-                group.start_soon(follow_log, desk, desk.learner)
-            yield {}
-            group.cancel_scope.cancel()
-
     server: Server[Any] = Server(
         NAME,
         version=_read_version(),
         title="Toolmill",
         instructions=INSTRUCTIONS,
-        lifespan=lifespan,
+        lifespan=_make_lifespan(desk, changes),
         cache_hints=_make_cache_hints(),
         get_tool_input_schema=INPUTS.get,
         on_list_tools=handlers.list_tools,
@@ -88,6 +79,21 @@ def make_server(
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
     server.middleware.append(handlers.limit_requests)
     return server
+
+
+def _make_lifespan(desk: Desk, changes: Changes) -> Callable[[Any], Any]:
+    """What runs beside the server: it looks for a new index, and learns from the log of calls."""
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch_versions, desk, changes)
+            if desk.learner is not None:
+                group.start_soon(follow_log, desk, desk.learner)
+            yield {}
+            group.cancel_scope.cancel()
+
+    return lifespan
 
 
 def _make_cache_hints() -> Any:

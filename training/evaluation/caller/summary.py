@@ -50,10 +50,7 @@ def summarise_calls(
     plain = [two for two in every if is_plain(two[0])]
     head = _select_head(plain)
     measured = {name: _measure_both(head, name) for name in MEASURES}
-    gone = [two for two in every if two[0]["phantom"]]
-    without = [two for two in every if two[0]["task"] in _NO_CALL_RIGHT and not two[0]["phantom"]]
-    asking = _filter_pairs(every, task=ASK_BACK)
-    of_gone = _measure_both(gone, is_phantom_call)
+    irrelevance, phantom = _measure_irrelevance(every), _measure_phantoms(every)
     return {
         "candidate": candidate,
         "incumbent": incumbent,
@@ -66,12 +63,10 @@ def summarise_calls(
         **measured,
         "gain": measured["ast_ok"]["gain"],
         "cells": _summarise_cells(plain),
-        "irrelevance": {"all": _measure_both(without, "ast_ok")}
-        | {k: _measure_both(_filter_pairs(without, task=k), "ast_ok") for k in _NO_CALL_RIGHT},
-        "ask_back": _measure_both(asking, "ast_ok"),
+        "irrelevance": irrelevance,
+        "ask_back": _measure_both(_filter_pairs(every, task=ASK_BACK), "ast_ok"),
         "invariance": _measure_invariance(every),
-        "phantom": {"all": of_gone}
-        | {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS},
+        "phantom": phantom,
         "mcp_bench": _score_mcp_bench(plain),
         "errors": _count_errors(ours for ours, _ in every),
         "failures": failures,
@@ -80,9 +75,9 @@ def summarise_calls(
         "signature": compute_signature([ours for ours, _ in plain]),
         "gate": {
             "gain": measured["ast_ok"]["gain"],
-            "irrelevance": _measure_both(without, "ast_ok")["gain"],
-            "phantom": of_gone["gain"],
-            "phantom_rate": of_gone["candidate"],
+            "irrelevance": irrelevance["all"]["gain"],
+            "phantom": phantom["all"]["gain"],
+            "phantom_rate": phantom["all"]["candidate"],
         },
     }  # fmt: skip
 
@@ -175,6 +170,20 @@ def _summarise_cells(plain: Both) -> list[dict[str, Any]]:
             }
         )
     return out
+
+
+def _measure_irrelevance(every: Both) -> dict[str, Any]:
+    """Whether no call is made where none is right, in all and by why none is."""
+    without = [two for two in every if two[0]["task"] in _NO_CALL_RIGHT and not two[0]["phantom"]]
+    by_task = {k: _measure_both(_filter_pairs(without, task=k), "ast_ok") for k in _NO_CALL_RIGHT}
+    return {"all": _measure_both(without, "ast_ok"), **by_task}
+
+
+def _measure_phantoms(every: Both) -> dict[str, Any]:
+    """Calls of tools that are gone, in all and by how they went."""
+    gone = [two for two in every if two[0]["phantom"]]
+    by_kind = {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS}
+    return {"all": _measure_both(gone, is_phantom_call), **by_kind}
 
 
 def _measure_invariance(every: Both) -> list[dict[str, Any]]:

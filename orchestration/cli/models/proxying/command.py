@@ -17,9 +17,10 @@ from orchestration.cli.models.proxying.parts import (
     open_reviser,
     open_served,
 )
-from orchestration.cli.terminal import EscapedLines, fail
+from orchestration.cli.terminal import fail, log_to_terminal
 
 app = typer.Typer(add_completion=False)
+_LOOP = {"use_uvloop": sys.platform != "win32"}
 
 
 @app.command()
@@ -59,8 +60,8 @@ def proxy(
     from serving.repair.files import read_history_place
 
     _check_choice(model, upstream, local, first_call, tool_search, revise, revise_url)
-    known = read_history_place(place) if (place := history or index) else None
     key, limits = _read_key("--key-env", key_env), (timeout, total, max_tools, concurrency)
+    known = read_history_place(place) if (place := history or index) else None
     settings = ProxySettings(upstream, key, *limits, history=known)
     served = open_served(index) if index else None
     chooser = make_chooser(served, candidates) if served else None
@@ -70,16 +71,13 @@ def proxy(
     reviser = open_reviser(revise, revise_url or upstream, key, revise_timeout) if revise else None
     search = make_search(served, candidates, search_rounds) if tool_search else None
     parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
-    _log_to_terminal()
+    _start_log()
     listening = make_listening(host, port, token, max_body)
-    loop = {"use_uvloop": sys.platform != "win32"}
-    anyio.run(run_proxy, settings, listening, parts, backend_options=loop)
+    anyio.run(run_proxy, settings, listening, parts, backend_options=_LOOP)
 
 
-def _log_to_terminal() -> None:
-    log = logging.StreamHandler()
-    log.setFormatter(EscapedLines("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[log])
+def _start_log() -> None:
+    log_to_terminal()
     # It logs the address of each request, query included.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 

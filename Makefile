@@ -26,8 +26,7 @@ dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:
 	@$(BIN)/toolmill dev
 
 test: setup ## the tests (about 10 minutes on 2 cores)
-	@$(BIN)/python -m tests.support.precompile
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m tests.support.workers tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones, those of Ray, Postgres and S3 among them
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt ray dagster-postgres \

@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 import pytest
 from execnet import gateway_base, gateway_io
-from hypothesis.internal.conjecture import providers
 
 PACKAGES = ("warehouse", "assets", "training", "serving", "orchestration")
 # Without LanceDB: its runtime and its thread are not to be forked.
@@ -62,7 +61,6 @@ def import_once() -> None:
         for module in pkgutil.walk_packages([package], f"{package}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
-    providers._get_local_constants()  # hypothesis reads all our modules for them: 1.2 core-seconds
 
 
 def serve_worker() -> None:

@@ -137,6 +137,10 @@ def _run_great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect])
         for place, e in enumerate(expectations)
     ]
     suite = ExpectationSuite("staged", expectations=[c.to_domain_obj() for c in configured])
+    # Counts and examples are half of the work, and told of what fails alone.
+    if batch.validate(suite, result_format="BOOLEAN_ONLY").success:
+        none = {"unexpected_count": 0, "element_count": len(frame)}
+        return [_make_verdict(expect, True, none) for expect in expectations]
     results = {r.expectation_config.meta["place"]: r for r in batch.validate(suite).results}
     return [
         _make_verdict(expect, bool(results[place].success), results[place].result or {})

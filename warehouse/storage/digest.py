@@ -1,6 +1,7 @@
 """Names by content: RFC 8785 canonical JSON and its SHA-256."""
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,6 +14,10 @@ import rfc8785
 _MAX_SAFE_INTEGER = 2**53 - 1
 _HEX = re.compile(r"[0-9a-f]{64}")
 _SOURCES = (".py", ".json", ".md", ".toml")
+# What RFC 8785 wants of all but some numbers and keys, at a tenth of the price of its reference.
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
 
 
 class Sha256(str):
@@ -49,10 +54,37 @@ def canonical_json(obj: Any) -> bytes:
     Python object that is not JSON).
     """
     try:
+        return _ENCODER.encode(_simplify(obj)).encode()
+    except (_NotPlain, UnicodeEncodeError, RecursionError):
+        pass
+    try:
         return rfc8785.dumps(obj)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         where, what = _find_offender(obj)
         raise ValueError(f"no canonical JSON at {where}: {what or error}") from error
+
+
+class _NotPlain(Exception):
+    """A value that the standard library may write otherwise than RFC 8785."""
+
+
+def _simplify(value: Any) -> Any:
+    """The value with whole floats as integers: `1.0` is `1`. Raises _NotPlain for numbers that the
+    two write in another form, keys that they sort otherwise, and what is not JSON."""
+    if isinstance(value, str) or value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            if not (isinstance(key, str) and key.isascii()):
+                raise _NotPlain
+        return {key: _simplify(child) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_simplify(child) for child in value]
+    if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
+        return value
+    if isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 1e15):
+        return int(value) if value.is_integer() else value
+    raise _NotPlain
 
 
 def digest(obj: Any) -> str:

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warehouse.storage.digest import Sha256, canonical_json, digest, read_sha256, sha256
@@ -26,6 +27,13 @@ def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value: object)
     once = canonical_json(value)
     # A double beyond 2**53 is written without a point, which Python would read as an integer.
     assert canonical_json(json.loads(once, parse_int=float)) == once
+
+
+@given(json_values)
+@example({"\x00": '\x7f\u2028"\\', "a": [0.0, -0.0, 1.0, 1e15, 1e21, 1e-4, 1e-7, 5e-324, 0.1]})
+@example({"\U0001f600": 1, "\uff5e": (2, [])})  # sorted by UTF-16, not by code points
+def test_a_canonical_form_is_that_of_the_reference(value: object) -> None:
+    assert canonical_json(value) == rfc8785.dumps(value)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.integers(-9, 9), min_size=2))

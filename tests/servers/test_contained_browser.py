@@ -112,13 +112,16 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
 def test_a_page_whose_script_never_rests_ends_at_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("assets.marketplaces.fetch.browser._PAGE_S", -20.0)  # 10 s in all
+    browser_of = "assets.marketplaces.fetch.browser"
     busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
     script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
 
     async def read(browser: Browser) -> None:
-        with pytest.raises(CrawlError, match="come to rest"):
-            await browser.render_html(f"{here.url}/busy", "pre")
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{browser_of}._PAGE_S", -25.0)  # 5 s in all, of which it waits for one
+            patch.setattr(f"{browser_of}._READY_MS", 1000)
+            with pytest.raises(CrawlError, match="come to rest"):
+                await browser.render_html(f"{here.url}/busy", "pre")
         assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
 
     with site(script) as here:

@@ -33,6 +33,13 @@ def working() -> None:
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time for a page to reach its limit on a machine that has other work."""
+    monkeypatch.setattr("assets.marketplaces.fetch.browser._READY_MS", 90_000)
+    monkeypatch.setattr("assets.marketplaces.fetch.browser._PAGE_S", 120.0)
+
+
 def browse(url: str, read: Callable[[Browser], Awaitable[None]], contain: object) -> None:
     async def run() -> None:
         policy = CrawlPolicy(base_url=url, allow_loopback=True, contain=contain)  # type: ignore[arg-type]
@@ -92,6 +99,7 @@ def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine() -> None:
 
 
 @needs_chromium
+@pytest.mark.usefixtures("unhurried")
 def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read() -> None:
     greedy = """<html><script>const held = []; setInterval(() => held.push(
       new Uint8Array(64 << 20).fill(1)), 1);</script></html>"""
@@ -112,14 +120,14 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
 def test_a_page_whose_script_never_rests_ends_at_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    browser_of = "assets.marketplaces.fetch.browser"
+    module = "assets.marketplaces.fetch.browser"
     busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
     script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
 
     async def read(browser: Browser) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(f"{browser_of}._PAGE_S", -25.0)  # 5 s in all, of which it waits for one
-            patch.setattr(f"{browser_of}._READY_MS", 1000)
+            patch.setattr(f"{module}._PAGE_S", -25.0)  # 5 s in all, of which it waits for one
+            patch.setattr(f"{module}._READY_MS", 1000)
             with pytest.raises(CrawlError, match="come to rest"):
                 await browser.render_html(f"{here.url}/busy", "pre")
         assert (await browser.render_html(f"{here.url}/fine", "pre"))[1]
@@ -171,6 +179,7 @@ ASKING = """<html><body><script>
 
 
 @needs_chromium
+@pytest.mark.usefixtures("unhurried")
 def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here() -> None:
     """A page's requests pass through us, where no limit of the browser counts."""
     with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:

@@ -54,7 +54,7 @@ def canonical_json(obj: Any) -> bytes:
     Python object that is not JSON).
     """
     try:
-        return _ENCODER.encode(_simplify(obj)).encode()
+        return _ENCODER.encode(_make_plain(obj)).encode()
     except (_NotPlain, UnicodeEncodeError, RecursionError):
         pass
     try:
@@ -68,7 +68,7 @@ class _NotPlain(Exception):
     """A value that the standard library may write otherwise than RFC 8785."""
 
 
-def _simplify(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     """The value with whole floats as integers: `1.0` is `1`. Raises _NotPlain for numbers that the
     two write in another form, keys that they sort otherwise, and what is not JSON."""
     if isinstance(value, str) or value is None or isinstance(value, bool):
@@ -77,9 +77,9 @@ def _simplify(value: Any) -> Any:
         for key in value:
             if not (isinstance(key, str) and key.isascii()):
                 raise _NotPlain
-        return {key: _simplify(child) for key, child in value.items()}
+        return {key: _make_plain(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_simplify(child) for child in value]
+        return [_make_plain(child) for child in value]
     if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
         return value
     if isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 1e15):

@@ -1,8 +1,8 @@
 """The Dagster instance of `toolmill run`: its pools sized, its SQLite files not flushed per event.
 
-Dagster opens and closes a connection for each event, and each close of the last connection writes
-the whole log back: two flushes an event, a third of the seconds of a run that finds nothing new.
-It also makes an engine for each, which compiles every statement again: another third.
+Dagster opens and closes a connection for each event and each question, and each close of the last
+connection writes the whole log back: two flushes an event. It also makes an engine for each, which
+compiles every statement again. So engine and connection of a database are kept.
 """
 
 import logging
@@ -10,6 +10,8 @@ import os
 import re
 import sqlite3
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -39,9 +41,10 @@ _OVERRIDES: Any = {
         "class": "NoOpComputeLogManager",
     }
 }
-_ENGINES: dict[str, Any] = {}
-_HELD: dict[str, sqlite3.Connection] = {}
-_HELD_MOST = 16  # the index, the runs, the schedules, and the last runs' own files
+# (process, database) -> (its file, the engine), the last used ones.
+_ENGINES: OrderedDict[tuple[int, str], tuple[int | None, Any]] = OrderedDict()
+_ENGINES_LOCK = threading.Lock()
+_ENGINES_MOST = 16  # the index, the runs, the schedules, and the last runs' own files
 
 
 def open_instance() -> dg.DagsterInstance:
@@ -115,43 +118,55 @@ def relax_sqlite() -> None:
     """
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
+    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
     if not event.contains(Engine, "connect", _relax):
         event.listen(Engine, "connect", _relax)
-    for storage in (sqlite_event_log, sqlite_run_storage):
+    for storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
         vars(storage)["create_engine"] = _open_engine
 
 
 def _open_engine(url: str, **options: Any) -> Any:
-    """One engine a database for as long as the process lives; its connections are not kept."""
-    from sqlalchemy import create_engine
+    """The engine of a database, with a connection that is kept; another where its file is."""
+    from sqlalchemy import Engine
+    from sqlalchemy.engine import make_url
 
-    if url not in _ENGINES:
-        _ENGINES[url] = create_engine(url, **options)
-    return _ENGINES[url]
+    key, file = (os.getpid(), url), _find_file(make_url(url).database)
+    with _ENGINES_LOCK:
+        known, engine = _ENGINES.pop(key, (None, None))
+        if engine is None or known not in (None, file):
+            if engine is not None:
+                Engine.dispose(engine)
+            engine = _make_engine(url, **options)
+        _ENGINES[key] = (file, engine)
+        if len(_ENGINES) > _ENGINES_MOST:
+            Engine.dispose(_ENGINES.popitem(last=False)[1][1])
+    return engine
+
+
+def _make_engine(url: str, **options: Any) -> Any:
+    from sqlalchemy import QueuePool, create_engine
+
+    options["poolclass"] = QueuePool
+    options["connect_args"] = {**options.get("connect_args", {}), "check_same_thread": False}
+    engine = create_engine(url, pool_size=1, max_overflow=-1, **options)
+    vars(engine)["dispose"] = lambda close=True: None  # Dagster ends its engines after each event
+    return engine
+
+
+def _find_file(path: str | None) -> int | None:
+    """Which file lies there; None where there is none yet."""
+    try:
+        return os.stat(path).st_ino if path else None
+    except OSError:
+        return None
 
 
 def _relax(connection: Any, _record: Any) -> None:
-    if not isinstance(connection, sqlite3.Connection):
-        return
-    connection.execute("PRAGMA synchronous=NORMAL")
-    path = connection.execute("PRAGMA database_list").fetchone()[2]
-    if path and path not in _HELD:
-        _hold_open(path)
-
-
-def _hold_open(path: str) -> None:
-    """Keeps one connection to a database in WAL mode, so that no other one is its last."""
-    held = sqlite3.connect(path, check_same_thread=False)
-    if held.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        held.close()  # a new file: Dagster sets the mode, and the next connection is held
-        return
-    held.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    _HELD[path] = held
-    if len(_HELD) > _HELD_MOST:
-        _HELD.pop(next(iter(_HELD))).close()
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 if __name__ == "__main__":  # of a container that starts Dagster's own commands

@@ -1,6 +1,7 @@
 """The instance of a run: pools of the sizes it needs, SQLite that is not flushed per event."""
 
-import sqlite3
+import shutil
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -38,29 +39,40 @@ def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Pa
     assert {one.op.pool for one in made if one.is_executable} - {None} == set(limits)
 
 
-def test_a_closed_connection_leaves_the_log_unwritten_and_the_rows_readable(tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    with sqlite3.connect(path) as made:
-        made.execute("PRAGMA journal_mode=WAL")
-        made.execute("CREATE TABLE rows (id)")
+def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_path: Path) -> None:
     relax_sqlite()
-    relax_sqlite()
-    engine = sqlalchemy.create_engine(f"sqlite:///{path}", poolclass=sqlalchemy.NullPool)
-    with engine.begin() as connection:
-        assert connection.execute(sqlalchemy.text("PRAGMA synchronous")).scalar() == 1
-        connection.execute(sqlalchemy.text("INSERT INTO rows VALUES (1)"))
-    assert (tmp_path / "index.db-wal").stat().st_size > 0
-    with sqlite3.connect(path) as reader:
-        assert reader.execute("SELECT id FROM rows").fetchall() == [(1,)]
-
-
-def test_a_database_of_runs_has_one_engine_for_all_its_events(tmp_path: Path) -> None:
     relax_sqlite()
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         log: Any = instance.event_log_storage
         with log.index_connection() as connection:
-            first = connection.engine
+            first, kept = connection.engine, connection.connection.dbapi_connection
+            assert connection.execute(sqlalchemy.text("PRAGMA synchronous")).scalar() == 1
         with log.run_connection("a") as connection:
             assert connection.engine is not first
         with log.index_connection() as connection:
             assert connection.engine is first
+            assert connection.connection.dbapi_connection is kept
+        wal = Path(log.path_for_shard("index") + "-wal")
+        assert wal.stat().st_size > 0
+
+
+def test_a_database_that_another_file_replaced_is_opened_anew(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.db", tmp_path / "b.db"
+    path.touch()
+    other.touch()
+    first = runs_instance._open_engine(f"sqlite:///{path}")
+    assert runs_instance._open_engine(f"sqlite:///{path}") is first
+    other.replace(path)
+    assert runs_instance._open_engine(f"sqlite:///{path}") is not first
+
+
+def test_only_the_last_databases_are_held_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_instance, "_ENGINES", OrderedDict())
+    monkeypatch.setattr(runs_instance, "_ENGINES_MOST", 3)
+    engines = [runs_instance._open_engine(f"sqlite:///{tmp_path / name}.db") for name in "abcde"]
+    for engine in engines:
+        with engine.connect() as connection:
+            assert connection.execute(sqlalchemy.text("SELECT 1")).scalar() == 1
+    assert [held for _, held in runs_instance._ENGINES.values()] == engines[2:]

@@ -160,7 +160,7 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
 
     def validate(_frame, expectations):
         validated.append(len(expectations))
-        return [Verdict(one.rule, True, "0 unexpected of 1") for one in expectations]
+        return [Verdict(one.rule, True, "0 unexpected", one.text) for one in expectations]
 
     monkeypatch.setattr("warehouse.audit._run_great_expectations", validate)
     result, _ = run(warehouse, rows)
@@ -169,6 +169,8 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
     assert validated == [1], "a volatile column makes no version, so it is validated each time"
     run(warehouse, [*rows, {"id": "2", "colour": "blue"}])
     assert validated == [1, 3]
+    run(warehouse, [{"id": "1", "colour": "blue"}, {"id": "2", "colour": "red"}])
+    assert validated == [1, 3, 1], "each column has the values that passed"
 
 
 def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> None:

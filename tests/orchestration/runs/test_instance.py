@@ -1,6 +1,5 @@
 """The instance of a run: pools of the sizes it needs, SQLite that is not flushed per event."""
 
-import shutil
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -97,11 +98,29 @@ class Bucket:
         except Exception as error:  # obstore's own are of several families
             if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
                 raise
-            reason = " ".join(str(error).split()).partition("<?xml")[0][:200]
-            raise BucketUnavailable(
-                f"{self.url}/{key}: {type(error).__name__}: {reason}; AWS_ENDPOINT_URL, AWS_REGION,"
-                " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say where it is and who asks"
-            ) from None
+            raise BucketUnavailable(f"{self.url}/{key}: {_explain_error(error)}") from None
+
+
+def _explain_error(error: Exception) -> str:
+    """One line of what the store did and what to do; obstore's own words only where neither is
+    known."""
+    words = " ".join(str(error).split()).partition("<?xml")[0]
+    parts = urlsplit(_find_endpoint() or "")
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "AWS"
+    if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+        return "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there"
+    if found := re.search(r"status code: (\d{3})", words):
+        return f"{place} answers {found[1]}; try again later, or check AWS_REGION and the bucket"
+    if "error sending request" in words:
+        return f"{place} does not answer; start that store, or correct AWS_ENDPOINT_URL"
+    return (
+        f"{type(error).__name__}: {words[:200]}; AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID"
+        " and AWS_SECRET_ACCESS_KEY say where it is and who asks"
+    )
+
+
+def _find_endpoint() -> str | None:
+    return next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
 
 
 def open_bucket(url: str) -> Bucket:
@@ -114,7 +133,7 @@ def open_bucket(url: str) -> Bucket:
         raise UnusableInput("a bucket needs the package obstore: uv pip install 'toolmill[bucket]'")
     from obstore.store import S3Store
 
-    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
+    endpoint = _find_endpoint()
     plain = urlsplit(endpoint or "").scheme == "http"
     if endpoint and plain and not is_loopback(urlsplit(endpoint).hostname or ""):
         raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")

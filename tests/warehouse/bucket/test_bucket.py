@@ -133,3 +133,38 @@ def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")
     with pytest.raises(UnusableInput, match="expected https"):
         open_bucket("s3://bucket/prefix")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "line"),
+    [
+        (
+            "GenericError",
+            "Generic S3 error: HTTP error: error sending request Debug source: x",
+            "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL",
+        ),
+        (
+            "GenericError",
+            "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
+            "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket",
+        ),
+        (
+            "PermissionDeniedError",
+            "The operation lacked the necessary privileges <?xml",
+            "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there",
+        ),
+    ],
+)
+def test_what_a_store_did_is_one_line_with_the_fix(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, line: str
+) -> None:
+    from obstore import exceptions
+
+    def refuse(*_: object) -> None:
+        raise getattr(exceptions, kind)(words)
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://k:v@127.0.0.1:9")
+    monkeypatch.setattr(obstore, "get", refuse)
+    with pytest.raises(BucketUnavailable) as found:
+        bucket.read(KEY, 1 << 16)
+    assert str(found.value) == f"{bucket.url}/{KEY}: {line}"

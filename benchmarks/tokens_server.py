@@ -22,7 +22,7 @@ from benchmarks.bench_tokens import TOKENS, secret_of
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import Source
 from serving.meta import HttpSettings, MetaPolicy, run_http
-from serving.meta.access.tokens import token_of
+from serving.meta.access.tokens import build_token
 from serving.router import Router, ServedRouter, read_blocked
 
 _FILLER = 2_000  # tools besides those that are called
@@ -90,7 +90,7 @@ def serve_functions(place: Path, unlimited: bool, tell: Callable[[str], None]) -
     """Serves until it is killed; `tell` is given its address."""
     publish_index(place)
     many = 10**6
-    tokens = tuple(token_of(secret_of(name), name) for name in TOKENS)
+    tokens = tuple(build_token(secret_of(name), name) for name in TOKENS)
     off = {"token_sessions": many, "open_requests": many, "header_s": 1e6, "body_s": 1e6}
     settings = HttpSettings(port=0, tokens=tokens, **(off if unlimited else {}))
     limits = CallLimits(sessions=4, share=None if unlimited else 1)

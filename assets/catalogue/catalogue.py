@@ -84,12 +84,12 @@ def build_catalogue(
     return [rows[name] for name in sorted(rows)]
 
 
-def listing_ids(row: JsonObject) -> list[str]:
+def read_listing_ids(row: JsonObject) -> list[str]:
     """The listings that a row now holds."""
     return [one["listing_id"] for one in json.loads(row["listings"])]
 
 
-def descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:
+def map_descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:
     """Server id -> the name and description that rows of CATALOGUE show for it."""
     return {
         server_id: f"{row['name'] or ''}\n{row['description'] or ''}".strip()
@@ -185,12 +185,12 @@ def _find_likely_same(rows: dict[str, Record]) -> None:
 def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date: str) -> None:
     """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
-    holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
+    holder = {name: key for key, row in sorted(rows.items()) for name in read_listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
         gone = _read_gone(old)
-        now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
+        now_held = Counter(holder[name] for name in read_listing_ids(old) if name in holder)
         back = Counter(holder[name] for name in gone if name in holder)
-        gone |= {name: run_date for name in listing_ids(old) if name not in holder}
+        gone |= {name: run_date for name in read_listing_ids(old) if name not in holder}
         gone = {name: since for name, since in gone.items() if name not in holder}
         key = _find_successor(old, now_held or back, rows)
         if key is None:

@@ -40,7 +40,7 @@ WORDS = frozenset(word for words in _WORDS.values() for word in words.split())
 _LOOKUP = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 
 
-def category_of(text: str, names: str = "") -> str:
+def find_category(text: str, names: str = "") -> str:
     """The category of a text. `names`, what the server is called anywhere, counts twice; who
     publishes it (`io.github.owner/`) says nothing."""
     text, names = _OWNER.sub(" ", text), _OWNER.sub(" ", names)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assets.catalogue.categories import CATEGORIES, category_of
+from assets.catalogue.categories import CATEGORIES, find_category
 from assets.marketplaces.listing import Listing
 from warehouse.json_types import JsonObject, Record
 from warehouse.statistics import wilson_interval
@@ -75,13 +75,13 @@ def collect_servers(
         tools = [launched[name] for name in row["server_ids"] if name in launched]
         shown = f"{row['name']} {row['description'] or ''}"
         values = {
-            "category": category_of(shown, " ".join(one.name for one in held)),
-            "ecosystem": _ecosystem(held),
-            "transport": _transport(held),
-            "credentials": credentials_of(held),
+            "category": find_category(shown, " ".join(one.name for one in held)),
+            "ecosystem": _choose_ecosystem(held),
+            "transport": _choose_transport(held),
+            "credentials": describe_credentials(held),
         }
         if tools:
-            values["size"] = size_of(max(tools))
+            values["size"] = choose_size(max(tools))
         found.append(Server(bool(tools), values))
     return found
 
@@ -173,13 +173,13 @@ def _measure_variation(one: Any, other: Any) -> Any:
     return np.abs(one - other).sum(axis=-1) / 2
 
 
-def size_of(tools: int) -> str:
+def choose_size(tools: int) -> str:
     """The band of a number of tools."""
     sizes = DIMENSIONS["size"]
     return sizes[0 if tools <= 5 else 1 if tools <= 15 else 2 if tools <= 40 else 3]
 
 
-def credentials_of(held: Sequence[Listing]) -> str:
+def describe_credentials(held: Sequence[Listing]) -> str:
     """What a server asks of its user, by the listing that asks for most."""
     inputs = [one for listing in held for one in (*listing.env, *listing.headers)]
     if any(one.secret and one.required for one in inputs):
@@ -192,7 +192,7 @@ def credentials_of(held: Sequence[Listing]) -> str:
     return "other input" if open_place or any(one.required for one in inputs) else "none asked"
 
 
-def _ecosystem(held: Sequence[Listing]) -> str:
+def _choose_ecosystem(held: Sequence[Listing]) -> str:
     """The way of launching that is tried first: a package before a remote address."""
     kinds = {one.package.type for one in held if one.package}
     first = next((kind for kind in DIMENSIONS["ecosystem"][:4] if kind in kinds), None)
@@ -201,6 +201,6 @@ def _ecosystem(held: Sequence[Listing]) -> str:
     return "other" if kinds else "remote" if any(one.url for one in held) else "none"
 
 
-def _transport(held: Sequence[Listing]) -> str:
+def _choose_transport(held: Sequence[Listing]) -> str:
     transports = {str(one.transport) for one in held if one.transport}
     return next((one for one in DIMENSIONS["transport"] if one in transports), "unknown")

@@ -6,7 +6,7 @@ from collections import Counter
 import dagster as dg
 
 from assets.catalogue import coverage_report
-from assets.catalogue.catalogue import CATALOGUE, build_catalogue, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
@@ -89,7 +89,7 @@ def coverage_asset(
     listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
     held = [
-        {**row, "listing_ids": listing_ids(row)}
+        {**row, "listing_ids": read_listing_ids(row)}
         for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
@@ -124,7 +124,7 @@ def check_sums(rows: list[Record], listed: int, launched: int) -> Verdict:
 
 def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
     """Every current listing stands in exactly one row, and no other does."""
-    held = Counter(name for row in rows for name in listing_ids(row))
+    held = Counter(name for row in rows for name in read_listing_ids(row))
     wrong = sorted(
         [name for name in listed if held[name] != 1] + [name for name in held if name not in listed]
     )
@@ -134,6 +134,8 @@ def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
 
 def check_listed_or_gone(rows: list[Record]) -> Verdict:
     """A row has listings or the date since when it has none."""
-    wrong = [row["catalogue_id"] for row in rows if bool(listing_ids(row)) == bool(row["gone"])]
+    wrong = [
+        row["catalogue_id"] for row in rows if bool(read_listing_ids(row)) == bool(row["gone"])
+    ]
     observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")
     return Verdict("listed_or_gone", not wrong, observed, "listings, or the date they went")

@@ -23,18 +23,18 @@ def find_disagreements(members: Sequence[Member]) -> Stated:
             text = says(member)
             if text is not None:
                 stated[text].append(member.listing.listing_id)
-        if len(stated) > 1 and not (kind in ("version", "digest") and _of_their_own(stated)):
+        if len(stated) > 1 and not (kind in ("version", "digest") and _is_incomparable(stated)):
             found[kind] = {text: sorted(ids) for text, ids in sorted(stated.items())}
     return found
 
 
-def _of_their_own(stated: dict[str, list[str]]) -> bool:
+def _is_incomparable(stated: dict[str, list[str]]) -> bool:
     """Whether each ecosystem (or version, of digests) is named once: nothing to compare."""
     subjects = [text.partition(" ")[0] for text in stated]
     return len(subjects) == len(set(subjects))
 
 
-def _version(member: Member) -> str | None:
+def _read_version(member: Member) -> str | None:
     """The version, of its ecosystem: an image's tag need not be the npm release's."""
     package = member.listing.package
     if not package or not package.version:
@@ -42,7 +42,7 @@ def _version(member: Member) -> str | None:
     return f"{package.type} {package.version.removeprefix('v')}"
 
 
-def _digest(member: Member) -> str | None:
+def _read_digest(member: Member) -> str | None:
     package = member.listing.package
     if not package or not package.digest:
         return None
@@ -54,18 +54,18 @@ def _url(member: Member) -> str | None:
     return None if url is None or is_gateway(url) else url
 
 
-def _transport(member: Member) -> str | None:
+def _read_transport(member: Member) -> str | None:
     url = member.keys.url
     return None if url and is_gateway(url) else member.listing.transport
 
 
-def _arguments(member: Member) -> str | None:
+def _read_arguments(member: Member) -> str | None:
     if member.listing.package is None or not member.listing.runnable:
         return None
     return canonical_json(list(read_launch(member.listing).own_args)).decode()
 
 
-def _required(member: Member) -> str | None:
+def _list_required(member: Member) -> str | None:
     listing: Listing = member.listing
     if not listing.runnable:
         return None
@@ -75,13 +75,13 @@ def _required(member: Member) -> str | None:
 
 
 KINDS: dict[str, Callable[[Member], str | None]] = {
-    "version": _version,
-    "digest": _digest,
+    "version": _read_version,
+    "digest": _read_digest,
     "repository": lambda member: member.keys.repository,
     "url": _url,
-    "transport": _transport,
-    "arguments": _arguments,
-    "required": _required,
+    "transport": _read_transport,
+    "arguments": _read_arguments,
+    "required": _list_required,
     "description": lambda member: (
         "described" if member.listing.description.strip() else "no description"
     ),

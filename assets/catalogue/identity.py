@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from assets.catalogue.identity_keys import (
     LEVELS,
     Keys,
-    bare_name,
+    find_keys,
+    find_url_root,
     is_gateway,
-    keys_of,
-    url_root,
+    shorten_name,
 )
 from assets.marketplaces.listing import Listing
 from warehouse.storage.digest import sha256
@@ -68,7 +68,7 @@ class _Forest:
 
     def __init__(self, listings: Sequence[Listing]) -> None:
         self.listings = listings
-        self.keys = [keys_of(one) for one in listings]
+        self.keys = [find_keys(one) for one in listings]
         self.root = list(range(len(listings)))
         self.joined_by: list[str | None] = [None] * len(listings)
 
@@ -131,9 +131,9 @@ class _Forest:
         keys = [self.keys[position] for position in positions]
         packages = {one.package for one in keys if one.package}
         kinds = [package.partition(":")[0] for package in packages]
-        if len(kinds) != len(set(kinds)) or len({bare_name(one) for one in packages}) > 1:
+        if len(kinds) != len(set(kinds)) or len({shorten_name(one) for one in packages}) > 1:
             return True
-        if len({url_root(one.url) for one in keys if one.url and not is_gateway(one.url)}) > 1:
+        if len({find_url_root(one.url) for one in keys if one.url and not is_gateway(one.url)}) > 1:
             return True
         if level != "name":
             return False

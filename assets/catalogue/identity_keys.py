@@ -44,16 +44,16 @@ class Keys:
         return f"{key}#{self.folder}" if level == "repository" and key and self.folder else key
 
 
-def keys_of(listing: Listing) -> Keys:
+def find_keys(listing: Listing) -> Keys:
     """The keys of a listing. A URL counts where no package says what runs."""
-    repository, folder = repository_key(listing.repository)
+    repository, folder = make_repository_key(listing.repository)
     folder = folder or (listing.subfolder or "").strip("/").lower()
-    package = package_key(listing.package)
-    url = url_key(listing.url) if listing.package is None else None
+    package = make_package_key(listing.package)
+    url = make_url_key(listing.url) if listing.package is None else None
     return Keys(package, url, repository, name_key(listing.name), folder)
 
 
-def package_key(package: Package | None) -> str | None:
+def make_package_key(package: Package | None) -> str | None:
     """`npm:@scope/Name` (scope lower case), `pypi:` by PEP 503, `oci:` without tag and digest,
     `mcpb:` without query; others in lower case."""
     if package is None or not package.identifier.strip() or MARK in package.identifier:
@@ -73,7 +73,7 @@ def package_key(package: Package | None) -> str | None:
     return None if key in _RUNNERS else key
 
 
-def url_key(url: str | None) -> str | None:
+def make_url_key(url: str | None) -> str | None:
     """A remote URL without scheme, credentials, query, fragment and trailing slash; None where it
     is a pattern, this machine or a private network: such a URL names no server."""
     if not url or MARK in url or re.search(r"[{}<>$]|%7[Bb]", url):
@@ -87,7 +87,7 @@ def is_gateway(url: str) -> bool:
     return any(host == one or host.endswith(f".{one}") for one in _GATEWAYS)
 
 
-def repository_key(repository: str | None) -> tuple[str | None, str]:
+def make_repository_key(repository: str | None) -> tuple[str | None, str]:
     """("host/owner/name", folder) of any way to write a repository's address."""
     if not repository or MARK in repository:
         return None, ""
@@ -124,12 +124,12 @@ def name_key(name: str) -> str | None:
     return key if len(key) >= 4 else None
 
 
-def bare_name(package: str) -> str:
+def shorten_name(package: str) -> str:
     """The name of a package's key without ecosystem, scope and filler words."""
     return name_key(package.partition(":")[2]) or package.rpartition("/")[2].lower()
 
 
-def url_root(url: str) -> str:
+def find_url_root(url: str) -> str:
     """A URL's key without the part that only names the transport: `/sse`, `/mcp`."""
     return re.sub(r"(?:/(?:mcp|sse|stream|http|v\d))+$", "", url)
 

@@ -14,7 +14,7 @@ from assets.contracts.history.snapshot import (
     build_snapshot,
     format_date,
     list_malformed,
-    raw_tools,
+    read_raw_tools,
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.quarantine.firewall import key_contract
@@ -184,7 +184,7 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
         tools, extras = [], None
         if row["status"] == "ok":
-            tools = raw_tools(row, warehouse.blobs)
+            tools = read_raw_tools(row, warehouse.blobs)
             extras = warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
         contents = tools, index_contracts(tools)[1], row.get("behaviour"), extras
         out[row["server_id"]] = Launch(row["marketplace"], *contents)

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.catalogue.catalogue import CATALOGUE, descriptions
+from assets.catalogue.catalogue import CATALOGUE, map_descriptions
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
 from assets.one_server import keep_other_servers
@@ -104,7 +104,7 @@ def confusables(
     listed = list({(row["server_id"], row["tool"]): row for row in tools}.values())
     texts = [tool_text(read_contract(row)) for row in listed]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
-    rows = find_confusables(listed, matrix, descriptions(tables.read(CATALOGUE).to_dicts()))
+    rows = find_confusables(listed, matrix, map_descriptions(tables.read(CATALOGUE).to_dicts()))
     yield from publish(
         context,
         warehouse,

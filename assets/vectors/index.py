@@ -18,7 +18,7 @@ from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
-from warehouse.storage.lance import TEXTS, LanceStore, vector_key
+from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
 from warehouse.storage.tables import TableSpec
 
 TOOL, SERVER = "tool", "server"
@@ -122,7 +122,7 @@ def embed_texts(
         for name, text in zip(names, texts, strict=True)
     }
     _fill_store(members, embedder, store, table, on_done or (lambda done, due: None))
-    return store.vectors([vector_key(name, embedder.id) for name in names], table)
+    return store.vectors([make_vector_key(name, embedder.id) for name in names], table)
 
 
 def _fill_store(
@@ -134,14 +134,14 @@ def _fill_store(
 ) -> None:
     """Embeds the texts that the store lacks, and writes every few hundred of them. members: by the
     digest of their text."""
-    keys = {vector_key(name, embedder.id): name for name in members}
+    keys = {make_vector_key(name, embedder.id): name for name in members}
     due = sorted(keys[key] for key in store.find_missing(keys, table))
     for start in range(0, len(due), _CHUNK):
         chunk = [members[name] for name in due[start : start + _CHUNK]]
         vectors = embedder.embed([member["text"] for member in chunk])
         rows = [
             {**{name: member[name] for name in ("text_digest", "kind", "text")},
-             "key": vector_key(member["text_digest"], embedder.id), "embedder": embedder.id,
+             "key": make_vector_key(member["text_digest"], embedder.id), "embedder": embedder.id,
              "vector": vector}
             for member, vector in zip(chunk, vectors, strict=True)
         ]  # fmt: skip
@@ -152,7 +152,7 @@ def _fill_store(
 def find_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
     """The audit's question: which member rows have no vector in the store, or not a unit one."""
     listed = list(members)
-    keys = [vector_key(member["text_digest"], member["embedder"]) for member in listed]
+    keys = [make_vector_key(member["text_digest"], member["embedder"]) for member in listed]
     lacking = store.find_missing(keys)
     if lacking:
         return sorted(f"{key}: no vector" for key in lacking)

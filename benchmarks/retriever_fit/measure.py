@@ -18,7 +18,7 @@ from benchmarks.router_fit.rows import (
     read_signals,
 )
 from benchmarks.router_fit.sets import QuerySet
-from serving.index.fusion import built_in
+from serving.index.fusion import load_built_in
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
 
 COSINE, FUSED = "cosine", "router"
@@ -41,7 +41,7 @@ def measure_set(found: QuerySet, home: Path, encoder: MiniLM) -> dict[str, np.nd
     index = open_index(found, home / "index" / kept.id.replace("/", "-"), kept)
     signals = read_signals(index, found.requests, kept)
     rows: Rows = collect_rows(index, found.requests, signals, FEATURES)
-    weights = built_in(trained=True).weights
+    weights = load_built_in(trained=True).weights
     ours = rows.measure(np.array([weights.get(name, 0.0) for name in FEATURES]))
     return {COSINE: rows.peers["dense"], FUSED: ours}
 

@@ -5,7 +5,7 @@ import polars as pl
 from orchestration.doctor.check import NOTICE, RUN, Finding, Home, Looked
 from orchestration.tables import ADAPTERS
 from training.releases.in_service import find_model_flaw
-from warehouse.ledger.files import LedgerUnavailable, journal_of
+from warehouse.ledger.files import LedgerUnavailable, find_journal
 from warehouse.ledger.recovery import Health, check
 from warehouse.ledger.sql.opening import URL, find_url
 from warehouse.storage.tables import TableSpec
@@ -14,7 +14,7 @@ from warehouse.storage.tables import TableSpec
 def check_ledger(at: Home) -> Looked:
     """Whether database, journal and answers agree; what is in flight is passed over."""
     path, url = at.state / "ledger.db", find_url()
-    if not url and not path.exists() and not journal_of(path).exists():
+    if not url and not path.exists() and not find_journal(path).exists():
         return Looked(0)
     blobs = at.blobs
     has = blobs.has if at.everything else lambda sha: blobs.path(sha).is_file()

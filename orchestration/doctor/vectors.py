@@ -2,7 +2,7 @@
 
 from assets.vectors.index import VECTORS
 from orchestration.doctor.check import RUN, Finding, Home, Looked
-from warehouse.storage.lance import DuplicateKeys, LanceStore, vector_key
+from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 
 
 def check_vector_keys(at: Home) -> Looked:
@@ -24,7 +24,7 @@ def check_vector_keys(at: Home) -> Looked:
 def check_vectors(at: Home) -> Looked:
     """Whether every text that `contract_vectors` names has its vector."""
     rows = at.tables.read(VECTORS).select("text_digest", "embedder").unique().rows()
-    keys = at.choose_some(vector_key(text, embedder) for text, embedder in rows)
+    keys = at.choose_some(make_vector_key(text, embedder) for text, embedder in rows)
     missing = LanceStore(at.home / "lance").find_missing(keys) if keys else set()
     if not missing:
         return Looked(len(keys))

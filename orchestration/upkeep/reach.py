@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.listed.table import LISTED
 from assets.contracts.tool_id import BadToolId, ToolId
@@ -40,7 +40,7 @@ def _find_aliases(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
     name."""
     servers, listings = set[str](), set[str]()
     for row in warehouse.tables.read(CATALOGUE).to_dicts():
-        listed = set(listing_ids(row))
+        listed = set(read_listing_ids(row))
         if name in (row["server_ids"] or ()) or name.removeprefix("listing:") in listed:
             servers |= set(row["server_ids"] or ())
             listings |= listed

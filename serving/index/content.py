@@ -40,7 +40,7 @@ def order_content(source: Source) -> Content:
                 contract,
             )
             continue
-        contract = contract_in(row)
+        contract = parse_contract(row)
         found[tool_id] = _make_tool(row, tool_id, contract), contract
     ids = sorted({tool.server_id for tool, _ in found.values()})
     place = {server_id: at for at, server_id in enumerate(ids)}
@@ -76,7 +76,7 @@ def compute_version(content: Content, embedder: str, release: str, reranker: str
     return digest(facts)
 
 
-def contract_in(row: Mapping[str, Any]) -> dict[str, Any]:
+def parse_contract(row: Mapping[str, Any]) -> dict[str, Any]:
     """The contract in a snapshot row, where it is stored as JSON text."""
     held = row["contract"]
     return json.loads(held) if isinstance(held, str) else dict(held)

@@ -67,7 +67,7 @@ def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
 
 
 @lru_cache(maxsize=4)
-def built_in(trained: bool = False) -> Fusion:
+def load_built_in(trained: bool = False) -> Fusion:
     """The weights that ship with the program; the files say what they were fitted on. `trained`:
     for the vectors of a trained adapter, which deserve more trust than the base model's."""
     path = TRAINED if trained else BUILT_IN

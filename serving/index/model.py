@@ -124,9 +124,9 @@ class Index:
     @cached_property
     def fusion(self) -> "Fusion":
         """The weights that order this index."""
-        from serving.index.fusion import built_in
+        from serving.index.fusion import load_built_in
 
-        return built_in(trained=MERGED in self.embedder)
+        return load_built_in(trained=MERGED in self.embedder)
 
     @cached_property
     def described(self) -> np.ndarray:

@@ -11,7 +11,7 @@ from serving.index.folder import build_index, move_pointer
 from serving.index.model import Index, Source
 from warehouse.progress import Progress, Silent
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
-from warehouse.storage.lance import TEXTS, LanceStore, vector_key
+from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
 
@@ -57,7 +57,7 @@ def embed_views(
 ) -> np.ndarray:
     """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
     already are read from there."""
-    keys = {text: vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
+    keys = {text: make_vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
     lacking = store.find_missing(keys.values(), TEXTS)
     known = [text for text, key in keys.items() if key not in lacking]
     new = [text for text, key in keys.items() if key in lacking]

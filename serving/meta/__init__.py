@@ -6,7 +6,7 @@ run_http(router, caller, policy, outcomes, HttpSettings) until it is told to end
 """
 
 from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, TokenError
-from serving.meta.access.tokens import new_token, read_tokens, token_of
+from serving.meta.access.tokens import build_token, make_token, read_tokens
 from serving.meta.protocol.http import run_http
 from serving.meta.protocol.server import make_server
 from serving.meta.protocol.stdio import run_stdio
@@ -16,10 +16,10 @@ __all__ = [
     "MetaPolicy",
     "Token",
     "TokenError",
+    "build_token",
     "make_server",
-    "new_token",
+    "make_token",
     "read_tokens",
     "run_http",
     "run_stdio",
-    "token_of",
 ]

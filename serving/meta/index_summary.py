@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from assets.catalogue.categories import WORDS, category_of
+from assets.catalogue.categories import WORDS, find_category
 
 if TYPE_CHECKING:
     from serving.index.model import Index
@@ -50,7 +50,7 @@ def summarise_index(index: "Index", servers: Mapping[int, Sequence[int]]) -> Ind
         known = index.servers[at]
         tools = " ".join(index.tools[place].tool for place in servers[at][:_TOOLS])
         words = f"{known.description} {known.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
-        of.setdefault(category_of(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
+        of.setdefault(find_category(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
     counted = Counter({name: len(found) for name, found in of.items() if name != _OTHER})
     largest = sorted(counted.items(), key=lambda one: (-one[1], one[0]))[:_CATEGORIES]
     return IndexSummary(

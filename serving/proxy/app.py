@@ -9,7 +9,7 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 
 from serving.meta.access.policy import HttpSettings
-from serving.meta.access.tokens import owner_of
+from serving.meta.access.tokens import find_owner
 from serving.proxy.answer import JUDGED, Answering
 from serving.proxy.exchange import Exchange, Refused
 from serving.proxy.metrics import Metrics
@@ -84,10 +84,10 @@ class Proxy:
             ):
                 raise Refused(403, "foreign_page", "only pages and names of this machine may ask")
             return False
-        if owner_of(request.headers.get(TOKEN.decode(), ""), self._listening.tokens):
+        if find_owner(request.headers.get(TOKEN.decode(), ""), self._listening.tokens):
             return False
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and owner_of(sent.strip(), self._listening.tokens):
+        if scheme.lower() == "bearer" and find_owner(sent.strip(), self._listening.tokens):
             return True
         wanted = "send the proxy's token as API key or in the header x-toolmill-token"
         raise Refused(401, "invalid_token", wanted)

@@ -18,7 +18,7 @@ def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSetti
     Raises ProxyError for a host beyond loopback without a token.
     """
     from serving.meta.access.policy import is_loopback
-    from serving.meta.access.tokens import token_of
+    from serving.meta.access.tokens import build_token
 
     if not token and not is_loopback(host):
         raise ProxyError(
@@ -26,7 +26,7 @@ def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSetti
             " listen on 127.0.0.1"
         )
     try:
-        tokens = (token_of(token, "proxy"),) if token else ()
+        tokens = (build_token(token, "proxy"),) if token else ()
         return HttpSettings(host=host, port=port, path="/v1", tokens=tokens, max_body=max_body)
     except TokenError as error:
         raise ProxyError(str(error)) from None

@@ -21,7 +21,7 @@ UNREAD, READ = 0.25, 0.75
 FITTED_ROWS = {FULL: 12_600, "server": 1_482, "summary": 1_482}
 
 
-def texts_of(ask: Ask) -> tuple[str, str]:
+def read_ask_texts(ask: Ask) -> tuple[str, str]:
     """What is asked of the tool and of its server. A user's words stand for both; a model that
     names only one side has said nothing of the other."""
     tool = "\n".join(text for text in (ask.tool, ask.query) if text)
@@ -45,7 +45,7 @@ class Signals:
         self.index, self.ask, self.overlay = index, ask, overlay
         self.reading = reading
         self.tool, self.server = tool, server
-        self.tool_text, self.server_text = texts_of(ask)
+        self.tool_text, self.server_text = read_ask_texts(ask)
 
     @cached_property
     def _block(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
-from serving.ranking.query_scores import Signals, normalise_vector, texts_of
+from serving.ranking.query_scores import Signals, normalise_vector, read_ask_texts
 from serving.ranking.reranked import RERANKED, make_question, open_ranker, rank_by_success
 from serving.ranking.strategies import BY_NAME, Ranked
 from serving.reranking.features import Question
@@ -79,7 +79,7 @@ class Router:
         """`find` for many questions, encoded together; `ms` shares the encoding out."""
         began = time.perf_counter()
         ready = [check_ask(ask) for ask in asks]
-        pairs = [texts_of(ask) for ask, _ in ready]
+        pairs = [read_ask_texts(ask) for ask, _ in ready]
         contexts = [ask.context for ask, _ in ready if ask.context]
         texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *contexts]))
         at = {text: row for row, text in enumerate(texts)}
@@ -127,7 +127,7 @@ class Router:
 
     def _read_words(self, words: Sequence[str], overlay: Overlay | None) -> Iterator[Signals]:
         asks = [check_ask(Ask(query=text))[0] for text in words]
-        texts = [texts_of(ask)[0] for ask in asks]
+        texts = [read_ask_texts(ask)[0] for ask in asks]
         vectors = embed_queries(self.encoder, texts) if texts else []
         reads = measure_reading(self.encoder, texts).tolist()
         for ask, vector, read in zip(asks, vectors, reads, strict=True):
@@ -191,7 +191,7 @@ class Router:
             score=round(float(ranked.scores[group[0]]), 4),
             description=tool.description,
             contract_digest=tool.contract_digest,
-            why={"view": _best_view(scores), "scores": scores, "words": words},
+            why={"view": _choose_best_view(scores), "scores": scores, "words": words},
             twins=tuple(self.index.tools[int(ranked.places[i])].tool_id for i in group[1:]),
             flags=tool.flags,
             read_only=tool.read_only,
@@ -199,7 +199,7 @@ class Router:
         )
 
 
-def _best_view(scores: Mapping[str, float]) -> str:
+def _choose_best_view(scores: Mapping[str, float]) -> str:
     """The view that matched best: all views are told on one scale. Words, where a cosine says
     nothing: the encoder does not read the question, or nothing is nearer than the pool's mean."""
     views = (*TOOL_VIEWS, *SERVER_VIEWS)

@@ -5,16 +5,16 @@ from random import Random
 import dagster as dg
 import pytest
 
-from assets.catalogue.catalogue import CATALOGUE, build_catalogue, listing_ids
-from assets.catalogue.categories import CATEGORIES, category_of
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
+from assets.catalogue.categories import CATEGORIES, find_category
 from assets.catalogue.coverage import (
     COVERAGE,
     DIMENSIONS,
     Server,
+    choose_size,
     collect_servers,
-    credentials_of,
+    describe_credentials,
     measure_coverage,
-    size_of,
 )
 from assets.catalogue.coverage_report import compute_figures, draw_plot, inline_image, render_table
 from assets.catalogue.defs import check_sums, coverage_asset
@@ -100,7 +100,7 @@ def test_sizes_are_known_of_launched_servers_only() -> None:
     )
     assert row["launched_share"] == 1.0
     assert (row["listed"], row["listed_share"], row["gap"]) == (None, None, None)
-    assert [size_of(n) for n in (1, 5, 6, 15, 16, 40, 41)] == [
+    assert [choose_size(n) for n in (1, 5, 6, 15, 16, 40, 41)] == [
         *("1-5 tools",) * 2, *("6-15 tools",) * 2, *("16-40 tools",) * 2, "over 40 tools",
     ]  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_sizes_are_known_of_launched_servers_only() -> None:
     ],
 )
 def test_what_a_server_asks_of_its_user(facts: dict, asks: str) -> None:
-    assert credentials_of([listing("a", npm="a", **facts)]) == asks
+    assert describe_credentials([listing("a", npm="a", **facts)]) == asks
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_a_server_asks_of_its_user(facts: dict, asks: str) -> None:
     ],
 )
 def test_a_category_is_read_from_the_words(text: str, category: str) -> None:
-    assert category_of(text) == category
+    assert find_category(text) == category
     assert category in CATEGORIES
 
 
@@ -146,7 +146,7 @@ def test_one_server_on_two_marketplaces_is_counted_once() -> None:
     two = listing("b", "mcpso", npm="@example/notes")
     three = listing("c", url="https://example.org/mcp", transport="sse")
     rows = build_catalogue([one, two, three], [], [], 0.0)
-    held = [{**row, "listing_ids": listing_ids(row)} for row in rows]
+    held = [{**row, "listing_ids": read_listing_ids(row)} for row in rows]
     found = collect_servers(
         held, {item.listing_id: item for item in (one, two, three)}, {"npm:@example/notes": 7}
     )

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import (
+    make_package_key,
+    make_repository_key,
+    make_url_key,
     name_key,
-    package_key,
-    repository_key,
-    url_key,
 )
 from assets.marketplaces.listing import Listing, Package
 from tests.catalogue.servers import listing
@@ -48,7 +48,7 @@ def joined(*listings: Listing) -> str | None:
     ],
 )
 def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
-    keys = {package_key(Package(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
+    keys = {make_package_key(Package(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
     assert len(keys) == 1
     assert keys != {None}
 
@@ -56,7 +56,7 @@ def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
 @pytest.mark.parametrize("kind", ["npm", "oci"])
 @pytest.mark.parametrize("name", ["@smithery/cli", "node:22", "", "@", "[redacted]"])
 def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
-    key = package_key(Package(type=kind, identifier=name))  # type: ignore[arg-type]
+    key = make_package_key(Package(type=kind, identifier=name))  # type: ignore[arg-type]
     assert key in (None, "npm:node:22", "npm:@", "oci:@smithery/cli")
 
 
@@ -73,7 +73,7 @@ def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
     ],
 )
 def test_ways_to_write_one_repository(text: str) -> None:
-    assert repository_key(text) == ("github.com/example/tool", "")
+    assert make_repository_key(text) == ("github.com/example/tool", "")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_ways_to_write_one_repository(text: str) -> None:
     ],
 )
 def test_folders_and_what_is_no_repository(text: str, expected: tuple[str | None, str]) -> None:
-    assert repository_key(text) == expected
+    assert make_repository_key(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_folders_and_what_is_no_repository(text: str, expected: tuple[str | None
     ],
 )
 def test_a_pattern_and_a_private_address_name_no_server(text: str) -> None:
-    assert url_key(text) is None
+    assert make_url_key(text) is None
 
 
 def test_names_without_what_every_server_is_called() -> None:
@@ -280,7 +280,7 @@ def test_more_listings_never_part_what_a_package_joined(
     place = {m.listing.listing_id: at for at, one in enumerate(found) for m in one.members}
     for one in few:
         for other in few:
-            if (key := package_key(one.package)) and key == package_key(other.package):
+            if (key := make_package_key(one.package)) and key == make_package_key(other.package):
                 assert place[one.listing_id] == place[other.listing_id]
 
 

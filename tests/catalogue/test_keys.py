@@ -1,6 +1,6 @@
 """Keys: what of a listing may join it to another."""
 
-from assets.catalogue.identity_keys import keys_of
+from assets.catalogue.identity_keys import find_keys
 from assets.marketplaces.listing import Listing
 
 
@@ -11,5 +11,5 @@ def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address() ->
     )
     within = beside.model_copy(update={"repository": f"{url}/tree/main/src/clock/"})
     within = within.model_copy(update={"subfolder": None})
-    assert keys_of(beside).at("repository") == "github.com/acme/servers#src/clock"
-    assert keys_of(beside) == keys_of(within)
+    assert find_keys(beside).at("repository") == "github.com/acme/servers#src/clock"
+    assert find_keys(beside) == find_keys(within)

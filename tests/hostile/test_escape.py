@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.certificate.certificate import place_canaries, run_suite, suite_launch
-from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program
+from assets.servers.certificate.certificate import make_suite_launch, place_canaries, run_suite
+from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, write_program
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox.environment import build_environment
 from assets.servers.sandbox.process import start
@@ -35,7 +35,7 @@ def outcomes():
     """What the suite came to in one run, and whether a listener of ours was reached."""
     require_sandbox()
     with place_canaries() as prepared:
-        found = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+        found = run_suite(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
         yield {**found, "listener": prepared.reached()}
 
 
@@ -55,7 +55,7 @@ def test_no_listener_of_the_host_was_reached(outcomes):
 
 def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     """The same suite from inside a server: it is contained, and its outcome is `ok`."""
-    (tmp_path / "suite.py").write_text(program())
+    (tmp_path / "suite.py").write_text(write_program())
     (tmp_path / "own").write_text("own")
     source = (
         "import subprocess\n"

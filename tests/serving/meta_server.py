@@ -22,7 +22,7 @@ from assets.servers.calls.result import CallResult
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import Source
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
-from serving.meta.protocol.http import http_app
+from serving.meta.protocol.http import make_http_app
 from serving.meta.protocol.listen import make_config
 from serving.router import Router, ServedRouter, read_blocked
 from tests.vectors.conftest import WordEmbedder
@@ -202,7 +202,7 @@ def answering(action: str, asked: list[str], **content: Any) -> Any:
 async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
     """Serves on a free loopback port and yields the address."""
     made = HttpSettings(port=0, **settings)
-    app = http_app(meta.server(made.tokens), made)
+    app = make_http_app(meta.server(made.tokens), made)
     listening = socket.create_server((made.host, 0))
     config = make_config(app, made)
     config.timeout_graceful_shutdown = 1

@@ -59,8 +59,8 @@ def test_a_list_that_fails_keeps_the_last_contracts(ledger: Ledger, monkeypatch)
 
     first = build_snapshot([], [deployed("one", "A."), deployed("two", "B.")], ledger.blobs, 0.0)
     now = [deployed("one", "C."), deployed("two", "D.")]
-    read = break_one(snapshots.raw_tools, lambda row, _: row["server_id"] == "one")
-    monkeypatch.setattr(snapshots, "raw_tools", read)
+    read = break_one(snapshots.read_raw_tools, lambda row, _: row["server_id"] == "one")
+    monkeypatch.setattr(snapshots, "read_raw_tools", read)
     rows = SNAPSHOTS.frame(build_snapshot(first, now, ledger.blobs, 0.0)).to_dicts()
     assert [json.loads(row["contract"])["description"] for row in rows] == ["A.", "D."]
     ((server, problem),) = [

@@ -9,7 +9,7 @@ from assets.vectors.index import (
     find_norm_flaws,
 )
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.storage.lance import LanceStore, vector_key
+from warehouse.storage.lance import LanceStore, make_vector_key
 
 
 def test_each_tool_and_each_server_has_one_text(listed: list[dict]) -> None:
@@ -77,7 +77,7 @@ def test_a_member_without_a_vector_is_a_flaw(
     rows = embed_contracts(listed, embedder, store)
     lost = [{**rows[0], "embedder": "gone"}]
     assert find_norm_flaws(lost, store) == [
-        f"{vector_key(rows[0]['text_digest'], 'gone')}: no vector"
+        f"{make_vector_key(rows[0]['text_digest'], 'gone')}: no vector"
     ]
 
 

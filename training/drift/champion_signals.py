@@ -23,7 +23,7 @@ from training.runtime.model_store import read_model_card
 from training.sets.audit.manifest import load_manifest
 from training.sets.split import TRAIN
 from warehouse.json_types import Row
-from warehouse.storage.lance import LanceStore, vector_key
+from warehouse.storage.lance import LanceStore, make_vector_key
 
 _MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
 
@@ -68,7 +68,7 @@ def _count_due_texts(sources: Sources, model: str, pool: Sequence[str], store: L
     encoder = open_in_service(
         sources.warehouse.home, model, sources.start, sources.prompts, sources.embedder()
     )
-    return len(store.find_missing(vector_key(digest_text(text), encoder.id) for text in pool))
+    return len(store.find_missing(make_vector_key(digest_text(text), encoder.id) for text in pool))
 
 
 def measure_callers_champion(sources: Sources, threshold: float) -> Signal:

@@ -42,7 +42,7 @@ from training.releases.in_service import find_model_in_service
 from training.sets.training_set import TRAINING_SET
 from warehouse.item_failure import try_item
 from warehouse.storage.digest import digest
-from warehouse.storage.lance import LanceStore, vector_key
+from warehouse.storage.lance import LanceStore, make_vector_key
 
 _VERSION = 1  # of what is kept in the memo
 _MOST = 500  # servers, or searches, a side of a test of vectors: some .5 s
@@ -132,7 +132,7 @@ def _measure_embeddings(sources: Sources, threshold: float) -> Signal:
     return measure_embedding_shift(
         then,
         now,
-        lambda names: store.vectors([vector_key(name, embedder) for name in names]),
+        lambda names: store.vectors([make_vector_key(name, embedder) for name in names]),
         threshold,
         most=_MOST,
     )

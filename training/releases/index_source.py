@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.history.history import CHANGES
 from assets.contracts.history.moves import Move
 from assets.contracts.listed.read import read_unverified
@@ -112,7 +112,7 @@ def describe_listed_servers(
     these texts: one that gives orders is left out."""
     found = {}
     for row in catalogue:
-        names = {*(row["server_ids"] or ()), *(f"listing:{name}" for name in listing_ids(row))}
+        names = {*(row["server_ids"] or ()), *(f"listing:{name}" for name in read_listing_ids(row))}
         for server_id in names.intersection(wanted):
             texts = {part: row[part] or "" for part in ("name", "description")}
             found[server_id] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warehouse.ledger.catch_up import apply_events
 from warehouse.ledger.events import read_events
-from warehouse.ledger.files import LedgerUnavailable, hold_open, journal_of, make_unavailable
+from warehouse.ledger.files import LedgerUnavailable, find_journal, hold_open, make_unavailable
 from warehouse.ledger.journal import Journal, replay_journal, write_whole
 from warehouse.ledger.sql.contents import read_contents
 from warehouse.ledger.sql.opening import open_store
@@ -37,7 +37,7 @@ class Database:
 
     def _open_journal(self) -> Journal:
         """The journal beside the database; filled first where a ledger is older than journals."""
-        path = journal_of(self.path)
+        path = find_journal(self.path)
         if self.store.shared:
             self._refuse_unmoved(path)
             return Journal(path)

@@ -17,7 +17,7 @@ class LedgerUnavailable(RuntimeError):
     maybe_paid = True  # the answer that could not be written down was received
 
 
-def journal_of(path: Path) -> Path:
+def find_journal(path: Path) -> Path:
     return path.with_suffix(".journal")
 
 

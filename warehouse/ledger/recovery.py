@@ -10,7 +10,7 @@ from typing import Any
 
 from warehouse.ledger.batch_records import DROPPED, GATHERING, OPEN, READY, SENT, write_batch
 from warehouse.ledger.events import EFFECT, RUN, Batch
-from warehouse.ledger.files import LedgerUnavailable, hold_open, journal_of
+from warehouse.ledger.files import LedgerUnavailable, find_journal, hold_open
 from warehouse.ledger.journal import Replayed, identify_attempt, replay_journal, write_whole
 from warehouse.ledger.records import write_budget, write_effect, write_run
 from warehouse.ledger.sql.contents import read_contents, read_database
@@ -61,9 +61,9 @@ def check(
     Raises LedgerUnavailable when another process holds its lock, or its Postgres does not answer.
     """
     database, condition = read_database(path, url)
-    journal = replay_journal(journal_of(path), database.journaled if settled else None)
+    journal = replay_journal(find_journal(path), database.journaled if settled else None)
     has = has or blobs.has
-    ours, theirs = _paid_keys(database), _paid_keys(journal)
+    ours, theirs = _list_paid_keys(database), _list_paid_keys(journal)
     held = _merge_replayed(database, journal)
     healthy = condition in ("ok", "absent") and (ours >= theirs if url else ours == theirs)
     missing = sum(not has(effect["blob"]) for effect in held.effects.values())
@@ -90,7 +90,7 @@ def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
     database, condition = read_database(path, url)
     if condition not in ("ok", "absent"):
         raise LedgerUnavailable(f"ledger {path}: {condition}; {_REBUILD}")
-    sides = (database, replay_journal(journal_of(path)))
+    sides = (database, replay_journal(find_journal(path)))
     named = {effect["blob"] for side in sides for effect in side.effects.values()}
     open_ = [row for side in sides for row in side.batches.values() if row["state"] in OPEN]
     return named | {row["blob"] for row in open_ if row["blob"]}
@@ -105,23 +105,23 @@ def rebuild_ledger(path: Path, blobs: Blobs, url: str | None = None) -> Health:
     are due again. Raises LedgerUnavailable while any process has the ledger open, or when there is
     nothing to build from.
     """
-    if not url and not path.exists() and not journal_of(path).exists():
+    if not url and not path.exists() and not find_journal(path).exists():
         raise LedgerUnavailable(
-            f"ledger {path}: found neither it nor {journal_of(path).name}; expected one of them;"
+            f"ledger {path}: found neither it nor {find_journal(path).name}; expected one of them;"
             " the next run starts a new ledger (TOOLMILL_STATE says where)"
         )
     with hold_open(path, alone=True):
         if url:
             _rebuild_postgres(path, url)
         else:
-            held = _merge_replayed(read_database(path, None)[0], replay_journal(journal_of(path)))
+            held = _merge_replayed(read_database(path, None)[0], replay_journal(find_journal(path)))
             _end_attempts(held)
             beside = path.with_name(f"{path.name}.new")
             beside.unlink(missing_ok=True)
             _write_database(beside, held)
             _set_aside(path)
             beside.replace(path)
-            write_whole(journal_of(path), held)
+            write_whole(find_journal(path), held)
     return check(path, blobs, url=url)
 
 
@@ -129,7 +129,7 @@ def _rebuild_postgres(path: Path, url: str) -> None:
     store = PostgresStore(url, path, _PATIENCE_S)
     try:
         store.claim_alone()
-        journal, file = replay_journal(journal_of(path)), read_database(path, None)[0]
+        journal, file = replay_journal(find_journal(path)), read_database(path, None)[0]
         db = store.begin()
         held = _merge_replayed(_merge_replayed(read_contents(db), file), journal)
         _end_attempts(held)
@@ -139,9 +139,9 @@ def _rebuild_postgres(path: Path, url: str) -> None:
         store.commit()
         _set_aside(path)
         # Noted at once: a journal that the database was never told of is refused.
-        write_whole(journal_of(path), held)
+        write_whole(find_journal(path), held)
         store.begin()
-        store.note_seen(journal_of(path).stat().st_size)
+        store.note_seen(find_journal(path).stat().st_size)
         store.commit()
     except store.errors as error:
         raise store.explain(error) from error
@@ -184,7 +184,7 @@ def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
     return held
 
 
-def _paid_keys(held: Replayed) -> set[tuple[str, str]]:
+def _list_paid_keys(held: Replayed) -> set[tuple[str, str]]:
     return {(effect["key"], effect["blob"]) for effect in held.effects.values()}
 
 
@@ -231,6 +231,6 @@ def _set_aside(path: Path) -> None:
         file = path.with_name(name)
         if file.exists():
             file.rename(path.with_name(f"{name}.before-{stamp}"))
-    if journal_of(path).exists():
-        kept = journal_of(path).with_name(f"{journal_of(path).name}.before-{stamp}")
-        kept.write_bytes(journal_of(path).read_bytes())
+    if find_journal(path).exists():
+        kept = find_journal(path).with_name(f"{find_journal(path).name}.before-{stamp}")
+        kept.write_bytes(find_journal(path).read_bytes())

@@ -24,7 +24,7 @@ class Prepared:
 def prepare_request(request: Request, version: str, variant: str = "") -> Prepared:
     """The question of a request; `version` is its provider's, `variant` tells a wider or second
     attempt from the first."""
-    prompt_tokens = _most_prompt_tokens(request)
+    prompt_tokens = _estimate_prompt_tokens(request)
     return Prepared(
         request,
         make_request_key(request, version, variant),
@@ -81,14 +81,14 @@ def compute_price(priced: Priced, prompt_tokens: int, completion_tokens: int) ->
     return (prompt_tokens * priced.usd_in + completion_tokens * priced.usd_out) / 1_000_000
 
 
-def _most_prompt_tokens(request: Request) -> int:
+def _estimate_prompt_tokens(request: Request) -> int:
     """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
     and an endpoint may bill the schema. Too much reserved stops a little early, too little
     overspends."""
     total = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
-    return total + _schema_bytes(request.schema)
+    return total + _measure_schema(request.schema)
 
 
 @cache
-def _schema_bytes(schema: type[BaseModel]) -> int:
+def _measure_schema(schema: type[BaseModel]) -> int:
     return len(json.dumps(schema.model_json_schema()))

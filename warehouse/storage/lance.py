@@ -23,7 +23,7 @@ class DuplicateKeys(RuntimeError):
     """A table holds a key more than once: two writers got past the lock."""
 
 
-def vector_key(text_digest: str, embedder: str) -> str:
+def make_vector_key(text_digest: str, embedder: str) -> str:
     """The key of one vector: what was embedded, and by which model."""
     return f"{embedder}|{text_digest}"
 

@@ -83,7 +83,7 @@ def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Reco
 
 
 def _list_problems(deployment: JsonObject, blobs: Blobs) -> list[tuple[str, str]]:
-    tools = raw_tools(deployment, blobs)
+    tools = read_raw_tools(deployment, blobs)
     return [
         (str(tool.get("name")) if isinstance(tool := tools[place], Mapping) else "", problem)
         for place, problem in index_contracts(tools)[1].items()
@@ -93,7 +93,7 @@ def _list_problems(deployment: JsonObject, blobs: Blobs) -> list[tuple[str, str]
 def _build_rows(
     deployment: JsonObject, blobs: Blobs, known: Mapping[str, JsonObject], run_date: str, seen: str
 ) -> list[Record]:
-    listed = index_contracts(raw_tools(deployment, blobs))[0].values()
+    listed = index_contracts(read_raw_tools(deployment, blobs))[0].values()
     return [_build_row(deployment, body, known, run_date, seen) for body in listed]
 
 
@@ -124,7 +124,7 @@ def _build_row(
     }
 
 
-def raw_tools(deployment: JsonObject, blobs: Blobs) -> list[Any]:
+def read_raw_tools(deployment: JsonObject, blobs: Blobs) -> list[Any]:
     """The list as the server sent it; [] where it did not run."""
     if not deployment.get("tools_blob"):
         return []

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import dagster as dg
 import polars as pl
 
-from assets.catalogue.catalogue import CATALOGUE, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts import report
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.listed.build import Shown, build_listed
@@ -97,7 +97,7 @@ def _read_aliases(warehouse: Warehouse) -> Aliases:
     """Listing id -> (the listings of its server, their server ids)."""
     found: Aliases = defaultdict(lambda: (frozenset(), frozenset()))
     for row in warehouse.tables.read(CATALOGUE).filter(pl.col("gone").is_null()).to_dicts():
-        names = frozenset(listing_ids(row))
+        names = frozenset(read_listing_ids(row))
         for name in names:
             found[name] = (names, frozenset(row["server_ids"] or ()))
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from assets.contracts.scan.finding import LOW, MEDIUM, SEVERITIES, Hit, Rule, rank_severity
-from assets.contracts.scan.text.phrases import Ideas, is_near, match_phrase, sentence_holds
+from assets.contracts.scan.text.phrases import Ideas, is_in_sentence, is_near, match_phrase
 
 _QUOTES = "\"'`“”‘’«»「」"
 _MENTION_REACH = 14
@@ -28,7 +28,7 @@ def _judge_spans(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
         if rule.eased and is_near(rule.eased, within, span, 0, 1):
             severity = LOW
-        if rule.guarded and sentence_holds(rule.guarded, within, span[0], _GUARD_REACH):
+        if rule.guarded and is_in_sentence(rule.guarded, within, span[0], _GUARD_REACH):
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
         if rule.mentioned and _find_mention(text, start, end, within, span):
             severity = rule.mentioned
@@ -48,4 +48,4 @@ def _find_mention(text: str, start: int, end: int, within: Ideas, span: tuple[in
     """Whether a text that speaks of attacks, filters or tests quotes the words."""
     quoted = any(sign in _QUOTES for sign in text[max(0, start - 3) : start] + text[end : end + 3])
     reach = _MENTION_REACH if quoted else 6
-    return sentence_holds(("DETECTS",), within, span[0], reach)
+    return is_in_sentence(("DETECTS",), within, span[0], reach)

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime
 
 import polars as pl
 
-from assets.catalogue.catalogue import CATALOGUE, descriptions
-from assets.catalogue.categories import category_of
+from assets.catalogue.catalogue import CATALOGUE, map_descriptions
+from assets.catalogue.categories import find_category
 from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.tool_id import ToolId
@@ -107,10 +107,10 @@ def _read_day(day: str | None) -> float:
 def read_known(tables: Tables, contracts: Iterable[Row]) -> Known:
     """What the tables know of the tools listed now, without any call."""
     rows = {str(ToolId.of_row(row)): row for row in contracts}
-    about = descriptions(tables.read(CATALOGUE).to_dicts())
+    about = map_descriptions(tables.read(CATALOGUE).to_dicts())
     launches = {row["server_id"]: row for row in tables.read(DEPLOYMENTS).to_dicts()}
     servers = {row["server_id"] for row in rows.values()}
-    categories = {name: category_of(about.get(name, ""), name) for name in servers}
+    categories = {name: find_category(about.get(name, ""), name) for name in servers}
     alike = find_alike(tables.read(CONFUSABLES).to_dicts())
     tools = [
         ToolFacts(

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program, suite_digest
+from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, suite_digest, write_program
 from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
 from assets.servers.packages.mcpb import SERVER
 from assets.servers.packages.run_tool import describe_fetch_network
@@ -118,16 +118,16 @@ def _run_cases(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> 
     if chosen.name == "none":
         return {}
     with place_canaries(toolchain.binds) as prepared:
-        launch = suite_launch(prepared, toolchain)
+        launch = make_suite_launch(prepared, toolchain)
         outcomes = {**run_suite(launch, policy), **try_holding_memory(launch, policy)}
         return {**outcomes, "listener": "reached" if prepared.reached() else "untouched"}
 
 
-def suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
+def make_suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
     """The launch of the suite's program; its own folder is the one mount of a server."""
     mounts = [Mount.same(path) for path in toolchain.binds]
     own = Mount(prepared.folder / "server", SERVER)
-    argv = (str(toolchain.python), "-I", "-c", program())
+    argv = (str(toolchain.python), "-I", "-c", write_program())
     launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
     facts = {**prepared.facts, "names": [*build_environment(launch), *_ADDED]}
     return replace(launch, env={"CANARIES": json.dumps(facts)})

@@ -221,7 +221,7 @@ sys_out.flush()
 """
 
 
-def program() -> str:
+def write_program() -> str:
     """The program that tries everything and prints {name: `worked` or `refused`}."""
     cases = {**CONTROLS, **{attempt.name: attempt.source for attempt in ATTEMPTS}}
     return _PROGRAM % "\n".join(f"  {name!r}: lambda: {code}," for name, code in cases.items())
@@ -229,4 +229,4 @@ def program() -> str:
 
 def suite_digest() -> str:
     """Names the suite: every attempt, every control, and how they are run."""
-    return digest({"program": program()})
+    return digest({"program": write_program()})

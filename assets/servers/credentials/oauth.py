@@ -30,19 +30,19 @@ class Accounts:
     def auth(self, server_id: str, url: str) -> httpx2.Auth | None:
         """What signs a probe's requests, None where there is no account. Raises SecretError."""
         sources = self.secrets.of(server_id)
-        return auth_for(url, server_id, sources.oauth if sources else None, self.state)
+        return open_auth(url, server_id, sources.oauth if sources else None, self.state)
 
     def known(self, server_id: str) -> bool:
         """Whether a login is kept: after one, its server is due in the next run."""
         return TokenStore(self.state, server_id).path.exists()
 
 
-def auth_for(
+def open_auth(
     url: str, server_id: str, choice: OAuthChoice | None, state: Path
 ) -> httpx2.Auth | None:
     """What an unattended probe answers OAuth with: own credentials, else the login that is kept;
     None where there is neither. Raises SecretError."""
-    store, asked = TokenStore(state, server_id), _without_query(url)
+    store, asked = TokenStore(state, server_id), _drop_query(url)
     if choice and choice.grant == "client_credentials":
         return _make_machine(asked, choice, store)
     if not store.load().get("tokens"):
@@ -94,7 +94,7 @@ def log_in(
     with socket.create_server(("127.0.0.1", port)) as listening:
         callback = Callback(listening, show, timeout_s)
         provider = make_login(
-            _without_query(url),
+            _drop_query(url),
             store,
             redirect_uri=callback.address,
             show=callback.show,
@@ -143,6 +143,6 @@ def _describe_login(found: ProbeResult, facts: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _without_query(url: str) -> str:
+def _drop_query(url: str) -> str:
     """The query may hold a key, and OAuth names the resource to the authorization server."""
     return str(httpx2.URL(url).copy_with(query=None, fragment=None, userinfo=b""))

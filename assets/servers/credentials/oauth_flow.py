@@ -23,7 +23,7 @@ from mcp.shared.auth import (  # noqa: TID253
 from pydantic import AnyUrl
 
 from assets.servers.credentials.token_store import TokenStore
-from assets.servers.remote.outcome import RemoteFailure, login_advice, show_text
+from assets.servers.remote.outcome import RemoteFailure, show_text, write_login_advice
 
 CLIENT_NAME = "toolmill"
 _PATIENCE_S = 15.0  # for another probe that renews the same login
@@ -34,7 +34,7 @@ class LoginNeeded(OAuthFlowError):
 
     def __init__(self, url: str, detail: str) -> None:
         super().__init__(detail)
-        self.failure = RemoteFailure("remote_auth", f"OAuth: {detail}", login_advice(url))
+        self.failure = RemoteFailure("remote_auth", f"OAuth: {detail}", write_login_advice(url))
 
 
 class _Kept(OAuthClientProvider):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from assets.servers.credentials.secrets import SecretError
-from assets.servers.remote.outcome import login_advice
+from assets.servers.remote.outcome import write_login_advice
 from warehouse.storage.files import write_atomically
 
 _MAX_BYTES = 1024 * 1024
@@ -93,7 +93,7 @@ class TokenStore:
         return SecretError(self.server_id, str(self.path), found, fix)
 
     def _advise_login(self) -> str:
-        return login_advice(self.server_id.removeprefix("remote:"))
+        return write_login_advice(self.server_id.removeprefix("remote:"))
 
 
 class UnsavedStore(TokenStore):

@@ -74,7 +74,7 @@ def deploy_listings(
     )
     before = {row["server_id"]: row for row in previous}
     result, due = _split_due(plan_jobs(listings, before, policy), before, now, only)
-    on_done = _reporter(progress or Silent(), len(due))
+    on_done = _make_reporter(progress or Silent(), len(due))
     done = map_side_by_side(launches.carry_out, due, concurrency=concurrency, on_done=on_done)
     for job, (row, kept) in zip(due, done, strict=True):
         result.rows.append(row)
@@ -153,7 +153,7 @@ class _Launches:
         )
 
 
-def _reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:
+def _make_reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:
     done: list[str] = []
 
     def report(job: Future[Any]) -> None:

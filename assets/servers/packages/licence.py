@@ -27,14 +27,14 @@ def read_licence(recipe: Recipe, tree: Path) -> str | None:
     elif recipe.ecosystem == "mcpb":
         licence = _read_json_file(tree, "manifest.json").get("license")
     elif recipe.ecosystem == "pypi":
-        return _find_first(_of_distribution(tree, canonicalize_name(recipe.name)))
+        return _find_first(_read_distribution(tree, canonicalize_name(recipe.name)))
     else:
         return None
     # A mapping is npm's older form.
     return _find_first([licence.get("type") if isinstance(licence, dict) else licence])
 
 
-def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
+def _read_distribution(tree: Path, name: str) -> Iterable[Any]:
     for folder in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"):
         if canonicalize_name(folder.name.split("-")[0]) != name:
             continue

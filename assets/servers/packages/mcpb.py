@@ -46,7 +46,7 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     if not command:
         command = {"python": "python", "node": "node"}.get(server.type or "", "")
         args = [f"${{__dirname}}/{server.entry_point}"]
-    values, made_up = _user_values(manifest.user_config or {})
+    values, made_up = _fill_user_values(manifest.user_config or {})
     fill = _Filler(values)
     words = [fill(str(word)) for word in [command, *args]]
     env = {
@@ -76,7 +76,7 @@ def _read_manifest(folder: Path) -> _Manifest:
         raise PackageError("no_recipe", f"manifest.json: {named}: {first['msg']}") from None
 
 
-def _user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
+def _fill_user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
     """What `${user_config.NAME}` stands for: the manifest's default or a typed placeholder."""
     values: dict[str, str] = {}
     made_up: list[str] = []

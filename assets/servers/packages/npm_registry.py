@@ -63,7 +63,7 @@ class NpmRegistry:
         return body
 
 
-def npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
+def open_npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
     """The registry that npm of this host uses; None where it has none set."""
     env = toolchain.fetch_env
     url = env.get("npm_config_registry")

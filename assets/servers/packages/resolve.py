@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from assets.marketplaces.listing import Package
 from assets.servers.packages.download import download
 from assets.servers.packages.image_tags import resolve_image_digest
-from assets.servers.packages.npm_registry import npm_registry
+from assets.servers.packages.npm_registry import open_npm_registry
 from assets.servers.packages.run_tool import FETCH, Finished, fetch_policy, run_tool
 from assets.servers.packages.staging import Staging, open_staging
 from assets.servers.probe.failure_kinds import PackageError
@@ -56,7 +56,7 @@ class Resolver:
     ) -> None:
         self._home, self._toolchain, self._policy = home, toolchain, fetch_policy(sandbox)
         self._ledger, self._run_date = ledger, run_date
-        self._registry = npm_registry(toolchain)
+        self._registry = open_npm_registry(toolchain)
 
     def __call__(self, package: Package) -> Resolved:
         if package.type == "mcpb" and package.digest:

@@ -38,7 +38,7 @@ class Staging:
     def write_request(self, name: str, text: str) -> None:
         """A file for a tool to read; before any tool runs."""
         _write_new(self.opened / name, text)
-        own_path(self.opened / name)
+        set_fetch_owner(self.opened / name)
 
     def publish(self, facts: Mapping[str, Any], folder: Path) -> None:
         """Moves the tree and its manifest to `folder`, by way of one that no tool has seen."""
@@ -66,14 +66,14 @@ def open_staging(home: Path) -> Iterator[Staging]:
     staging = Staging(parent / uuid.uuid4().hex)
     try:
         staging.tree.mkdir(parents=True)
-        own_path(staging.opened)
-        own_path(staging.tree)
+        set_fetch_owner(staging.opened)
+        set_fetch_owner(staging.tree)
         yield staging
     finally:
         shutil.rmtree(staging.folder, ignore_errors=True)
 
 
-def own_path(path: Path) -> None:
+def set_fetch_owner(path: Path) -> None:
     """Gives one file or folder to the user of the fetch phase (only root needs to)."""
     if os.geteuid() == 0:
         os.chown(path, FETCH_UID, FETCH_UID, follow_symlinks=False)

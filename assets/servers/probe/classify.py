@@ -49,7 +49,7 @@ def classify_evidence(seen: Evidence) -> Failure | None:
                 f"{transcript.noise} lines that are no JSON-RPC, first {transcript.first_noise}"
             )
             return Failure("protocol_error", detail)
-        return failure if failure.kind == "oversize" else _why_late(failure, transcript)
+        return failure if failure.kind == "oversize" else _explain_timeout(failure, transcript)
     if seen.exited:
         return classify_last_words(
             make_printable(transcript.stderr) + transcript.first_noise, seen.code, seen.signal
@@ -63,7 +63,7 @@ def classify_evidence(seen: Evidence) -> Failure | None:
     return failure
 
 
-def _why_late(failure: Failure, transcript: Transcript) -> Failure:
+def _explain_timeout(failure: Failure, transcript: Transcript) -> Failure:
     """A server that hangs has often said why."""
     cause = classify_text(make_printable(transcript.stderr))
     return Failure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure

@@ -107,7 +107,7 @@ def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) 
     cause = classify_text(stderr)
     if cause:
         return Failure(cause.kind, f"{how}, {cause.detail}")
-    last = _last_line(stderr)
+    last = _find_last_line(stderr)
     words = f", said {last.strip()[:160]!r}" if last else ", said nothing"
     return Failure("crashed", how + words)
 
@@ -123,20 +123,20 @@ def find_words(text: str, kinds: Collection[str]) -> Failure | None:
         if kind not in kinds:
             continue
         found = re.search(words, text, re.IGNORECASE | re.MULTILINE)
-        if found and kind == "needs_secret" and _only_unreached(text, found.end()):
+        if found and kind == "needs_secret" and _is_only_unreached(text, found.end()):
             continue
         if found:
-            return Failure(kind, f"said {_line_of(text, found.start())!r}")
+            return Failure(kind, f"said {_find_line(text, found.start())!r}")
     return None
 
 
-def _only_unreached(text: str, position: int) -> bool:
+def _is_only_unreached(text: str, position: int) -> bool:
     """Whether the network fails after the last word about a secret: the secret was taken."""
     later = re.search(_UNREACHED, text[position:], re.IGNORECASE)
     return later is not None
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     """The last line that says what went wrong: a stack trace ends in brackets and versions."""
     errors = [found[0] for found in _LAST.finditer(text)]
     if errors:
@@ -146,7 +146,7 @@ def _last_line(text: str) -> str:
     return (plain or spoken_lines or [""])[-1]
 
 
-def _line_of(text: str, position: int) -> str:
+def _find_line(text: str, position: int) -> str:
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     return text[start : end if end >= 0 else len(text)].strip()[:160]

@@ -82,7 +82,7 @@ class Client(httpx2.AsyncClient):
             return await super().send(request, **more)
         if request.method == "DELETE":
             with anyio.fail_after(_FAREWELL_S):
-                return await _empty_response(await super().send(request, **more))
+                return await _make_empty_response(await super().send(request, **more))
         try:
             self._count(request)
             asks = self._note_request(request)
@@ -129,16 +129,16 @@ class Client(httpx2.AsyncClient):
                 return self._filter_response(response, events=True)
             if self._kind == "sse":
                 await self._note_refusal(request, response, stop=True)
-            return await _empty_response(response)
+            return await _make_empty_response(response)
         if not good:
             return await self._note_refusal(request, response, stop=self._kind == "sse")
         if not asks or self._kind == "sse":
             self._watch.refusal = None
-            return await _empty_response(response)
+            return await _make_empty_response(response)
         self._check_session(response)
         if not events and found != "application/json":
             self._watch.refusal = Refusal(request.method, response)
-            return await _empty_response(response)
+            return await _make_empty_response(response)
         self._watch.refusal = None
         return self._filter_response(response, events=events)
 
@@ -157,7 +157,7 @@ class Client(httpx2.AsyncClient):
         self._listener.transcript.note_error(self._watch.refusal.error)
         if stop:
             self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
-        return await _empty_response(response, bytes(body))
+        return await _make_empty_response(response, bytes(body))
 
     def _check_session(self, response: httpx2.Response) -> None:
         given = response.headers.get(_SESSION)
@@ -205,7 +205,7 @@ class _Filtered(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-async def _empty_response(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
+async def _make_empty_response(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
     """The answer without what is left of its body: the SDK would read one without end."""
     await response.aclose()
     headers = {

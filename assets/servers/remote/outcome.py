@@ -96,7 +96,7 @@ def classify_refusal(refusal: Refusal, url: str) -> RemoteFailure:
         retry = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
         return RemoteFailure("remote_down", detail + retry, retry_after=wait_s)
     if status < 300:
-        return _not_mcp(refusal, detail)
+        return _make_not_mcp(refusal, detail)
     if status < 400:
         return RemoteFailure("protocol_error", f"{detail} without an address to go to", _NO_MCP)
     words = classify_text(refusal.excerpt)
@@ -119,7 +119,7 @@ def _classify_closed(refusal: Refusal, detail: str, url: str) -> RemoteFailure:
         return RemoteFailure(
             "remote_auth",
             f"{detail}, offers OAuth (see {show_text(metadata, 200)})",
-            login_advice(url),
+            write_login_advice(url),
         )
     scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
     named = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
@@ -129,16 +129,16 @@ def _classify_closed(refusal: Refusal, detail: str, url: str) -> RemoteFailure:
         "remote_auth",
         detail + named,
         "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
-        f" {login_advice(url)}",
+        f" {write_login_advice(url)}",
     )
 
 
-def login_advice(url: str) -> str:
+def write_login_advice(url: str) -> str:
     """What to do where only a person's consent helps."""
     return f"run `toolmill login {shlex.quote(show_url(url))}`"
 
 
-def _not_mcp(refusal: Refusal, detail: str) -> RemoteFailure:
+def _make_not_mcp(refusal: Refusal, detail: str) -> RemoteFailure:
     found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
     what = "a web page" if found == "text/html" else (show_text(found, 60) or "no content type")
     return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
@@ -155,7 +155,7 @@ def classify_exception(error: BaseException, url: str) -> Failure:
     if type(cause).__module__.startswith("mcp.client.auth"):
         # What follows the colon is the body of the server's answer, which may hold what was sent.
         detail = f"OAuth: {show_text(str(cause).partition(': ')[0])}"
-        return RemoteFailure("remote_auth", detail, login_advice(url))
+        return RemoteFailure("remote_auth", detail, write_login_advice(url))
     text = show_text(str(cause)) or type(cause).__name__
     if isinstance(cause, httpx2.ConnectTimeout):
         return RemoteFailure("remote_down", f"no connection in time, {text}")

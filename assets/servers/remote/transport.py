@@ -146,7 +146,7 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
         detail, fix = f"a redirect from https to {to}", "list the server under its https address"
         raise Refused(RemoteFailure("policy_denied", detail, fix))
     message = bool(request.extensions.get(MESSAGE))
-    same = _same_origin(here, there)
+    same = _is_same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
         detail = f"answered POST with {status} to {to}, which would lose or leak what was sent"
         raise Refused(
@@ -163,7 +163,7 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
     )
 
 
-def _same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:
+def _is_same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:
     if (a.scheme, a.host, a.port) == (b.scheme, b.host, b.port):
         return True
     ours = a.host == b.host and (a.port, b.port) == (None, None)

@@ -39,7 +39,7 @@ class Bubblewrap:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         shared = policy.network == "full"
         return {
-            "system_calls": "filtered" if seccomp.program() else "unfiltered",
+            "system_calls": "filtered" if seccomp.build_filter() else "unfiltered",
             "memory": "control group" if find_parent_group() else "watched",
             "host_loopback": "reachable" if shared else "unreachable",
         }
@@ -69,7 +69,7 @@ def build_command_line(
     env = ["--args", str(files[-1])]
     limited = [*environment.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
-    if calls := seccomp.program(segments=launch.segments):
+    if calls := seccomp.build_filter(segments=launch.segments):
         files.append(make_memory_file(calls))
         closed += ["--seccomp", str(files[-1])]
     if not root:

@@ -150,7 +150,7 @@ class Docker:
         argv = [self.program, words[0], *given, *words[1:]]
         end = partial(self._remove_container, name)
         facts = {"root": _Root(self, name), "end": end, "volume": volume}
-        return Command(argv, files, _client_settings(), **facts)
+        return Command(argv, files, _read_client_settings(), **facts)
 
     def _remove_container(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""
@@ -169,7 +169,7 @@ class Docker:
         self, *words: str, timeout_s: float = 30.0, data: bytes = b""
     ) -> "subprocess.CompletedProcess[str]":
         """One command of the client; a missing or hanging one is an exit like any other."""
-        argv, env = [self.program, *words], _client_settings()
+        argv, env = [self.program, *words], _read_client_settings()
         try:
             finished = subprocess.run(
                 argv, input=data, capture_output=True, timeout=timeout_s, env=env
@@ -274,7 +274,7 @@ def _describe_mount(mount: Mount) -> str:
     return f"type=bind,src={mount.host},dst={mount.inside}{kind}"
 
 
-def _client_settings() -> dict[str, str]:
+def _read_client_settings() -> dict[str, str]:
     """What the client needs of our environment to find its engine; nothing else is handed on."""
     kept = {key: value for key, value in os.environ.items() if key.startswith(_CLIENT)}
     return {"PATH": environment.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}

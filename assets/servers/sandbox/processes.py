@@ -80,7 +80,7 @@ def read_proportional(pid: int, otherwise: int) -> int:
         return otherwise
 
 
-def memory_files(pids: Iterable[int]) -> int:
+def sum_memory_files(pids: Iterable[int]) -> int:
     """Bytes in files that live in memory only (memfd): written, they are in no process's set."""
     sizes: dict[int, int] = {}
     for pid in pids:

@@ -52,7 +52,7 @@ _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in seccomp_data; low words co
 _ALLOW = 0x7FFF0000
 
 
-def program(machine: str | None = None, *, segments: bool = False) -> bytes | None:
+def build_filter(machine: str | None = None, *, segments: bool = False) -> bytes | None:
     """The filter as an array of `sock_filter`, or None on a machine it has no numbers for.
     segments: System V shared memory is there."""
     machine = machine or platform.machine()

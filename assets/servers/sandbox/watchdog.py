@@ -12,8 +12,8 @@ from assets.servers.sandbox.processes import (
     PROCESSES,
     Stat,
     list_tree,
-    memory_files,
     read_proportional,
+    sum_memory_files,
 )
 from assets.servers.sandbox.spec import HOME, SandboxPolicy
 
@@ -138,7 +138,7 @@ class Watchdog:
         resident = sum(stats[pid].resident for pid in pids) / _MIB + disks
         if always or resident > limit * 0.7 or self._samples % 4 == 1:
             used = sum(read_proportional(pid, stats[pid].resident) for pid in pids) / _MIB
-            used += memory_files(pids) / _MIB + disks
+            used += sum_memory_files(pids) / _MIB + disks
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
                 return Breach("memory", f"{used:.0f} MB of {limit} MB")

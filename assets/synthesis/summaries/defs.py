@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, map_descriptions
 from assets.contracts.quarantine.clear import read_clear
 from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.summaries.summaries import SUMMARIES, find_summary_flaws, make_summaries
@@ -36,7 +36,7 @@ def server_summaries(
 ) -> Published:
     clear = read_clear(warehouse)
     previous = warehouse.tables.read(SUMMARIES).to_dicts()
-    about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    about = map_descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
     rows: list[dict[str, Any]] = []
     spent = 0.0

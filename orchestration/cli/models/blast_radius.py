@@ -45,7 +45,7 @@ def collect_made(warehouse: "Warehouse") -> "Made":
     from training.releases.champion import UNTRAINED, read_champion
     from training.releases.release import read_current_release
     from training.reporting.blast_radius import Made
-    from warehouse.storage.lance import LanceStore, vector_key
+    from warehouse.storage.lance import LanceStore, make_vector_key
 
     tables, home = warehouse.tables, warehouse.home
     evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
@@ -54,7 +54,7 @@ def collect_made(warehouse: "Warehouse") -> "Made":
         judgements=tables.read(JUDGEMENTS).iter_rows(named=True),
         vectors=tables.read(VECTORS).to_dicts(),
         missing=LanceStore(home / "lance").find_missing,
-        vector_key=vector_key,
+        vector_key=make_vector_key,
         sets=_read_sets(tables),
         current_set=set_name(warehouse),
         evaluations={role: tables.read(spec).to_dicts() for role, spec in evaluations.items()},

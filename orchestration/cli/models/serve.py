@@ -76,9 +76,9 @@ def serve_token(
     name: Annotated[str, typer.Argument(help="whose token it will be")],
 ) -> None:
     """Make a token: its secret for the client, and the entry for the tokens file."""
-    from serving.meta.access.tokens import new_token
+    from serving.meta.access.tokens import make_token
 
-    secret, digest = new_token()
+    secret, digest = make_token()
     print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
 
 
@@ -122,14 +122,14 @@ def _open_place(trusted: list[Path]) -> Any:
 
 def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSettings":
     from serving.meta.access.policy import HttpSettings
-    from serving.meta.access.tokens import read_tokens, token_of
+    from serving.meta.access.tokens import build_token, read_tokens
 
     chosen = serve.http
     file = tokens or chosen.tokens
     known = read_tokens(file) if file else ()
     if chosen.token:
         secret = chosen.token.get_secret_value()
-        known = (*known, token_of(secret, remember=serve.log.remember))
+        known = (*known, build_token(secret, remember=serve.log.remember))
     return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 

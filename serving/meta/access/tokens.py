@@ -24,7 +24,7 @@ from typing import Any
 
 from serving.meta.access.policy import Token, TokenError
 
-_SHORTEST = 20  # characters of a secret; `new_token` makes 43
+_SHORTEST = 20  # characters of a secret; `make_token` makes 43
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "name": str,
     "sha256": str,
@@ -38,7 +38,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 _SHAPE = 'expected TOML with [[tokens]], or JSON like {"tokens": [{"name": …, "sha256": …}]}'
 
 
-def new_token() -> tuple[str, str]:
+def make_token() -> tuple[str, str]:
     """(secret, sha256): the secret goes to its owner, the digest into the file."""
     secret = secrets.token_urlsafe(32)
     return secret, _digest_secret(secret)
@@ -60,7 +60,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     )
 
 
-def token_of(secret: str, name: str = "env", **facts: Any) -> Token:
+def build_token(secret: str, name: str = "env", **facts: Any) -> Token:
     """The token of a secret from the environment. Raises TokenError when it is easily guessed."""
     if len(secret) < _SHORTEST:
         raise TokenError(
@@ -70,7 +70,7 @@ def token_of(secret: str, name: str = "env", **facts: Any) -> Token:
     return Token(name, _digest_secret(secret), **facts)
 
 
-def owner_of(sent: str, tokens: Sequence[Token]) -> Token | None:
+def find_owner(sent: str, tokens: Sequence[Token]) -> Token | None:
     """Whose secret was sent, None when nobody's. Every token is compared, whichever fits."""
     digest = _digest_secret(sent)
     owner = None

@@ -7,7 +7,7 @@ import anyio
 
 from assets.servers.calls.log import Outcomes
 from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, is_loopback
-from serving.meta.access.tokens import owner_of
+from serving.meta.access.tokens import find_owner
 from serving.meta.context import Caller
 from serving.meta.protocol.listen import serve_app
 from serving.meta.protocol.server import NAME, make_server
@@ -32,11 +32,11 @@ class Verifier:
         """Who sent it, None when nobody we know. The secret is not kept in the answer."""
         from mcp.server.auth.provider import AccessToken
 
-        owner = owner_of(token, self._tokens)
+        owner = find_owner(token, self._tokens)
         return owner and AccessToken(token=owner.sha256, client_id=owner.name, scopes=[])
 
 
-def http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
+def make_http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
     """The web application of a server that was made with the same tokens."""
     from mcp.server.auth.settings import AuthSettings
 
@@ -89,7 +89,7 @@ async def serve_http(
     """`run_http` inside a running loop."""
     server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
     try:
-        await serve_app(http_app(server, settings), settings, NAME, ready)
+        await serve_app(make_http_app(server, settings), settings, NAME, ready)
     finally:
         await close_after(caller)
 

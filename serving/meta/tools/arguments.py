@@ -106,7 +106,7 @@ class Fields:
             return {}
         if not anything and not isinstance(value, dict):
             raise BadField(name, _name_kind(value), "an object")
-        if deeper_than(value, MAX_DEPTH):
+        if is_deeper_than(value, MAX_DEPTH):
             raise BadField(name, "nested too deep", f"at most {MAX_DEPTH} levels")
         size = len(json.dumps(value, ensure_ascii=False))
         if size > MAX_ARGUMENTS:
@@ -114,7 +114,7 @@ class Fields:
         return value
 
 
-def deeper_than(value: Any, most: int) -> bool:
+def is_deeper_than(value: Any, most: int) -> bool:
     """Whether a JSON value has more levels, without recursion."""
     level = [value]
     for _ in range(most):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.meta.context import Reply, shorten_version
-from serving.meta.tools.tool_results import passed_on
+from serving.meta.tools.tool_results import limit_result
 from serving.meta.untrusted_text import Bounded, dump_json, mark_text, show_line
 from warehouse.sanitize.quote import escape_name, quote_name, quote_text
 
@@ -35,7 +35,7 @@ class Attempt:
 def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
     """What the tool returned, its own error included; `most` characters of it."""
     of = quote_name(attempt.tool_id, 200)
-    blocks, text, data, cut = passed_on(result.content, result.structured, of, most)
+    blocks, text, data, cut = limit_result(result.content, result.structured, of, most)
     facts: dict[str, Any] = {"text": text} if text or data is None else {}
     if data is not None:
         facts["structured"] = data

@@ -17,8 +17,15 @@ from serving.meta.context import Desk, Reply
 from serving.meta.tools import call_answers
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.call_answers import Attempt
-from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, why_ask, write_question
-from serving.meta.tools.describe_tool import NotHere, how_run
+from serving.meta.tools.consent import (
+    ACCEPT,
+    DECLINE,
+    Client,
+    Pending,
+    explain_consent,
+    write_question,
+)
+from serving.meta.tools.describe_tool import NotHere, explain_run
 from serving.meta.tools.remembering import keep_client
 from serving.meta.tools.schemas import CALL, INPUTS
 from warehouse.sanitize.quote import read_name
@@ -114,7 +121,7 @@ async def _check_call(
     attempt.facts["repaired"] = len(steps)
     if problems:
         return call_answers.answer_invalid(attempt, problems, steps, repair)
-    ready = Ready(tool, contract, arguments, steps, how_run(recipe, tool.server_id))
+    ready = Ready(tool, contract, arguments, steps, explain_run(recipe, tool.server_id))
     refusal = await _ask_consent(desk, token, attempt, ready, client)
     return refusal or await _run(desk, token, attempt, ready)
 
@@ -124,7 +131,7 @@ async def _ask_consent(
 ) -> Reply | None:
     """None when the call may run."""
     tool = ready.tool
-    why = why_ask(tool, desk.policy)
+    why = explain_consent(tool, desk.policy)
     if why is None:
         return None
     if not client.can_ask:

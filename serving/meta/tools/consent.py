@@ -39,7 +39,7 @@ class Pending(Exception):
         self.result = result
 
 
-def why_ask(tool: "Tool", policy: MetaPolicy) -> str | None:
+def explain_consent(tool: "Tool", policy: MetaPolicy) -> str | None:
     """Why somebody must agree before this tool runs; None when nobody must."""
     if tool.flags:
         return (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import Fields
-from serving.meta.tools.consent import why_ask
+from serving.meta.tools.consent import explain_consent
 from serving.meta.tools.schemas import DESCRIBE, INPUTS
 from serving.meta.untrusted_text import Bounded, dump_json, mark_text
 from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, read_name
@@ -51,7 +51,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "flags": [escape_exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
         "reliability": asdict(known) if (known := router.tell_reliability(place)) else None,
-        "runs": _NEVER_RAN if tool.unverified else how_run(recipe, tool.server_id),
+        "runs": _NEVER_RAN if tool.unverified else explain_run(recipe, tool.server_id),
         "callable": desk.caller is not None
         and token.calls
         and recipe is not None
@@ -62,7 +62,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     return Reply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
 
 
-def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
+def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     """One line: what is launched or asked. Only what names a thing: no arguments, no values."""
     if not recipe:
         return "unknown: the index was built without a way to run this server"
@@ -77,7 +77,7 @@ def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
 
 
 def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
-    why = why_ask(tool, desk.policy)
+    why = explain_consent(tool, desk.policy)
     if why is None:
         return {"needed": False, "why": "it says that it only reads"}
     return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from serving.meta.access.policy import ExplorationSettings, MetaPolicy, Token
-from serving.meta.tools.consent import why_ask
+from serving.meta.tools.consent import explain_consent
 
 if TYPE_CHECKING:
     from serving.router import Answer, Ask, Hit, Router
@@ -72,5 +72,5 @@ def _list_open(hits: "Sequence[Hit]", router: "Router", policy: MetaPolicy) -> l
     return [
         at
         for at, place in enumerate(places)
-        if place is not None and why_ask(router.index.tools[place], policy) is None
+        if place is not None and explain_consent(router.index.tools[place], policy) is None
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from assets.contracts.tool_id import compile_globs
 from serving.meta.access.policy import MetaPolicy
 from serving.meta.index_summary import summarise_index, write_summary
-from serving.meta.tools.consent import why_ask
+from serving.meta.tools.consent import explain_consent
 from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
 from serving.meta.untrusted_text import show_line
 from warehouse.sanitize.escape import escape_text
@@ -145,7 +145,7 @@ def _list_flat(
     is handed on only where it would run unasked."""
     from serving.meta.functions import bound_parameters
 
-    reads = why_ask(tool, policy) is None
+    reads = explain_consent(tool, policy) is None
     of = quote_name(tool.tool_id, 200)
     return {
         "name": name,

@@ -34,9 +34,9 @@ async def report_outcome(
         raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
     router, asked_by = await desk.router(), keep_client(token, client)
     if call_id:
-        facts = _of_call(desk, token, call_id)
+        facts = _find_call_facts(desk, token, call_id)
     else:
-        facts = await _of_tool(desk, token, router, read_name(tool_id or ""), asked_by)
+        facts = await _find_tool_facts(desk, token, router, read_name(tool_id or ""), asked_by)
     line_note = show_line(redact(note), MAX_NOTE) if note else None
     kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
     await desk.record({**facts, **kept, **asked_by})
@@ -48,7 +48,7 @@ async def report_outcome(
     )
 
 
-def _of_call(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
+def _find_call_facts(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
     owner, facts = desk.calls.get(call_id, (None, {}))
     if owner != token.name:
         expected = "the id of a call of yours since this server started; or give tool_id"
@@ -56,7 +56,7 @@ def _of_call(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
     return {name: facts[name] for name in _KEPT if facts.get(name)}
 
 
-async def _of_tool(
+async def _find_tool_facts(
     desk: Desk, token: Token, router: "Router", tool_id: str, asked_by: Mapping[str, str]
 ) -> dict[str, Any]:
     found = await desk.tool(router, token, tool_id)

@@ -17,7 +17,7 @@ _MOST_BLOCKS = 64
 _MEDIA_TIMES = 10  # base64 of all images and sounds: so many times the characters of all text
 
 
-def passed_on(
+def limit_result(
     content: Iterable[Any], structured: Any, of: str, most: int
 ) -> tuple[list[dict[str, Any]], str, Any, bool]:
     """(blocks to show, their text, structured content, whether something was left out).

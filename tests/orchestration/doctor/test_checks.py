@@ -26,7 +26,7 @@ from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
-from warehouse.ledger.files import journal_of
+from warehouse.ledger.files import find_journal
 from warehouse.process_identity import identify_process
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -145,7 +145,7 @@ def test_an_older_schema_is_a_notice(at: Home, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_only_in_the_database_is_found_and_what_is_in_flight_is_not(
     well: Warehouse, at: Home
 ) -> None:
-    journal = journal_of(at.state / "ledger.db")
+    journal = find_journal(at.state / "ledger.db")
     line = json.loads(journal.read_text().splitlines()[-1])
     with journal.open("a") as file:  # of a transaction that is not committed yet
         file.write("\n" + json.dumps({**line, "id": 9, "key": "k9"}))

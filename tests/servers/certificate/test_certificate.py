@@ -8,9 +8,9 @@ from assets.servers.certificate import certificate, escapes
 from assets.servers.certificate.certificate import (
     certify,
     judge_outcomes,
+    make_suite_launch,
     place_canaries,
     run_suite,
-    suite_launch,
 )
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
 from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
@@ -67,7 +67,7 @@ def test_it_is_made_once_for_a_process(monkeypatch):
 def test_a_hole_in_the_wall_is_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
     with place_canaries() as prepared:
-        launch = suite_launch(prepared, find_toolchain())
+        launch = make_suite_launch(prepared, find_toolchain())
         hole = replace(launch, mounts=(*launch.mounts, Mount.same(prepared.folder, writable=True)))
         outcomes = run_suite(hole, SandboxPolicy())
     given = judge_outcomes(ABOUT, outcomes, "none")
@@ -98,7 +98,7 @@ def test_a_toolchain_that_shows_its_neighbours_is_found(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("real")
 def test_memory_that_no_process_shows_is_within_the_limit():
     with place_canaries() as prepared:
-        launch = suite_launch(prepared, find_toolchain())
+        launch = make_suite_launch(prepared, find_toolchain())
         found = try_holding_memory(launch, SandboxPolicy())
     assert found == dict.fromkeys(MEMORY_ATTEMPTS, "refused")
 
@@ -112,7 +112,7 @@ def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
     monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
     with place_canaries() as prepared:
-        found = try_holding_memory(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+        found = try_holding_memory(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
     assert found == dict.fromkeys(MEMORY_ATTEMPTS, "worked")
     escaped = judge_outcomes(ABOUT, {**REFUSED, **found}, "none").escaped
     assert set(escaped) == set(MEMORY_ATTEMPTS)
@@ -121,7 +121,7 @@ def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
 @pytest.mark.usefixtures("real")
 def test_an_open_network_that_was_not_granted_is_found():
     with place_canaries() as prepared:
-        launch = suite_launch(prepared, find_toolchain())
+        launch = make_suite_launch(prepared, find_toolchain())
         outcomes = run_suite(launch, SandboxPolicy(network="full"))
         assert prepared.reached()
     escaped = judge_outcomes(ABOUT, {**outcomes, "listener": "reached"}, "none").escaped
@@ -135,7 +135,7 @@ def test_a_suite_that_ran_nothing_does_not_pass(monkeypatch):
     for source in ("raise SystemExit", "print('{}')", "print('[1]')", "import os; os.abort()"):
         monkeypatch.setattr(certificate, "program", lambda source=source: source)
         with place_canaries() as prepared:
-            outcomes = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+            outcomes = run_suite(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
         assert judge_outcomes(ABOUT, outcomes, "none").escaped == ("nothing_ran",)
 
 

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 import pytest
 
-from assets.servers.credentials.oauth import auth_for, log_in
+from assets.servers.credentials.oauth import log_in, open_auth
 from assets.servers.credentials.secrets import OAuthChoice, SecretError
 from assets.servers.credentials.token_store import TokenStore
 from tests.servers.remote.test_probe import ask
@@ -33,7 +33,7 @@ def logged_in(url: str, state, **more):
 
 
 def ask_unattended(url: str, state, choice: OAuthChoice | None = None):
-    return ask(url, auth=auth_for(url, SERVER, choice, state))
+    return ask(url, auth=open_auth(url, SERVER, choice, state))
 
 
 def ends_now(state) -> None:
@@ -243,7 +243,7 @@ def test_a_token_and_its_end_are_of_one_reading(tmp_path, monkeypatch):
         store.path.write_text(json.dumps(store_facts))
         return facts
 
-    provider = auth_for(resource.url, SERVER, None, tmp_path)
+    provider = open_auth(resource.url, SERVER, None, tmp_path)
     monkeypatch.setattr(TokenStore, "load", renewed_after)
     anyio.run(provider._initialize)
     context = provider.context
@@ -287,7 +287,7 @@ def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
 
         server.resource_script = lambda call: make_good_script(tools_list=echo)(call)  # type: ignore[method-assign]
         with serve_script(make_good_script(tools_list=echo)) as echoing:
-            found = ask(echoing.url, auth=auth_for(echoing.url, SERVER, None, tmp_path))
+            found = ask(echoing.url, auth=open_auth(echoing.url, SERVER, None, tmp_path))
     token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
     assert found.status == "ok"
     assert found.tools[0]["description"] == "Bearer [secret token 0]"
@@ -351,7 +351,7 @@ def test_a_machines_secret_goes_to_the_named_issuer_only(tmp_path, monkeypatch):
 def test_incomplete_credentials_are_refused(tmp_path, lacking):
     facts = {**MACHINE, "issuer": "https://mine.example", lacking: None}
     with pytest.raises(SecretError, match=f"no {lacking}"):
-        auth_for("https://acme.example/mcp", SERVER, OAuthChoice(**facts), tmp_path)
+        open_auth("https://acme.example/mcp", SERVER, OAuthChoice(**facts), tmp_path)
 
 
 # --- where OAuth's own requests go
@@ -411,7 +411,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path):
     store.save(tokens={"access_token": "tok-en-4242", "token_type": "Bearer"})
     store.path.chmod(0o640)
     with pytest.raises(SecretError, match="chmod 600") as caught:
-        auth_for("https://acme.example/mcp", SERVER, None, tmp_path)
+        open_auth("https://acme.example/mcp", SERVER, None, tmp_path)
     assert "tok-en-4242" not in str(caught.value)
 
 

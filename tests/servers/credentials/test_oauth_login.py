@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.credentials.oauth import auth_for
+from assets.servers.credentials.oauth import open_auth
 from assets.servers.credentials.token_store import TokenStore
 from orchestration.cli.servers.login import app
 from tests.servers.remote.test_probe import ask
@@ -59,7 +59,9 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         assert not any(one in out for one in (tokens["access_token"], tokens["refresh_token"]))
 
         server.access.clear()
-        assert ask(resource.url, auth=auth_for(resource.url, server_id, None, state)).status == "ok"
+        assert (
+            ask(resource.url, auth=open_auth(resource.url, server_id, None, state)).status == "ok"
+        )
         assert [one["grant_type"] for one in server.grants][1:] == ["refresh_token"]
 
         code, out, _err = run(tmp_path, "logout", resource.url)

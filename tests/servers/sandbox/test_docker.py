@@ -118,7 +118,7 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
         os.close(descriptor)
     expected = {"HOME": HOME, "TMPDIR": "/tmp", **env}
     assert dict(line.split("=", 1) for line in text.split("\n")[:-1]) == expected
-    assert command.env == docker._client_settings()
+    assert command.env == docker._read_client_settings()
     assert "--env" not in command.argv
 
 

@@ -16,8 +16,8 @@ from assets.servers.sandbox.seccomp import (
     NAMESPACES,
     SOCKET,
     UNSHARE,
+    build_filter,
     build_profile,
-    program,
 )
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -26,7 +26,7 @@ ALLOW = 0x7FFF0000
 
 def asked(machine, number, *args, audit=None, segments=False):
     """What the filter returns for a call: a little interpreter of classic BPF."""
-    code = program(machine, segments=segments)
+    code = build_filter(machine, segments=segments)
     assert code
     arch = MACHINES[machine][1] if audit is None else audit
     data = struct.pack("<iIQ6Q", number, arch, 0, *(*args, *[0] * (6 - len(args))))
@@ -79,7 +79,7 @@ def test_arguments_decide_where_a_call_is_needed_by_everybody(machine):
 def test_another_architecture_or_numbering_has_no_calls():
     assert asked("x86_64", 0, audit=0x40000003) == refused(errno.ENOSYS)  # i386
     assert asked("x86_64", 0x40000000) == refused(errno.ENOSYS)  # x32
-    assert program("riscv64") is None
+    assert build_filter("riscv64") is None
 
 
 def test_numbers_are_those_of_libseccomp():

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, new_token, run_http
+from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, make_token, run_http
 from serving.meta.protocol.listen import CannotServe
 from serving.meta.protocol.notifications import Changes
 from tests.serving.meta_server import (
@@ -336,7 +336,7 @@ def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
 
 
 def test_a_new_token_is_long_and_only_its_digest_is_kept() -> None:
-    secret, digest = new_token()
+    secret, digest = make_token()
     assert len(secret) > 40
     assert sha256(secret.encode()).hexdigest() == digest
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, read_tokens, token_of
+from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, build_token, read_tokens
 from serving.meta.access.limits import Limits, TooMany
 from serving.meta.access.policy import is_loopback
-from serving.meta.access.tokens import owner_of
+from serving.meta.access.tokens import find_owner
 from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"
@@ -78,22 +78,22 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_secret_has_one_owner() -> None:
-    mine, other = token_of(SECRET, "mine"), token_of(SECRET + "x", "other")
-    assert owner_of(SECRET, (other, mine)) == mine
-    assert owner_of(SECRET + "y", (other, mine)) is None
-    assert owner_of("", (other, mine)) is None
-    assert owner_of("\udcff", (mine,)) is None
+    mine, other = build_token(SECRET, "mine"), build_token(SECRET + "x", "other")
+    assert find_owner(SECRET, (other, mine)) == mine
+    assert find_owner(SECRET + "y", (other, mine)) is None
+    assert find_owner("", (other, mine)) is None
+    assert find_owner("\udcff", (mine,)) is None
     assert SECRET not in repr(mine)
 
 
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(TokenError, match="at least 20"):
-        token_of("hunter2")
+        build_token("hunter2")
 
 
 def test_two_tokens_of_one_name_are_refused() -> None:
     with pytest.raises(TokenError, match="one name"):
-        HttpSettings(tokens=(token_of(SECRET), token_of(SECRET + "x")))
+        HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x")))
     with pytest.raises(TokenError, match="sha256"):
         HttpSettings(tokens=(Token("a"),))
 

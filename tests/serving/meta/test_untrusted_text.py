@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.meta.tools.arguments import deeper_than
-from serving.meta.tools.tool_results import passed_on
+from serving.meta.tools.arguments import is_deeper_than
+from serving.meta.tools.tool_results import limit_result
 from serving.meta.untrusted_text import (
     bound_value,
     mark_text,
@@ -56,8 +56,8 @@ def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
         deep = [deep]
     copy, cut = bound_value(deep, 1_000)
     assert cut
-    assert not deeper_than(copy, 30)
-    assert deeper_than(deep, 40)
+    assert not is_deeper_than(copy, 30)
+    assert is_deeper_than(deep, 40)
 
 
 def test_an_object_of_a_million_members_is_cut() -> None:
@@ -82,13 +82,13 @@ def test_parameters_are_one_line_whatever_the_schema_is() -> None:
     st.lists(st.dictionaries(st.sampled_from(["type", "text", "data", "mimeType", "uri"]), JSON))
 )
 def test_any_content_passes_as_text_or_media(content: list[dict[str, Any]]) -> None:
-    blocks, text, _, _ = passed_on(content, None, "a::b", 500)
+    blocks, text, _, _ = limit_result(content, None, "a::b", 500)
     assert {block["type"] for block in blocks} <= {"text", "image", "audio"}
     assert len(text) < 500 + 2 * 64
 
 
 def test_indentation_and_line_breaks_of_a_result_are_kept() -> None:
     code = "    if x:\n\treturn 1\n"
-    blocks, text, _, cut = passed_on([{"type": "text", "text": code}], None, "a::b", 500)
+    blocks, text, _, cut = limit_result([{"type": "text", "text": code}], None, "a::b", 500)
     assert (text, cut) == (code, False)
     assert code in blocks[0]["text"]

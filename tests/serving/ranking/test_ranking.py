@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, load_index
-from serving.index.fusion import built_in, read_fusion
+from serving.index.fusion import load_built_in, read_fusion
 from serving.index.model import Source
 from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.strategies import find_top
@@ -187,8 +187,8 @@ def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:
     held = json.loads(path.read_text())
     assert "training servers" in held["fitted_on"]["sides"]
     assert not {"sgd", "restbench"} & set(held["fitted_on"]["requests"])
-    assert 0 < built_in().threshold < 1
-    assert built_in().weights["joint words"] > 0
+    assert 0 < load_built_in().threshold < 1
+    assert load_built_in().weights["joint words"] > 0
 
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=30), st.integers(1, 40))

@@ -31,7 +31,7 @@ from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import save_model
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.files import write_atomically
-from warehouse.storage.lance import LanceStore, vector_key
+from warehouse.storage.lance import LanceStore, make_vector_key
 from warehouse.store import Warehouse
 
 FILE, ISSUE = snapshot("npm:file", "find"), snapshot("npm:issue", "find")
@@ -117,7 +117,7 @@ def vectors(warehouse: Warehouse) -> None:
     store = LanceStore(warehouse.home / "lance")
     text = tool_text(tool("npm:file", "find"))
     one = np.ones(4, np.float32) / 2
-    store.insert([{"key": vector_key(digest_text(text), "e"), "text_digest": digest_text(text),
+    store.insert([{"key": make_vector_key(digest_text(text), "e"), "text_digest": digest_text(text),
                    "embedder": "e", "kind": "tool", "text": text, "vector": one}])  # fmt: skip
     rows = [{**snap, "kind": "tool", "embedder": "e",
              "text_digest": digest_text(tool_text(json.loads(snap["contract"])))}

@@ -18,7 +18,7 @@ from warehouse.backup.save import Saved, prune_backups, save_backup
 from warehouse.errors import UnusableInput
 from warehouse.home import LAYOUT
 from warehouse.ledger.attempts import Outcome
-from warehouse.ledger.files import journal_of
+from warehouse.ledger.files import find_journal
 from warehouse.ledger.recovery import check
 from warehouse.storage.files import hash_file
 from warehouse.storage.tables import TableSpec
@@ -123,7 +123,7 @@ def test_linked_files_outlive_what_becomes_of_the_home(lived: Warehouse, tmp_pat
 
 def test_an_effect_that_is_under_way_is_no_part_of_it(lived: Warehouse, tmp_path: Path) -> None:
     """A line of the journal whose transaction is not committed names an answer of later."""
-    journal = journal_of(lived.state / "ledger.db")
+    journal = find_journal(lived.state / "ledger.db")
     line = json.loads(journal.read_text().splitlines()[-1])
     with journal.open("a") as file:
         file.write("\n" + json.dumps({**line, "id": 9, "key": "k9"}))

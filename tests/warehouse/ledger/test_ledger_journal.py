@@ -16,7 +16,7 @@ from tests.support.command import invoke_toolmill
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.home import claim_home
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
-from warehouse.ledger.files import LedgerUnavailable, journal_of
+from warehouse.ledger.files import LedgerUnavailable, find_journal
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import check, rebuild_ledger
 from warehouse.storage.blobs import Blobs
@@ -86,7 +86,7 @@ def test_nothing_is_lost_when_the_database_is_garbage(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_when_the_journal_is_gone(tmp_path: Path) -> None:
     lived_in(tmp_path).close()
-    journal_of(tmp_path / "ledger.db").unlink()
+    find_journal(tmp_path / "ledger.db").unlink()
     open_ledger(tmp_path).close()  # as on the first open of a ledger older than journals
     garbage(tmp_path)
     rebuild_ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
@@ -96,7 +96,7 @@ def test_nothing_is_lost_when_the_journal_is_gone(tmp_path: Path) -> None:
 def test_a_rebuild_keeps_the_union_when_each_side_lacks_something(tmp_path: Path) -> None:
     ledger = lived_in(tmp_path)
     ledger.close()
-    journal = journal_of(ledger.path)
+    journal = find_journal(ledger.path)
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join(line for line in lines if '"key":"k1"' not in line))
     found = check(ledger.path, ledger.blobs)
@@ -110,7 +110,7 @@ def test_a_rebuild_keeps_the_union_when_each_side_lacks_something(tmp_path: Path
 
 def test_a_torn_line_spoils_itself_only(tmp_path: Path) -> None:
     lived_in(tmp_path).close()
-    journal = journal_of(tmp_path / "ledger.db")
+    journal = find_journal(tmp_path / "ledger.db")
     with journal.open("ab") as file:
         file.write(b'\n{"is":"done","id":99,"key":"to')
     ledger = open_ledger(tmp_path)
@@ -140,7 +140,7 @@ HALF = {"is": "done", "id": 99, "key": {}, "stage": 1, "partition": "_", "run_id
 def test_a_line_that_is_no_event_is_counted_and_passed_over(tmp_path: Path, line: bytes) -> None:
     lived_in(tmp_path).close()
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
-    with journal_of(path).open("ab") as file:
+    with find_journal(path).open("ab") as file:
         file.write(b"\n" + line)
     assert check(path, blobs).torn_lines == 1
     assert_kept(tmp_path)
@@ -153,8 +153,8 @@ def test_a_line_that_is_no_event_is_counted_and_passed_over(tmp_path: Path, line
 def test_what_was_received_stays_received_whatever_is_said_later(tmp_path: Path, kind: str) -> None:
     lived_in(tmp_path).close()
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
-    done = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
-    with journal_of(path).open("ab") as file:
+    done = [json.loads(line) for line in find_journal(path).read_bytes().split(b"\n") if line]
+    with find_journal(path).open("ab") as file:
         for row in done:
             if row["is"] == "done":
                 file.write(b"\n" + json.dumps({"is": kind, "id": row["id"]}).encode())
@@ -167,12 +167,12 @@ def test_what_was_received_stays_received_whatever_is_said_later(tmp_path: Path,
 def test_one_id_for_two_keys_is_two_attempts_after_a_rebuild(tmp_path: Path) -> None:
     lived_in(tmp_path).close()
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
-    lines = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
+    lines = [json.loads(line) for line in find_journal(path).read_bytes().split(b"\n") if line]
     first = next(row for row in lines if row["is"] == "done" and row["usd"])
     twin = {**first, "key": "twin", "finished_at": first["finished_at"] + 1}
     silent = next(row for row in lines if row["is"] == "started" and row["key"] == "silent")
     waits = {**silent, "key": "waits", "id": twin["id"], "reserved_usd": 0.01}
-    with journal_of(path).open("ab") as file:
+    with find_journal(path).open("ab") as file:
         for row in (twin, waits, {"is": "unknown", "id": waits["id"]}):
             file.write(b"\n" + json.dumps(row).encode())
     before = check(path, blobs)
@@ -192,10 +192,10 @@ def test_one_id_for_one_key_twice_is_paid_twice_after_a_rebuild(tmp_path: Path) 
     """A database from a backup: the same run asks again under the same number."""
     lived_in(tmp_path).close()
     path, blobs = tmp_path / "ledger.db", Blobs(tmp_path / "blobs")
-    lines = [json.loads(line) for line in journal_of(path).read_bytes().split(b"\n") if line]
+    lines = [json.loads(line) for line in find_journal(path).read_bytes().split(b"\n") if line]
     first = next(row for row in lines if row["is"] == "done" and row["usd"])
     later = {name: first[name] + 100 for name in ("started_at", "finished_at")}
-    with journal_of(path).open("ab") as file:
+    with find_journal(path).open("ab") as file:
         file.write(b"\n" + json.dumps({**first, **later}).encode())
     before = check(path, blobs).paid_usd
     assert rebuild_ledger(path, blobs).paid_usd == rebuild_ledger(path, blobs).paid_usd == before
@@ -207,7 +207,7 @@ def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: 
     for n in range(400):
         ledger.once("llm", f"{n:04}", lambda: Outcome(b"x", usd=0.001), reserve_usd=0.01)
     ledger.close()
-    journal_of(ledger.path).unlink()
+    find_journal(ledger.path).unlink()
     data = bytearray(ledger.path.read_bytes())
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 4096] = os.urandom(4096)

@@ -15,7 +15,7 @@ from tests.support.postgres import Postgres
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.events import Batch
-from warehouse.ledger.files import LedgerUnavailable, journal_of
+from warehouse.ledger.files import LedgerUnavailable, find_journal
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import check, list_effect_blobs, rebuild_ledger
 from warehouse.ledger.sql import postgres
@@ -257,5 +257,5 @@ def test_an_orphaned_line_of_the_journal_reaches_the_database_with_the_next_tran
     with ledger._database.transaction():
         beside._database.journal.write("done", **done)
     assert ledger.once("llm", "k", lambda: pytest.fail("paid twice")) == b"paid"
-    assert journal_of(ledger.path).exists()
+    assert find_journal(ledger.path).exists()
     assert ledger.spent() == pytest.approx(0.01)

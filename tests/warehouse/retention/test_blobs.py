@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from warehouse.ledger.attempts import Outcome
-from warehouse.ledger.files import journal_of
+from warehouse.ledger.files import find_journal
 from warehouse.retention.blobs import ReferencesUnknown, collect_references, list_unnamed_blobs
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -48,7 +48,7 @@ def test_an_answer_that_only_the_journal_names_stays(warehouse: Warehouse) -> No
     make_old(warehouse)
     for path in warehouse.state.glob("ledger.db*"):
         path.unlink()
-    assert journal_of(warehouse.state / "ledger.db").exists()
+    assert find_journal(warehouse.state / "ledger.db").exists()
     assert collect(warehouse) == set()
 
 

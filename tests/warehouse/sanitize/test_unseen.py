@@ -14,7 +14,7 @@ from assets.servers.calls.content import shape_result
 from assets.servers.calls.inspection import check_result
 from assets.servers.calls.result import CallLimits, CallResult
 from serving.discovery.hit_text import make_one_line
-from serving.meta.tools.tool_results import passed_on
+from serving.meta.tools.tool_results import limit_result
 from serving.meta.untrusted_text import show_line, show_prose, show_text
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.unseen import drop_unseen, find_seen
@@ -58,7 +58,7 @@ def test_a_secret_parted_by_what_is_not_shown_is_not_shown_whole(found, step):
     shaped = shape_result(raw, Scrubber({"KEY": OWN}), CallLimits())
     result = CallResult("ok", shaped.content, shaped.structured)
     made, _ = check_result(result, "do", {}, own_words=True)
-    _, shown, data, _ = passed_on(made.content, made.structured, "x", 5_000)
+    _, shown, data, _ = limit_result(made.content, made.structured, "x", 5_000)
     assert not any(one in output for one in (KEY, OWN) for output in (shown, str(data)))
 
 

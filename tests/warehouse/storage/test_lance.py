@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from warehouse.storage import lance
-from warehouse.storage.lance import DuplicateKeys, LanceStore, vector_key
+from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 
 
 def rows(names: list[str], embedder: str = "e", dim: int = 8) -> list[dict]:
     rng = np.random.default_rng(len(names))
     return [
         {
-            "key": vector_key(name, embedder),
+            "key": make_vector_key(name, embedder),
             "text_digest": name,
             "embedder": embedder,
             "kind": "tool",
@@ -83,12 +83,12 @@ def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
 def test_a_vector_that_is_not_there_is_named(store: LanceStore) -> None:
     store.insert(rows(["a"]))
     with pytest.raises(KeyError, match="embed it again"):
-        store.vectors([vector_key("nope", "e")])
+        store.vectors([make_vector_key("nope", "e")])
 
 
 def test_a_key_may_hold_quotes(store: LanceStore) -> None:
     store.insert(rows(["it's", "a"]))
-    assert store.find_missing([vector_key("it's", "e")]) == set()
+    assert store.find_missing([make_vector_key("it's", "e")]) == set()
 
 
 def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:

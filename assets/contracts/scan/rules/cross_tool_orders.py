@@ -9,7 +9,7 @@ from collections.abc import Iterator, Set
 
 from assets.contracts.scan.finding import HIGH, MEDIUM, Hit, build_hit
 from assets.contracts.scan.text.normalise import collect_words
-from assets.contracts.scan.text.phrases import Ideas, sentence_holds
+from assets.contracts.scan.text.phrases import Ideas, is_in_sentence
 
 # Names that only a program gives: parts joined by a sign, or by a capital within.
 _COINED = re.compile(
@@ -86,5 +86,5 @@ def find_commands(text: str, within: Ideas) -> Iterator[Hit]:
     if not found:
         return
     at = max(0, within.words.at(found.start()))
-    mentioned = sentence_holds(("DETECTS", "NEG"), within, at, 14)
+    mentioned = is_in_sentence(("DETECTS", "NEG"), within, at, 14)
     yield build_hit("command_order", found.start(), found.end(), MEDIUM if mentioned else HIGH)

@@ -159,7 +159,7 @@ def is_near(
     return _has_any_within(names, within, start, end)
 
 
-def sentence_holds(names: Iterable[str], within: Ideas, word: int, reach: int) -> bool:
+def is_in_sentence(names: Iterable[str], within: Ideas, word: int, reach: int) -> bool:
     """Whether one of the ideas stands before a word in its own sentence, at most `reach` away."""
     places = within.words.places
     first = word

@@ -45,11 +45,11 @@ def grade_step(squeezed: str, folded: str, numbers: Numbers) -> str | None:
         for u in ("s", "m", "h", "d", "w")
         if u != unit and re.search(_make_unit_pattern(u), folded)
     ]
-    if spoken and (count in numbers or (count == 1 and not _counts_unit(unit, folded))):
+    if spoken and (count in numbers or (count == 1 and not _is_unit_counted(unit, folded))):
         return STATED
     for other in others if unit in _LENGTHS else ():
         same = count * _LENGTHS[unit] / _LENGTHS[other]
-        if same in numbers or (same == 1 and not _counts_unit(other, folded)):
+        if same in numbers or (same == 1 and not _is_unit_counted(other, folded)):
             return STATED  # 60m for "one hour", 7d for "the last week"
     return LIKELY if spoken or count in numbers else ABSENT
 
@@ -88,7 +88,7 @@ def grade_time(value: str, folded: str) -> str | None:
 _LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def _counts_unit(unit: str, folded: str) -> bool:
+def _is_unit_counted(unit: str, folded: str) -> bool:
     """Whether the text counts this unit with another number than one: "15-minute bars"."""
     if re.search(
         rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_make_unit_pattern(unit)}))",

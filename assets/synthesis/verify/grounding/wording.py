@@ -42,7 +42,7 @@ def grade_words(
     if not _holds_figures(plain, text, program=bool(_PROGRAM.search(value[:4000]))):
         return LIKELY if share > 0 else ABSENT  # nearly the text's words, but other figures
     named = set(split_identifier(name))
-    if named & _OPERATIONS and (share >= 0.5 or _shares_family(split_identifier(value), text)):
+    if named & _OPERATIONS and (share >= 0.5 or _is_same_family(split_identifier(value), text)):
         return STATED
     if schema.get("enum"):
         return STATED if share >= 0.5 else LIKELY
@@ -83,7 +83,7 @@ _PROGRAM = re.compile(
 )
 
 
-def _shares_family(words: tuple[str, ...], text: Text) -> bool:
+def _is_same_family(words: tuple[str, ...], text: Text) -> bool:
     """Whether the text's verbs do what the value's verb does: add, create, make."""
     verb = find_base_form(words[0]) if words else None
     return verb is not None and find_family(verb) in text.families

@@ -121,7 +121,7 @@ def _rewrite_calls(row: Row, contracts: Contracts, went: Mapping[str, Row]) -> l
         here = went[call["contract_digest"]]
         old = contracts.bodies[call["contract_digest"]]
         new = contracts.bodies[here["contract_digest"]]
-        if '"tool"' in (row["messages"] or "") and _results_differ(old, new):
+        if '"tool"' in (row["messages"] or "") and _is_result_changed(old, new):
             raise Unmovable(f"the results of {call['tool']} changed")
         names = find_renamed_parameters(old["inputSchema"], new["inputSchema"])
         moved: Json = {"arguments": rewrite_arguments(old, new, call["arguments"])}
@@ -132,7 +132,7 @@ def _rewrite_calls(row: Row, contracts: Contracts, went: Mapping[str, Row]) -> l
     return calls
 
 
-def _results_differ(old: JsonObject, new: JsonObject) -> bool:
+def _is_result_changed(old: JsonObject, new: JsonObject) -> bool:
     before = old.get("outputSchema")
     return before is not None and before != new.get("outputSchema")
 

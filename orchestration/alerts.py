@@ -1,4 +1,4 @@
-"""Alerts: a run that failed, and a night without a run, told to the one address the user names.
+"""Alerts: a run that failed, and a day without one, told to the one address the user names.
 
 The sensors are off until they are turned on under Automation, and do nothing without a webhook.
 """

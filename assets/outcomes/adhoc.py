@@ -95,7 +95,7 @@ def pick_world(call: ToolCall, executor: Executor, name: str | None) -> World:
 async def execute_tool(
     call: ToolCall, server: Launchable, world: World, executor: Executor
 ) -> dict[str, Any]:
-    """Makes the call and tells what came of it. Raises WorldFailed."""
+    """Makes the call and tells its outcome. Raises WorldFailed."""
     settings = executor.settings
     async with open_server(
         server.server_id,

@@ -37,7 +37,7 @@ EXECUTIONS_AUDIT = audit_table(
     ],
     rules=["launch_floor", "useful_share", "no_secret"],
 )
-# A server that listed its tools tonight starts for a call too; where most do not, the sandbox or
+# A server that listed its tools in this run starts for a call too; if most do not, the sandbox or
 # the worlds are broken. Servers that want a real secret are not started, and do not count.
 LAUNCH_FLOOR = 0.5
 # Far below what any mix of tools gave: less, and what is executed says nothing about them.

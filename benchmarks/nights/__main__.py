@@ -19,7 +19,7 @@ from benchmarks.nights import claims
 from benchmarks.nights import incidents as what
 from benchmarks.nights.champion import measure_champion
 from benchmarks.nights.collect import collect_garbage, list_unwell, measure_store
-from benchmarks.nights.night import Night, Stage, open_time, run_night
+from benchmarks.nights.nightly_run import NightlyRun, Stage, open_time, run_day
 from benchmarks.nights.place import point_at
 from benchmarks.nights.reach import count_reached, read_shown
 from benchmarks.nights.report import describe_ratios, draw_month, make_table
@@ -95,7 +95,7 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
     before = rows[-1]["rows"] if rows else {}
     known = claims.list_contracts(warehouse, stage.markets)
     shown = read_shown(warehouse, stage.markets)
-    night = run_night(stage, day, incident)
+    nightly = run_day(stage, day, incident)
     contracts = claims.list_contracts(warehouse, stage.markets)
     share = len(set(contracts) - set(known)) / max(len(contracts), 1)
     warehouse = stage.open_warehouse()
@@ -103,7 +103,7 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
     reached, full = count_reached(shown, now_shown), count_reached({}, now_shown)
     champion = measure_champion(warehouse, stage.root / "frozen.json")
     row: Row = {
-        **asdict(night),
+        **asdict(nightly),
         "resumed": resumed,
         "contracts": len(contracts),
         "changed": share,
@@ -113,7 +113,7 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
         "bytes": measure_store(stage.root),
         "rows": claims.count_rows(warehouse, stage.markets),
     }
-    row["violations"] = list_violations(stage, day, night, row, rows, (before, retries))
+    row["violations"] = list_violations(stage, day, nightly, row, rows, (before, retries))
     if day.day % _GC_EVERY == 0:
         with open_time(day.day), age_vectors(stage.root):
             row["gc"] = collect_garbage(stage.root, now)
@@ -124,23 +124,23 @@ def play_day(stage: Stage, day: MonthDay, incident: str, rows: list[Row]) -> Row
 
 
 def list_violations(
-    stage: Stage, day: MonthDay, night: Night, row: Row, rows: list[Row], facts: Any
+    stage: Stage, day: MonthDay, nightly: NightlyRun, row: Row, rows: list[Row], facts: Any
 ) -> list[str]:
     before, retries = facts
     warehouse = stage.open_warehouse()
     # What fails for want of a model leads to no further calls: nobody can plan that.
-    down = night.incident == what.LLM_DOWN
-    dark = stage.markets[-1] if night.incident in (what.SITE_DOWN, what.LAYOUT) else None
-    found = [one for one in night.failed if dark is None or not one.startswith(f"nightly {dark}")]
+    down = nightly.incident == what.LLM_DOWN
+    dark = stage.markets[-1] if nightly.incident in (what.SITE_DOWN, what.LAYOUT) else None
+    found = [one for one in nightly.failed if dark is None or not one.startswith(f"nightly {dark}")]
     found += claims.find_lost(warehouse, day, stage.markets, before, dark)
     found += claims.find_poisoned(warehouse, day.month, day.day)
     if rows and not row["resumed"]:
-        launches = claims.count_revised(day) + retries + night.unknown
-        done = night.done if not down else {**night.done, "llm": 0}
+        launches = claims.count_revised(day) + retries + nightly.unknown
+        done = nightly.done if not down else {**nightly.done, "llm": 0}
         found += claims.find_overspent(done, rows[0]["done"], row["reached"], launches)
     if not row["resumed"]:
-        planned = {kind: n for kind, n in night.planned.items() if kind == "deploy" or not down}
-        found += claims.find_unforeseen(planned, night.made)
+        planned = {kind: n for kind, n in nightly.planned.items() if kind == "deploy" or not down}
+        found += claims.find_unforeseen(planned, nightly.made)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)
     now = row["champion"].get("recall_at_1")
     if now is not None and now < best:

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.nights.night import open_time
+from benchmarks.nights.nightly_run import open_time
 from benchmarks.nights.place import point_at
 from benchmarks.nights.replay import Replay, replay_launches
 from demo.world.month import Month, Rates

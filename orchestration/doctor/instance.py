@@ -41,6 +41,6 @@ def _list_dead_runs(instance: "object", now: float) -> Iterator[Finding]:
             problem = f"{run.status.value}, and its process is gone; it holds its slots"
             yield Finding(f"run {run.run_id[:8]}", problem, f"{RUN} clears it first")
         elif PROCESS_TAG not in run.tags and not watched:
-            problem = f"{run.status.value}, and no daemon has been heard of to carry it out"
+            problem = f"{run.status.value}, and no daemon was seen that could carry it out"
             fix = "start `toolmill dev`, or mark it as failed there"
             yield Finding(f"run {run.run_id[:8]}", problem, fix)

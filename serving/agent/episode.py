@@ -48,7 +48,7 @@ class AgentLimits:
 
 @dataclass(frozen=True)
 class AgentCall:
-    """One call that the model made. status: planned, or what came of it (`call_tool`'s own);
+    """One call that the model made. status: planned, or its outcome (`call_tool`'s own);
     tool_id is None for a name that was never shown. shown: what the model was told; of a planned
     call, how it does not fit its contract."""
 

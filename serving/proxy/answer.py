@@ -160,7 +160,7 @@ class Answering:
                     await exchange.send_part(ready)
             for event in reader.end():
                 await exchange.send_part(b"".join([*stream.drain(), event.raw]))
-        finally:  # an answer that broke off: what came of it is handed on as it came
+        finally:  # of an answer that broke off, what there is goes on as it came
             held = b"".join(stream.drain())
             if held:
                 with anyio.move_on_after(1, shield=True):

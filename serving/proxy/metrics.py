@@ -7,11 +7,11 @@ _BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)  # sec
 _HELP = {
     "requests": "answers by status",
     "refused": "requests that a limit refused, by reason",
-    "first_calls": "conversations that a local model was asked to begin, by what became of it",
+    "first_calls": "conversations that a local model was asked to begin, by outcome",
     "upstream_failures": "requests that got no answer of the upstream, by reason",
     "calls_repaired": "calls that were changed",
-    "calls_revised": "calls that a model was asked about, by what became of them",
-    "tool_searches": "searches for tools that a model made, by what became of them",
+    "calls_revised": "calls that a model was asked about, by outcome",
+    "tool_searches": "searches for tools that a model made, by outcome",
     "calls_left": "calls that do not fit and were not changed",
 }
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.llm.json_text import find_json, repair_json
+from warehouse.llm.json_text import find_fenced, find_json, repair_json
 
 _NAMES = ("name", "tool_name", "tool", "function_name", "function", "recipient_name")
 _ARGUMENTS = ("arguments", "input", "parameters", "args", "params", "tool_input", "kwargs")
 _IDS = ("call_id", "id", "tool_call_id")
 _MOST = 200  # drafts of one answer
 _TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
-_FENCE = re.compile(r"```(?:json|python|tool_code)?\s*(.*?)(?:```|$)", re.DOTALL)
 _PYTHON = re.compile(r"\s*[A-Za-z_][\w.\-:/]{0,200}\s*\(")
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 
@@ -75,7 +74,7 @@ def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[Draft]:
 
 
 def _read_text(text: str, depth: int) -> Iterator[Draft]:
-    parts = _TAG.findall(text) or [one for one in _FENCE.findall(text) if one.strip()] or [text]
+    parts = _TAG.findall(text) or find_fenced(text) or [text]
     for part in parts[:_MOST]:
         found = list(_read_part(part, depth))
         yield from found

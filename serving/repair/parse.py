@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from warehouse.llm.json_text import repair_json
+from warehouse.llm.json_text import repair_json, strip_fence
 
 LONGEST = 2_000_000  # characters of one call's arguments
 DEEPEST = 60  # levels of nesting
 _LOOSE = 100_000  # characters that the lenient readers are given
-_FENCE = re.compile(r"```(?:json|python)?\s*(.*?)\s*(?:```)?", re.DOTALL)
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|(?<=[\s,{\[])#[^\n]*', re.DOTALL)
 _COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
 _CUT_SCALAR = re.compile(r"[\w.+\-]$")
@@ -52,9 +51,9 @@ def parse_arguments(text: str) -> Parsed:
             return Parsed([value], steps)
         steps.append("the arguments were JSON text within JSON text: read it")
         text = value
-    fenced = _FENCE.fullmatch(text.strip())
-    if fenced:
-        text, steps = fenced[1], [*steps, "took the arguments out of a code fence"]
+    fenced = strip_fence(text)
+    if fenced is not None:
+        text, steps = fenced, [*steps, "took the arguments out of a code fence"]
     for read in (_load_raw, _load_several, _load_cut, _load_lenient):
         parsed = read(text)
         if parsed is not None:

@@ -1,4 +1,4 @@
-"""What became of the models in service: each held against the contracts that are there now."""
+"""The state of the models in service: each held against the contracts that are there now."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

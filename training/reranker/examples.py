@@ -13,7 +13,7 @@ from serving.reranking.pool import Pool
 
 @dataclass(frozen=True)
 class Example:
-    """What became of the tool at `place` for a question; `task` groups calls for the same one."""
+    """The outcome of the tool at `place` for a question; `task` groups calls for the same one."""
 
     question: Question
     place: int

@@ -201,7 +201,7 @@ class LLM:
             self._open_outbox(stage)
 
     def submit_requests(self) -> None:
-        """Sends the batches of what was gathered; `batches` says what came of each."""
+        """Sends the batches of what was gathered; `batches` tells each one's outcome."""
         if self._outbox is not None:
             self.batches += self._outbox.submit()
             self._outbox = None

@@ -18,6 +18,7 @@ REPAIR_S = 0.5
 _OBJECT = re.compile(r'\{\s*"')
 _CONSTANT = re.compile(r"[:\[,]\s*-?(?:NaN|Infinity)\b")
 _TWO = re.compile(r"\}\s*(?:;\s*)?\{")
+_FENCE = re.compile(r"```(?:json|python|tool_code)?(.*?)(?:```|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,18 @@ def read_json(text: str) -> tuple[Any, int]:
     if end is None:
         raise ValueError(f"no JSON value, broken at character {stopped}")
     return value, end
+
+
+def find_fenced(text: str) -> list[str]:
+    """What stands in the code fences of a text, of the languages that a model writes calls in; the
+    last one may be open."""
+    return [inner for found in _FENCE.findall(text) if (inner := found.strip())]
+
+
+def strip_fence(text: str) -> str | None:
+    """What stands in the one code fence that the text is; None where it is none."""
+    found = _FENCE.fullmatch(text.strip())
+    return found[1].strip() if found else None
 
 
 def repair_json(text: str) -> list[Any]:

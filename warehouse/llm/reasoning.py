@@ -1,4 +1,4 @@
-"""What a model says aloud to itself, apart from what it says."""
+"""The reasoning text of a model, apart from its answer."""
 
 _OPENED, _CLOSED = "<think>", "</think>"
 

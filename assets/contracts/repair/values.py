@@ -12,6 +12,7 @@ from assets.contracts.repair.names import find_nearest, find_same_name, fold_nam
 from assets.contracts.repair.quantities import read_quantity
 from assets.contracts.schema.reading import name_json_type
 from warehouse.json_types import Schema
+from warehouse.llm.json_text import read_json, strip_fence
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
@@ -119,15 +120,13 @@ def parse_json(text: str) -> Any:
     text = text.strip()
     if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST:
         return None
-    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
+    fenced = strip_fence(text)
+    text = text if fenced is None else fenced
     try:
-        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
+        value, end = read_json(text)
+    except ValueError:
         return None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
+    return None if text[end:].strip() else value
 
 
 def _is_number(value: Any) -> bool:

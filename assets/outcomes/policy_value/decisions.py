@@ -1,4 +1,4 @@
-"""Explored searches of the log of calls: what might have stood first, what did, what came of it."""
+"""Explored searches of the log of calls: what might have stood first, what did, and the outcome."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -59,7 +59,7 @@ def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
 def open_hosts(
     launch: Launch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
 ) -> Iterator[tuple[Launch, HostLog]]:
-    """(the launch with its granted hosts in reach, what became of its connections, which grows).
+    """(the launch with its granted hosts in reach, its connections and their outcomes, which grow).
     Without isolation there is no gateway: such a server has this host's network."""
     sites = {(one.host, _HTTP): one.socket for one in grant.sites}
     hosts = frozenset([*map(parse_host, grant.hosts), *sites])

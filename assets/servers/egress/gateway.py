@@ -50,7 +50,7 @@ _MOST_REFUSED = 10_000
 
 @dataclass
 class HostLog:
-    """What became of a client's connections, by `host:port`. refused: what was asked for and is
+    """A client's connections and their outcomes, by `host:port`. refused: what was asked for and is
     none of its hosts, each time; and why where it is one. waiting: of each connection whose host
     has not answered what it was sent last."""
 

@@ -125,7 +125,7 @@ def compute_next_retry(kind: str, attempts: int, now: float) -> float | None:
     """When a row that failed `attempts` times is due again (epoch seconds); None: never.
 
     A wait of whole days ends some hours early: runs are nightly, and one that begins a minute
-    sooner than that of the failure would leave the row for yet another night.
+    sooner than that of the failure would leave the row for yet another run.
     """
     first = KINDS[kind].retry_s
     if first is None:

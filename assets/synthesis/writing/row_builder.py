@@ -130,7 +130,7 @@ class Writing:
         return reply
 
     def credit_reply(self, made: "Writing", reply: Reply[Any], shares: int, place: int) -> None:
-        """Takes over one of `shares` equal parts of a request that several rows came of."""
+        """Takes over one of `shares` equal parts of a request that made several rows."""
         self.prompts |= made.prompts
         self.shown |= made.shown
         self.world = made.world

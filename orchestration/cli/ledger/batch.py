@@ -1,4 +1,4 @@
-"""The commands `toolmill batch`: what lies at a Batch API, and what came of it."""
+"""The commands `toolmill batch`: what lies at a Batch API, and the outcome of each batch."""
 
 import sys
 import time

@@ -20,7 +20,7 @@ WHY = typer.Option("--why", help="the reason, as the history keeps it")
 def list_champions(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Each role's champion, the gates it passed, and what became of the last candidate."""
+    """Each role's champion, the gates it passed, and the outcome of the last candidate."""
     from training.releases.champion import UNTRAINED, read_champion
     from training.releases.in_service import find_model_in_service
 

@@ -29,7 +29,7 @@ def guard_model(revise: Revise) -> OpenRevise:
 
 @dataclass(frozen=True)
 class Reviser:
-    """label: as clients are told it. timeout_s: of one call; what answers later is not heard."""
+    """label: as clients are told it. timeout_s: of one call; a later answer is not used."""
 
     label: str
     open: OpenRevise
@@ -38,7 +38,7 @@ class Reviser:
     def begin_request(
         self, headers: Iterable[tuple[bytes, bytes]], count: Callable[[str], None]
     ) -> "Revising":
-        """For the calls of one request. count: notes what became of a call: repaired or left."""
+        """For the calls of one request. count: notes the outcome of a call: repaired or left."""
         return Revising(self.label, self.open([*headers]), self.timeout_s, count)
 
 

@@ -44,7 +44,7 @@ def has_custom_search(body: JsonObject) -> bool:
 
 class MessagesSearch:
     """The searches of one request. repair: of its calls, which learns what was found. count: notes
-    what became of each."""
+    the outcome of each."""
 
     def __init__(
         self,

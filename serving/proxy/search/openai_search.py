@@ -53,7 +53,7 @@ def has_client_search(body: JsonObject) -> bool:
 
 
 def drop_own_ids(body: JsonObject) -> JsonObject:
-    """The request without the ids of items that came of us: its API knows none of them."""
+    """The request without the ids of items that we made: its API knows none of them."""
     given = body.get("input")
     if not isinstance(given, list):
         return body

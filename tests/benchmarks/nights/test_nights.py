@@ -23,7 +23,7 @@ from benchmarks.nights.incidents import (
     make_month,
     place_incidents,
 )
-from benchmarks.nights.night import list_faults, open_time
+from benchmarks.nights.nightly_run import list_faults, open_time
 from benchmarks.nights.place import age_files, measure_bytes
 from benchmarks.nights.reach import Shown, count_reached, make_shown
 from benchmarks.nights.replay import Replay, fill_disk

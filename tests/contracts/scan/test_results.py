@@ -1,4 +1,4 @@
-"""What a tool answered, by the rules: orders are found in every part, documents are let be."""
+"""What a tool answered, by the rules: orders are found in every part, documents are left alone."""
 
 import pytest
 

@@ -107,7 +107,7 @@ def test_memory_that_no_process_shows_is_within_the_limit():
 def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     """Without the filter, the sizes and the count of the folders: as it was."""
     large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
-    monkeypatch.setattr(seccomp, "program", lambda **_: None)
+    monkeypatch.setattr(seccomp, "build_filter", lambda **_: None)
     monkeypatch.setattr(environment, "limit_private_disks", lambda policy: large)
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
     monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
@@ -133,7 +133,7 @@ def test_an_open_network_that_was_not_granted_is_found():
 @pytest.mark.usefixtures("real")
 def test_a_suite_that_ran_nothing_does_not_pass(monkeypatch):
     for source in ("raise SystemExit", "print('{}')", "print('[1]')", "import os; os.abort()"):
-        monkeypatch.setattr(certificate, "program", lambda source=source: source)
+        monkeypatch.setattr(certificate, "write_program", lambda source=source: source)
         with place_canaries() as prepared:
             outcomes = run_suite(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
         assert judge_outcomes(ABOUT, outcomes, "none").escaped == ("nothing_ran",)

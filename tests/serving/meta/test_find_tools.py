@@ -198,7 +198,7 @@ async def test_describe_gives_the_whole_contract_and_what_a_call_would_mean(
     assert "consent: needed" in read_text(sends)
 
 
-async def test_strangers_words_show_nothing_hidden_and_cannot_close_their_marks(
+async def test_third_party_words_show_nothing_hidden_and_cannot_close_their_marks(
     meta: MetaServer,
 ) -> None:
     async with meta.client() as client:

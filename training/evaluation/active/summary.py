@@ -7,8 +7,9 @@ from typing import Any
 
 from training.evaluation.active.cases import ARMS
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
-from training.figures import format_interval
+from training.figures import format_interval, format_table
 from warehouse.json_types import Row
+from warehouse.sanitize.markdown import Markdown
 
 RULES = {
     "right": "the first tool that was called is the expected one, or one that says the same; of"
@@ -49,19 +50,23 @@ def write_page(about: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator
     yield from write_table(summary)
 
 
-def write_table(summary: Mapping[str, Any]) -> Iterator[str]:
+def write_table(summary: Mapping[str, Any]) -> list[Markdown]:
     """The lines of a Markdown table, a row for each cell and arm."""
-    yield "| cell | arm | n | right | first hit right | tool tokens | failed |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for name, cell in summary["cells"].items():
-        for arm, figures in cell["arms"].items():
-            first = format_interval(figures["first"]) if figures["first"] else ""
-            failed = sum(figures["failed"].values())
-            right = figures["right"]
-            yield (
-                f"| {name} | {arm} | {right['n']} | {format_interval(right)} |"
-                f" {first} | {figures['tool_tokens']:,.0f} | {failed} |"
-            )
+    head = ("cell", "arm", "n", "right", "first hit right", "tool tokens", "failed")
+    rows = [
+        (
+            name,
+            arm,
+            figures["right"]["n"],
+            format_interval(figures["right"]),
+            format_interval(figures["first"]) if figures["first"] else "",
+            f"{figures['tool_tokens']:,.0f}",
+            sum(figures["failed"].values()),
+        )
+        for name, cell in summary["cells"].items()
+        for arm, figures in cell["arms"].items()
+    ]
+    return format_table(head, rows)
 
 
 def _summarise_cell(rows: Sequence[Row]) -> dict[str, Any]:

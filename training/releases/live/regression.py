@@ -29,7 +29,7 @@ class RollbackPolicy:
         int, Field(ge=20, description="questions that each of the two releases answered at least")
     ] = 100
     min_drop: Annotated[
-        float, Field(ge=0, le=1, description="of the share that ends well; less is let be")
+        float, Field(ge=0, le=1, description="of the share that ends well, at least")
     ] = 0.05
     cool_down_h: Annotated[
         float, Field(ge=0, description="hours after any rollback in which none follows by itself")

@@ -45,7 +45,7 @@ _WRITES = 25  # of the warehouse, that the full disk still takes
 
 
 @dataclass
-class Night:
+class NightlyRun:
     """What a day came to. planned, done: attempts by kind (deploy, llm, execute). A run that broke
     made some of `done` before the plan."""
 
@@ -77,28 +77,28 @@ class Stage:
         return open_warehouse(load_settings())
 
 
-def run_night(stage: Stage, day: MonthDay, incident: str) -> Night:
+def run_day(stage: Stage, day: MonthDay, incident: str) -> NightlyRun:
     """Runs a day to its end, in the month's time."""
-    night = Night(day.day, incident)
+    nightly = NightlyRun(day.day, incident)
     stage.sites.switch(world=day, faults=list_faults(incident, stage.markets))
     began, cpu = time.monotonic(), time.process_time()
     replayed, aged = replay_launches(Replay(day)), age_vectors(stage.root)
     with open_time(day.day) as clock, replayed, aged:
         since = time.time() - 7200
-        break_run(stage, day, night)
+        break_run(stage, day, nightly)
         broken = _fold(count_attempts(stage.open_warehouse().ledger, since))
         with open_instance() as instance:
             size_pools(instance)
             clear_dead_runs(instance)
-            _run_jobs(stage, night, Runner(instance, make_resources(incident)), clock)
-        night.stages = count_attempts(stage.open_warehouse().ledger, since)
-        counted = _fold(night.stages)
-        night.done = {kind: counted[kind] for kind in KINDS}
-        night.made = {kind: counted[kind] - broken[kind] for kind in KINDS}
+            _run_jobs(stage, nightly, Runner(instance, make_resources(incident)), clock)
+        nightly.stages = count_attempts(stage.open_warehouse().ledger, since)
+        counted = _fold(nightly.stages)
+        nightly.done = {kind: counted[kind] for kind in KINDS}
+        nightly.made = {kind: counted[kind] - broken[kind] for kind in KINDS}
         age_files(stage.root / "home", time.time(), START.timestamp() - 86_400)
-    night.wall_s = round(time.monotonic() - began, 1)
-    night.cpu_s = round(time.process_time() - cpu, 1)
-    return night
+    nightly.wall_s = round(time.monotonic() - began, 1)
+    nightly.cpu_s = round(time.process_time() - cpu, 1)
+    return nightly
 
 
 @contextmanager
@@ -140,9 +140,9 @@ class _Silent:
         raise LLMError("endpoint_down", "no answer", "an answer", "wait until it is back")
 
 
-def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
+def break_run(stage: Stage, day: MonthDay, nightly: NightlyRun) -> None:
     """The run that the day's incident ends before its time; the one that repairs it follows."""
-    if night.incident == what.KILLED:
+    if nightly.incident == what.KILLED:
         command = [sys.executable, "-m", "benchmarks.nights.killed", str(stage.root)]
         asked = {"day": day.day, "seed": day.month.seed, "servers": day.month.servers,
                  "rates": {str(k): vars(v) for k, v in day.month.rates.items()},
@@ -151,9 +151,9 @@ def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
                  "markets": stage.markets, "ports": dict(stage.sites)}  # fmt: skip
         ended = subprocess.run(command, input=json.dumps(asked), text=True, env=dict(os.environ))
         cut = [one.stage for one in stage.open_warehouse().ledger.list_unknown()]
-        night.unknown = cut.count("deploy")
-        night.broke = f"process ended with {ended.returncode}, {len(cut)} attempts unknown"
-    elif night.incident == what.FULL_DISK:
+        nightly.unknown = cut.count("deploy")
+        nightly.broke = f"process ended with {ended.returncode}, {len(cut)} attempts unknown"
+    elif nightly.incident == what.FULL_DISK:
         with open_instance() as instance, fill_disk(_WRITES) as count_refused:
             size_pools(instance)
             runner = Runner(instance)
@@ -162,40 +162,40 @@ def break_run(stage: Stage, day: MonthDay, night: Night) -> None:
                 for name in stage.markets
                 if not runner.execute(Task("nightly", partition=name)).success
             ]
-            night.broke = f"{count_refused()} writes refused, {len(lost)} runs failed"
+            nightly.broke = f"{count_refused()} writes refused, {len(lost)} runs failed"
 
 
-def _run_jobs(stage: Stage, night: Night, runner: Runner, clock: Any) -> None:
+def _run_jobs(stage: Stage, nightly: NightlyRun, runner: Runner, clock: Any) -> None:
     """As `toolmill run`, one after the other; the nightly job in three parts, so that a plan can be
     made of launches once all is listed, and of calls once all is launched."""
     began = time.monotonic()
     for name in stage.markets:
-        _execute(runner, night, Task("nightly", partition=name, names=("listings",)))
+        _execute(runner, nightly, Task("nightly", partition=name, names=("listings",)))
     settings, markets = load_settings(), list(stage.markets)
-    night.planned["deploy"] = count_planned(make_plan(settings, markets, write=False))["deploy"]
+    nightly.planned["deploy"] = count_planned(make_plan(settings, markets, write=False))["deploy"]
     for number, name in enumerate(stage.markets):
-        if number == 1 and night.incident == what.CLOCK:
+        if number == 1 and nightly.incident == what.CLOCK:
             clock.shift(timedelta(hours=-1))
-        _execute(runner, night, Task("nightly", partition=name, names=LAUNCHED[1:]))
+        _execute(runner, nightly, Task("nightly", partition=name, names=LAUNCHED[1:]))
     planned = count_planned(make_plan(settings, markets))
-    night.planned |= {kind: planned[kind] for kind in ("llm", "execute")}
+    nightly.planned |= {kind: planned[kind] for kind in ("llm", "execute")}
     for name in stage.markets:
-        _execute(runner, night, Task("nightly", partition=name, names=WRITTEN))
-    night.nightly_s = round(time.monotonic() - began, 1)
-    _execute(runner, night, Task("fan_in"))
+        _execute(runner, nightly, Task("nightly", partition=name, names=WRITTEN))
+    nightly.nightly_s = round(time.monotonic() - began, 1)
+    _execute(runner, nightly, Task("fan_in"))
     warehouse = stage.open_warehouse()
     decision = decide_on_drift(warehouse, make_trainer(settings))
-    night.why, night.trained = "; ".join(decision.why), isinstance(decision, Retrain)
-    if night.trained:
-        _execute(runner, night, Task("train", role=ROLE))
-    _execute(runner, night, Task("serve"))
+    nightly.why, nightly.trained = "; ".join(decision.why), isinstance(decision, Retrain)
+    if nightly.trained:
+        _execute(runner, nightly, Task("train", role=ROLE))
+    _execute(runner, nightly, Task("serve"))
 
 
-def _execute(runner: Runner, night: Night, task: Task) -> None:
+def _execute(runner: Runner, nightly: NightlyRun, task: Task) -> None:
     done = runner.execute(task)
     if not done.success:
         named = " ".join(filter(None, (task.job, task.partition)))
-        night.failed.append(f"{named}: {', '.join(done.failed_steps)}")
+        nightly.failed.append(f"{named}: {', '.join(done.failed_steps)}")
 
 
 def count_planned(plan: Any) -> Counter[str]:

@@ -1,15 +1,16 @@
 """Fits the router's weights on many sets and prints what they are worth on sets left out.
 
     python -m benchmarks.router_fit [--write] [--home DIR] [--tools N] [--requests N]
-        [--cases] [--ablate] [--test] [--retriever PATH] [--fastmcp-python PATH]
+        [--cases] [--ablate] [--test] [--judge PATH] [--retriever PATH] [--fastmcp-python PATH]
 
 Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
 linear sum over the features of `serving/ranking/features.py` and one logistic over the evidence,
 every set with the same say; prints a line for each set by weights that saw neither it nor a set of
 its source. `--cases` adds pools of 30, one joint pool, undescribed servers, planted attackers and
 languages, `--ablate` what each feature and each set is worth, `--test` the table on the test sides,
-which nothing here is chosen by. `--write` writes `serving/index/fusion.json`, fitted on the fit
-sides of all sets, and the same weights as `fusion_trained.json`.
+which nothing here is chosen by, `--judge` the same tables over an adapter's vectors, by the same
+weights. `--write` writes `serving/index/fusion.json`, fitted on the fit sides of all sets, and the
+same weights as `fusion_trained.json`.
 
 With `--retriever` the vectors are an adapter's; `fusion_trained.json` alone is written. The adapter
 must not have learnt from the fit sides: its cosines are better there than anywhere else.
@@ -26,7 +27,7 @@ import numpy as np
 from assets.vectors.embed import MiniLM
 from benchmarks.kept_vectors import Kept
 from benchmarks.router_fit import cases, report
-from benchmarks.router_fit.left_out import compare_sets, drop_each, fit_apart, fit_without
+from benchmarks.router_fit.left_out import Line, compare_sets, drop_each, fit_apart, fit_without
 from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
 from benchmarks.router_fit.sets import (
     FIT,
@@ -85,15 +86,12 @@ class Work:
 def main() -> None:
     args = _parse()
     require_paths(SHARED / "retrieval", SHARED / "corpus", SHARED / "smithery")
-    work = _read_all(args)
+    work = _read_all(args, args.retriever)
     apart = fit_apart(work.rows)
-    lines = compare_sets(work.rows, apart)
-    print(report.tabulate_sets("Sets left out, fit sides", lines))
-    print("\n" + report.tabulate_deep(lines), flush=True)
-    if args.test:
-        tested = compare_sets(work.rows, apart, HELD)
-        print("\n" + report.tabulate_sets("Sets left out, test sides", tested))
-        print("\n" + report.tabulate_deep(tested), flush=True)
+    lines = print_sets(work.rows, apart, args.test)
+    if args.judge:
+        print("\n## Over the vectors of the adapter, by the same weights")
+        print_sets(_read_all(args, args.judge).rows, apart, args.test)
     if args.cases:
         _print_cases(work, apart)
     if args.ablate:
@@ -111,6 +109,15 @@ def main() -> None:
     print("\n" + json.dumps(made, indent=1))
     if args.write:
         write_files(made, trained=args.retriever is not None)
+
+
+def print_sets(rows: dict[str, Rows], apart: dict[str, np.ndarray], test: bool) -> list[Line]:
+    """The tables of each side that is asked for; the lines of the fit sides."""
+    found = {side: compare_sets(rows, apart, side) for side in ((FIT, HELD) if test else (FIT,))}
+    for side, lines in found.items():
+        print("\n" + report.tabulate_sets(f"Sets left out, {side} sides", lines))
+        print("\n" + report.tabulate_deep(lines), flush=True)
+    return found[FIT]
 
 
 def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
@@ -166,8 +173,8 @@ def make_fusion(weights: np.ndarray) -> Fusion:
     return Fusion(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
 
 
-def _read_all(args: argparse.Namespace) -> Work:
-    embedder = Kept(MiniLM(args.retriever, threads=2), args.home)
+def _read_all(args: argparse.Namespace, retriever: Path | None) -> Work:
+    embedder = Kept(MiniLM(retriever, threads=2), args.home)
     work = Work(args.home, embedder, {}, {})
     for name in args.sets:
         found = read_set(name)
@@ -189,6 +196,7 @@ def _parse() -> argparse.Namespace:
     asking.add_argument("--requests", type=int, default=400, help="at most so many a side")
     asking.add_argument("--sets", nargs="+", default=NAMES, choices=NAMES)
     asking.add_argument("--retriever", type=Path, help="an adapter's folder")
+    asking.add_argument("--judge", type=Path, help="an adapter's folder: judge on its vectors too")
     asking.add_argument("--fastmcp-python", type=Path, help="a Python with fastmcp: a peer more")
     for name, why in (
         ("write", "write the file of the weights"), ("test", "print the test sides too"),

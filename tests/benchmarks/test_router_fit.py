@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.router_fit.__main__ import print_sets
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
 from benchmarks.router_fit.pools import (
@@ -75,6 +76,24 @@ def test_every_set_has_the_same_say_however_large_it_is() -> None:
 def test_the_fit_gives_its_weight_to_what_tells_the_right_tool() -> None:
     found = fit_ranking([Block(r.x, r.held, r.right) for r in [make_rows(0)]])
     assert found[0] > 1 > abs(found[1])
+
+
+def test_weights_are_held_back_where_few_rows_speak_for_them() -> None:
+    rows = make_rows(0)
+    few = rows.select(np.arange(40) < 4)
+    alone = Block(few.x, few.held, few.right)
+    assert 1 < fit_ranking([alone])[0] < 3.2  # 4.1 with a ridge of .001
+
+
+def test_tables_of_the_test_sides_are_printed_only_where_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = {"one": make_rows(0), "two": make_rows(1, side=HELD)}
+    weights = {name: np.ones(2) for name in rows}
+    assert [line.name for line in print_sets(rows, weights, test=False)] == ["one"]
+    assert "two" not in capsys.readouterr().out
+    assert [line.name for line in print_sets(rows, weights, test=True)] == ["one"]
+    assert "| two | 40 |" in capsys.readouterr().out
 
 
 def test_a_fit_without_a_right_candidate_is_refused() -> None:

@@ -4,13 +4,17 @@ import gc
 import os
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from dagster._core.storage.event_log import InMemoryEventLogStorage, in_memory
+from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageMetadata
 from httpx2._transports import default as transports
 from hypothesis import settings
+from sqlalchemy import Connection, Engine
 
 from tests.support.encoders import build_graphs_once, open_models_once
 from tests.support.examples import FEW
@@ -55,6 +59,37 @@ def migrations_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_known_beforehand() -> Iterator[None]:
+    """An ephemeral Dagster instance asks its database in memory with every event for a journal and
+    its columns, and compiles each statement anew: 130 of 460 ms a run of six empty assets."""
+
+    @contextmanager
+    def connect(self: InMemoryEventLogStorage) -> Iterator[Connection]:
+        with self._db_lock, self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    def has_table(_: object, name: str) -> bool:
+        return name in SqlEventLogStorageMetadata.tables
+
+    def has_column(_: object, __: Connection, name: str) -> bool:
+        return name in AssetKeyTable.columns
+
+    def create_engine(*args: object, **options: object) -> Engine:
+        engine = make(*args, **options)  # type: ignore[arg-type]
+        first = known.setdefault("first", engine)
+        engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+        return engine
+
+    make, known = in_memory.create_engine, dict[str, Engine]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_memory, "create_engine", create_engine)
+        patch.setattr(InMemoryEventLogStorage, "_connect", connect)
+        patch.setattr(InMemoryEventLogStorage, "has_table", has_table)
+        patch.setattr(InMemoryEventLogStorage, "_has_asset_key_col_on_connection", has_column)
         yield
 
 

@@ -19,7 +19,8 @@ from typing import BinaryIO
 import pytest
 from execnet import gateway_base, gateway_io
 
-PACKAGES = ("warehouse", "assets", "training", "serving", "orchestration")
+from tests.support.precompile import PACKAGES
+
 # Without LanceDB: its runtime and its thread are not to be forked.
 LIBRARIES = (
     "pyarrow.dataset",

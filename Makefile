@@ -59,4 +59,7 @@ lock: ## requirements.lock and constraints.txt again from pyproject.toml (UPGRAD
 	@VENV=$(VENV) UPGRADE=$(UPGRADE) scripts/lock.sh
 
 clean: ## forget all that was made (not the virtual environment)
+	@if [ -d "$(TOOLMILL_HOME)" ] && [ ! -d "$(TOOLMILL_HOME)/tables" ] \
+	  && ! grep -qs '"layout"' "$(TOOLMILL_HOME)/home.json"; then \
+	  echo "$(TOOLMILL_HOME): Toolmill made nothing there; remove it yourself if it is to go" >&2; exit 1; fi
 	rm -rf "$(TOOLMILL_HOME)"

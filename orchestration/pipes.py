@@ -69,7 +69,7 @@ def open_client(place: Place) -> Any:
         try:
             from dagster_ray import PipesRayJobClient  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise _explain_lack("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
+            raise _explain_lack("dagster-ray", "'toolmill[ray]'", error) from error
         return PipesRayJobClient(address=place.ray_address)
     if not (place.image or place.pod.get("containers")):
         raise NoSuchPlace(
@@ -79,7 +79,7 @@ def open_client(place: Place) -> Any:
     try:
         from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise _explain_lack("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
+        raise _explain_lack("dagster-k8s", "dagster-k8s==0.29.27", error) from error
     return PipesK8sClient()
 
 
@@ -127,6 +127,6 @@ def _build_pod(place: Place) -> dict[str, Any]:
 
 def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:
     return NoSuchPlace(
-        f"training runs elsewhere but {package} is not installed ({error}): {install}, or set"
-        " training.place.runs_on to subprocess"
+        f"training runs elsewhere but {package} is not installed ({error}):"
+        f" .venv/bin/uv pip install {install}, or set training.place.runs_on to subprocess"
     )

@@ -71,6 +71,6 @@ def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
 
 def _describe_other_version(home: Path, found: str) -> HomeUnavailable:
     return HomeUnavailable(
-        f"{home}: {found}; it must be made anew: remove it (`make clean`) and run again, or set"
-        " TOOLMILL_HOME to another folder"
+        f"{home}: {found}; it must be made anew: if it is Toolmill's, remove it (`make clean`) and"
+        " run again, or set TOOLMILL_HOME to another folder"
     )

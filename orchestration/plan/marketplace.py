@@ -64,8 +64,8 @@ class Parts:
 def plan_marketplace(
     warehouse: Warehouse, name: str, parts: Parts, *, write: bool = True
 ) -> list[StagePlan]:
-    """The stages of one marketplace, in the order of the data; up to the launches alone without
-    `write`, which takes seconds. warehouse: of a rehearsal."""
+    """The stages of one marketplace, in the order of the data; without `write`, which takes
+    seconds, the launches and the calls of the pairs that are there. warehouse: of a rehearsal."""
     ledger = warehouse.ledger
     assert isinstance(ledger, RehearsedLedger)
     looked = ledger.real.count_last_run(name, ("page", "render"))
@@ -76,7 +76,7 @@ def plan_marketplace(
         _plan_deployments(warehouse, ledger, name, parts.launcher),
     ]
     if not write:
-        return found
+        return [*found, _plan_executions(warehouse, ledger, name, parts.executor)]
     return [
         *found,
         _plan_pairs(warehouse, ledger, name, parts),

@@ -71,7 +71,8 @@ class RunPlan:
         return sum(one.minutes for one in self.effects)
 
     def describe_first_line(self) -> str:
-        """`plan: 73 requests, 2 launches, 310 model calls, …, 0.00 USD, about 4 minutes; …`."""
+        """`plan: 73 requests, 2 launches, 310 model calls, …, 0.00 USD, about 4 minutes; …`;
+        `at least` so many model calls where no pairs were rehearsed."""
         if not any(one.unchanged + one.new for one in self._list_stages("listings")):
             return "plan: nothing is listed yet, so nothing can be foreseen"
         calls = Counter[str]()
@@ -79,7 +80,8 @@ class RunPlan:
             kind = "model calls" if one.stage.startswith("llm:") else _KINDS.get(one.stage, "")
             calls[kind] += round(one.calls)
         parts = [f"{calls[kind]:,} {kind}" for kind in dict.fromkeys(_KINDS.values()) if kind]
-        parts.insert(2, f"{calls['model calls']:,} model calls")
+        least = "" if self._list_stages("pairs") else "at least "
+        parts.insert(2, f"{least}{calls['model calls']:,} model calls")
         return (
             f"plan: {', '.join(parts)}, {self.usd:.2f} USD, about {self.minutes:.0f} minutes;"
             f" training: {self.training}"
@@ -115,7 +117,8 @@ def make_plan(
     settings: Settings, only: Sequence[str] | None = None, *, write: bool = True
 ) -> RunPlan:
     """The plan of `toolmill run` over what was listed last; nothing is sent, launched or kept.
-    Without `write` it rehearses no pairs: what is due of them is in no figure.
+    Without `write` it rehearses no pairs: what is due of them, and what new ones are executed with,
+    is in no figure.
 
     Raises HomeUnavailable where no run was made yet, NotApproved.
     """

@@ -87,7 +87,7 @@ def make_config() -> bytes:
     if not (url := os.environ.get(POSTGRES)):
         return config
     if find_spec("dagster_postgres") is None:
-        fix = "uv pip install 'toolmill[postgres]', or unset it"
+        fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
         raise UnusableInput(f"{POSTGRES} needs the package dagster-postgres: {fix}")
     # SQLAlchemy 2.1 reads a URL without a driver as psycopg 3's; Dagster's storage is psycopg2's.
     os.environ[POSTGRES] = re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", url)

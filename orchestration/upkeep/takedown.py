@@ -77,8 +77,8 @@ def lift_takedown(warehouse: Warehouse, name: str, by: str, why: str) -> dict[st
     """Lifts one: what versions and blobs still hold is read again. Raises BadTakedown."""
     active = find_active(warehouse.home)
     if name not in active:
-        known = ", ".join(sorted(active)) or "nothing is taken down"
-        raise BadTakedown(f"{name[:200]!r} is not taken down; known: {known}")
+        known = ", ".join(sorted(active)) or "nothing"
+        raise BadTakedown(f"{name[:200]!r} is not taken down; what is: {known}")
     lifted = replace(active[name], verdict=LIFTED, by=by, at=_format_now(), why=why)
     record_tombstone(warehouse.home, lifted)
     return describe_tombstone(lifted, block_tools(warehouse))

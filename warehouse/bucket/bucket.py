@@ -15,6 +15,15 @@ from warehouse.errors import UnusableInput
 from warehouse.network.egress import is_loopback
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+# Who asks: keys, or a role's. Without any the client asks the machine's metadata service, at a
+# link-local address, which only who is on such a machine may want.
+_IDENTITIES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
 
 
 class BucketUnavailable(RuntimeError):
@@ -130,13 +139,20 @@ def open_bucket(url: str) -> Bucket:
     if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/") or "@" in parts.netloc:
         raise UnusableInput("a bucket: expected s3://BUCKET/PREFIX, without a key in it")
     if find_spec("obstore") is None:
-        raise UnusableInput("a bucket needs the package obstore: uv pip install 'toolmill[bucket]'")
+        fix = ".venv/bin/uv pip install 'toolmill[bucket]'"
+        raise UnusableInput(f"a bucket needs the package obstore: {fix}")
     from obstore.store import S3Store
 
     endpoint = _find_endpoint()
     plain = urlsplit(endpoint or "").scheme == "http"
     if endpoint and plain and not is_loopback(urlsplit(endpoint).hostname or ""):
         raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")
+    asks_machine = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "false"
+    if not asks_machine and not any(os.environ.get(name) for name in _IDENTITIES):
+        raise UnusableInput(
+            "a bucket: AWS_ACCESS_KEY_ID is not set; set it and AWS_SECRET_ACCESS_KEY, or"
+            " AWS_EC2_METADATA_DISABLED=false to ask this machine's metadata service for a role"
+        )
     given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     store = S3Store.from_url(
         url.rstrip("/"),

@@ -68,7 +68,7 @@ class RayFleet:
         try:
             import ray  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            fix = "uv pip install 'toolmill[ray]'"
+            fix = ".venv/bin/uv pip install 'toolmill[ray]'"
             raise FleetUnavailable(f'fleet.runs_on = "ray" needs the package ray: {fix}') from error
         with _STARTING:
             if not ray.is_initialized():

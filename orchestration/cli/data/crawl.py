@@ -164,7 +164,8 @@ def open_replicas(chosen: Settings) -> Any:
     ports = chosen.demo.ports()
     up = find_running(ports)
     if up:
-        print_line(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
+        line = f"demo marketplaces are up already ({', '.join(sorted(up))})"
+        print_line(f"{line}, and end with who started them", err=True)
         return nullcontext()
     return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)
 

@@ -27,6 +27,7 @@ def plan(
     from orchestration.plan.plan import make_plan
 
     require_marketplaces(marketplace or ())
+    print_line("rehearsing what is due; pairs take a while (nothing is sent)", err=True)
     made = make_plan(load_settings(), marketplace)
     print_json(made.as_json()) if as_json else _print_plan(made)
     if made.exceeded:

@@ -160,5 +160,11 @@ def _print_hits(found: dict[str, Any]) -> None:
         description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
         mark = "  [unverified]" if "unverified" in hit["flags"] else ""
         known = hit["reliability"]
-        works = f"  works {known['mean']:.0%} (n {known['n']:g})" if known and known["n"] else ""
+        works = f"  works {_describe_share(known)}" if known and known["n"] else ""
         print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}{works}  {description}")
+
+
+def _describe_share(known: dict[str, float]) -> str:
+    """`96% [78%, 100%] (n 1)`: of one call alone the share is mostly what like tools did before."""
+    low, high = known["low"], known["high"]
+    return f"{known['mean']:.0%} [{low:.0%}, {high:.0%}] (n {known['n']:g})"

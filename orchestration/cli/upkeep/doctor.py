@@ -55,7 +55,9 @@ def _find_home(everything: bool) -> "Home":
 
     settings = load_settings()
     home = settings.home.resolve()
-    if not home.is_dir() or not any(home.iterdir()):
+    if home.exists() and not home.is_dir():
+        fail(f"{home}: is a file; set TOOLMILL_HOME to a folder", 2)
+    if not home.exists() or not any(home.iterdir()):
         fail(f"{home}: nothing was made there yet; `toolmill run` makes it", 2)
     return Home(home, settings.state_path(), everything)
 

@@ -52,6 +52,8 @@ def add(
         print_json(made)
         return
     _print_tombstone(made)
+    if (made["by"], made["why"]) != (by, why):
+        print_line("it was taken down before, by the words above: they stay")
     print_line("nothing reads it from now on; `toolmill gc --yes` takes its bytes away")
 
 
@@ -73,7 +75,7 @@ def list_tombstones(
         return
     for row in rows:
         _print_tombstone(row)
-    print_line(f"{len(find_active(home))} are taken down")
+    print_line(f"{len(find_active(home))} taken down")
 
 
 @app.command()

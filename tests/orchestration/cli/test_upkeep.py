@@ -32,6 +32,10 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     done = invoke_toolmill("doctor", home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing was made there yet" in done.stderr
+    (tmp_path / "file").write_text("")
+    done = invoke_toolmill("doctor", home=tmp_path / "file")
+    assert done.returncode == 2
+    assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
     done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
     assert done.returncode == 2
     assert "pointers" in done.stderr

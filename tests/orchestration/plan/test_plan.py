@@ -155,6 +155,8 @@ def test_a_server_that_two_marketplaces_list_is_launched_once(
         make_listings(warehouse, market)
     made = make_plan(empty_home, ["registry", "pulsemcp"], write=False)
     assert [(one.stage, one.counted) for one in made.effects] == [("deploy", 1)]
+    stages = [one.stage for one in made.marketplaces["registry"]]
+    assert stages == ["listings", "deployments", "executions"], "calls that limits left are due"
     basis = made.marketplaces["pulsemcp"][1].basis
     assert "1 of them as if what is not resolved yet were launched" in basis
 
@@ -204,7 +206,7 @@ def test_a_plan_is_json_and_its_first_line_sums_it_up() -> None:
     effects = [Effects(stage, calls, **takes) for stage, calls in names.items()]
     made = RunPlan(stages, effects, "no", [], spent_usd=0.0)
     assert made.describe_first_line() == (
-        "plan: 4 requests, 2 launches, 42 model calls, 0 executed calls, 2.50 USD,"
+        "plan: 4 requests, 2 launches, at least 42 model calls, 0 executed calls, 2.50 USD,"
         " about 10 minutes; training: no"
     )
     read = json.loads(json.dumps(made.as_json()))

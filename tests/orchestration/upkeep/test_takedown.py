@@ -193,7 +193,7 @@ def test_the_commands_take_down_list_and_lift(full: Warehouse) -> None:
     assert invoke_toolmill("takedown", "renew", **args).returncode == 0
     done = invoke_toolmill("takedown", "lift", name, *by, **args)
     assert done.stdout.startswith(f"lifted  {name}  (secret; 1 blobs, 1 contracts)")
-    assert invoke_toolmill("takedown", "list", **args).stdout == "0 are taken down\n"
+    assert invoke_toolmill("takedown", "list", **args).stdout == "0 taken down\n"
     assert "lifted" in invoke_toolmill("takedown", "list", "--all", **args).stdout
     for wrong in (["npm:files", "--secret"], [], ["npm:none"], ["npm:files", "--why", " "]):
         done = invoke_toolmill("takedown", "add", *by, *wrong, typed="", **args)

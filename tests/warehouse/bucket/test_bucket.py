@@ -1,6 +1,7 @@
 """A folder published to a bucket is fetched as it was; its pointer moves by condition alone."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,19 @@ def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")
     with pytest.raises(UnusableInput, match="expected https"):
         open_bucket("s3://bucket/prefix")
+
+
+def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for disabled in ("", "true"):
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", disabled)
+        with pytest.raises(UnusableInput, match="AWS_ACCESS_KEY_ID is not set"):
+            open_bucket("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"  # asks nobody yet
 
 
 @pytest.mark.parametrize(

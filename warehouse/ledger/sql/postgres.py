@@ -46,7 +46,7 @@ class PostgresStore:
         if not re.match(r"postgres(ql)?(\+psycopg2)?://", url):
             raise UnusableInput(f"{URL}: expected postgresql://USER:PASSWORD@HOST/DATABASE")
         if find_spec("psycopg2") is None:
-            fix = "uv pip install 'toolmill[postgres]', or unset it"
+            fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
             raise UnusableInput(f"{URL} needs the package psycopg2: {fix}")
         self._driver: Any = import_module("psycopg2")
         self.errors: type[Exception] = self._driver.Error

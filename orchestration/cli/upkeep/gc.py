@@ -57,8 +57,8 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
             instance = held.enter_context(dg.DagsterInstance.from_config(str(folder)))
         except Exception as error:  # of Dagster, of a database; their words may hold a password
             found = f"{folder}: Dagster's history cannot be opened ({type(error).__name__})"
-            fix = f"make that folder writable; where the last run had {POSTGRES}, set it as it was and"
-            fix += " start that Postgres, or run again"
+            fix = f"make that folder writable; where the last run had {POSTGRES}, set it as it was"
+            fix += " and start that Postgres, or run again"
             raise UnusableInput(f"{found}: {fix}") from None
     return Place(
         settings.home_path(),

@@ -150,7 +150,7 @@ def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
         counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
     lines = [f"Effects of this run (spent in all: {warehouse.ledger.spent():.4f} USD)"]
     lines += [
-        f"  {stage:<12} {status:<8} {count:>6}" for (stage, status), count in sorted(counts.items())
+        f"  {stage:<14} {status:<8} {count:>6}" for (stage, status), count in sorted(counts.items())
     ]
     if not counts:
         lines.append("  none: everything was known already")

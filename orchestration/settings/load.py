@@ -148,7 +148,7 @@ def _explain_unknown(name: str, known: list[str]) -> str:
 def _explain_error(
     location: tuple[int | str, ...], message: str, found: Any, names: Mapping[str, str]
 ) -> str:
-    message = message.replace("a valid tuple", "a list")
+    message = message.replace("a valid tuple", "a list").removeprefix("Value error, ")
     known = list_known_names()
     dotted = ".".join(str(part) for part in location)
     aliases = {variable: name for name, variable in known.items()}

@@ -1,8 +1,8 @@
 """The settings of the model roles: `[roles.<name>]`, `TOOLMILL_ROLES__…`."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from warehouse.llm.roles import RoleSettings
+from warehouse.llm.roles import OPENAI, RoleSettings
 
 
 class Roles(BaseModel):
@@ -37,3 +37,18 @@ class Roles(BaseModel):
         default=RoleSettings(temperature=0.0),
         description="calls tools; the sidecar learns to revise its drafts",
     )
+
+    @field_validator("*")
+    @classmethod
+    def has_installed_protocol(cls, role: RoleSettings) -> RoleSettings:
+        """Whether the package's provider can be made is seen when the role is asked."""
+        if role.protocol != OPENAI:
+            from warehouse.llm.protocols import GROUP, load_protocols
+
+            known = (OPENAI, *load_protocols())
+            if role.protocol not in known:
+                raise ValueError(
+                    f"protocol {role.protocol!r:.80}: expected one of {', '.join(known)}; install"
+                    f" the package that registers it under {GROUP}"
+                )
+        return role

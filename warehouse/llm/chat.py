@@ -13,7 +13,7 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import Endpoint, read_choice
 from warehouse.llm.paid_calls import PaidCalls, Question
 from warehouse.llm.request_keys import compute_price
-from warehouse.llm.roles import OFFLINE, LLMError, Role
+from warehouse.llm.roles import OFFLINE, OPENAI, LLMError, Role
 from warehouse.storage.digest import sha256
 
 Message = Mapping[str, Any]
@@ -57,6 +57,13 @@ class Chat:
                 f"role {role.name} with model 'offline'",
                 "a model that converses and calls tools",
                 f"set roles.{role.name}.model and base_url in toolmill.toml",
+            )
+        if role.protocol != OPENAI:
+            raise LLMError(
+                "no_provider",
+                f"role {role.name} with protocol {role.protocol!r:.80}",
+                "protocol 'openai', in which tools are called",
+                f"set roles.{role.name}.protocol = 'openai' in toolmill.toml",
             )
         self.role = role
         self._stage = stage

@@ -14,9 +14,11 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.llm.batch_api.outbox import Outbox
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question
+from warehouse.llm.protocols import open_provider
 from warehouse.llm.request_keys import Prepared, make_request_key, prepare_request
 from warehouse.llm.roles import (
     OFFLINE,
+    OPENAI,
     Completion,
     LLMError,
     Message,
@@ -60,7 +62,8 @@ class LLM:
         self.usd = 0.0
         self.batches: list[Batch] = []  # that were sent, or kept back, in this object's life
         self._calls = PaidCalls(self.roles.values(), ledger, partition=partition, scope=scope)
-        self._offline, self._endpoint = offline, endpoint
+        self._offline = offline
+        self._providers: dict[str, Provider] = {OPENAI: endpoint} if endpoint else {}
         self._ledger, self._partition, self._scope = ledger, partition, scope
         self._by_batch = batches
         self._outbox: Outbox | None = None
@@ -73,17 +76,15 @@ class LLM:
         raise LLMError("unknown_role", repr(name), f"one of {known}", "add it to the settings")
 
     def provider(self, role: Role) -> Provider:
-        """Who answers for this role: the injected offline provider, or the endpoint."""
+        """Who answers for this role: the injected offline provider, or who speaks its protocol."""
         if role.model == OFFLINE:
             if self._offline is None:
                 hint = "inject one, or set the role's model and base_url"
                 raise LLMError("no_provider", "model 'offline'", "an offline provider", hint)
             return self._offline
-        if self._endpoint is None:
-            from warehouse.llm.endpoint import Endpoint
-
-            self._endpoint = Endpoint()
-        return self._endpoint
+        if role.protocol not in self._providers:
+            self._providers[role.protocol] = open_provider(role.protocol)
+        return self._providers[role.protocol]
 
     def identity(self, name: str) -> dict[str, Any]:
         """What of this role decides its answers, for the plan of a stage: part of every key."""
@@ -214,9 +215,9 @@ class LLM:
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""
-        close = getattr(self._endpoint, "aclose", None)
-        if close is not None:
-            await close()
+        for provider in self._providers.values():
+            if close := getattr(provider, "aclose", None):
+                await close()
 
 
 def _write_complaint(text: str, flaw: BadAnswer) -> list[Message]:

@@ -3,10 +3,10 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 Message = Mapping[str, str]
@@ -16,6 +16,7 @@ Value = TypeVar("Value", bound=BaseModel)
 
 
 OFFLINE = "offline"
+OPENAI = "openai"
 
 
 @pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -24,6 +25,9 @@ class RoleSettings:
     user can set it. Times in seconds."""
 
     model: str = OFFLINE
+    protocol: Annotated[
+        str, Field(description="openai, or what an installed package registers (extending.md)")
+    ] = OPENAI
     base_url: str | None = None
     api_key: SecretStr | None = None
     usd_in: Annotated[float, Field(ge=0, description="US dollars per million prompt tokens")] = 0.0
@@ -53,6 +57,13 @@ class RoleSettings:
         Field(description="how a cut off, malformed or refused answer is asked for again"),
     ] = "direct"
 
+    @model_validator(mode="after")
+    def batches_by_openai(self) -> Self:
+        """The Batch API is OpenAI's."""
+        if self.batch and self.protocol != OPENAI:
+            raise ValueError(f"batch = true wants protocol 'openai', found {self.protocol!r:.80}")
+        return self
+
 
 @pydantic_dataclass(frozen=True)
 class Role(RoleSettings):
@@ -62,14 +73,16 @@ class Role(RoleSettings):
 
     @property
     def provider(self) -> str:
-        """`offline`, or the host that answers."""
+        """`offline`, or the host that answers; of another protocol without a host its name."""
         if self.model == OFFLINE:
             return OFFLINE
-        return urlsplit(self.base_url or "").netloc or "openai-sdk-default"
+        default = "openai-sdk-default" if self.protocol == OPENAI else self.protocol
+        return urlsplit(self.base_url or "").netloc or default
 
     def identity(self) -> dict[str, Any]:
         """What of a role can change its answers; time-outs, limits, keys and hosts cannot."""
-        return {"model": self.model, "temperature": self.temperature}
+        other = {} if self.protocol == OPENAI else {"protocol": self.protocol}
+        return {"model": self.model, "temperature": self.temperature, **other}
 
 
 @dataclass(frozen=True)

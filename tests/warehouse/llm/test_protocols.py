@@ -1,0 +1,108 @@
+"""Providers of other protocols, as an installed package registers them."""
+
+import asyncio
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.writing.endpoints import Writer
+from orchestration.settings.roles import Roles
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm import protocols
+from warehouse.llm.chat import Chat
+from warehouse.llm.client import LLM, Completion, LLMError, Request, Role
+from warehouse.storage.blobs import Blobs
+
+ASK = [{"role": "user", "content": "Name a bird."}]
+
+
+class Bird(BaseModel):
+    word: str
+
+
+class AcmeProvider:
+    """What another package would bring."""
+
+    def version(self) -> str:
+        return ""
+
+    async def answer(self, request: Request) -> Completion:
+        assert request.role.base_url == "http://127.0.0.1:9/acme"
+        return Completion('{"word": "heron"}', "stop", request.role.model, 3, 2)
+
+
+class NeedsMore:
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch):
+    points = [
+        EntryPoint("acme", f"{__name__}:AcmeProvider", protocols.GROUP),
+        EntryPoint("broken", f"{__name__}:NeedsMore", protocols.GROUP),
+        EntryPoint("openai", f"{__name__}:NeedsMore", protocols.GROUP),
+    ]
+    monkeypatch.setattr(protocols, "entry_points", lambda group: points)
+    protocols.load_protocols.cache_clear()
+    yield
+    protocols.load_protocols.cache_clear()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
+
+
+def role(protocol: str, base_url: str | None = "http://127.0.0.1:9/acme") -> Role:
+    return Role("judge", model="a-1", protocol=protocol, base_url=base_url, usd_in=1.0)
+
+
+def test_a_registered_protocol_answers_once_and_its_answer_is_kept(ledger: Ledger) -> None:
+    async def ask(llm: LLM) -> bool:
+        reply = await llm.complete("judge", ASK, schema=Bird)
+        await llm.aclose()
+        assert reply.value.word == "heron"
+        return reply.cached
+
+    answers = [asyncio.run(ask(LLM([role("acme")], ledger))) for _ in range(2)]
+    assert answers == [False, True]
+    assert ledger.spent("usd") == pytest.approx(3e-6)
+
+
+def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> None:
+    assert role("acme").identity() == {**role("openai").identity(), "protocol": "acme"}
+    assert "protocol" not in role("openai").identity()
+
+
+@pytest.mark.parametrize("protocol", ["acmee", "broken"])
+def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str) -> None:
+    with pytest.raises(LLMError, match=protocol if protocol == "acmee" else "NeedsMore") as caught:
+        LLM([role(protocol)], ledger).identity("judge")
+    assert caught.value.kind == "no_provider"
+
+
+def test_ours_cannot_be_replaced(ledger: Ledger) -> None:
+    assert LLM([role("openai")], ledger).identity("judge")["version"] == ""
+
+
+def test_settings_name_the_installed_protocols() -> None:
+    assert Roles.model_validate({"judge": {"protocol": "acme"}}).judge.protocol == "acme"
+    with pytest.raises(ValidationError, match=r"'acmee': expected one of openai, acme, broken"):
+        Roles.model_validate({"judge": {"protocol": "acmee"}})
+    with pytest.raises(ValidationError, match="batch = true wants protocol 'openai'"):
+        Roles.model_validate({"judge": {"protocol": "acme", "batch": True}})
+
+
+def test_a_conversation_wants_openai(ledger: Ledger) -> None:
+    with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
+        Chat(role("acme"), ledger, stage="s")
+
+
+def test_private_tools_do_not_leave_by_another_protocol() -> None:
+    asked = role("acme", None)
+    with pytest.raises(Exception, match="would send private tools to acme"):
+        Writer((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]

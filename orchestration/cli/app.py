@@ -157,16 +157,20 @@ def main() -> None:
 
 def _prepare(settings: Settings) -> Path:
     """Claims the home, says which it is, and points Dagster at an instance of its own in there."""
-    from orchestration.runs.instance import make_config
+    from orchestration.factories import open_warehouse
+    from orchestration.runs.instance import check_postgres, make_config
     from warehouse.storage.files import write_atomically
-    from warehouse.store import Warehouse
 
     home, state = settings.home_path(), settings.state_path()
-    Warehouse(home, state).check_writable()
+    warehouse = open_warehouse(settings)
+    warehouse.check_writable()
     print_line(f"home: {home}", err=True)
     instance = Path(os.environ.setdefault("DAGSTER_HOME", str(state / "dagster")))
     if instance == state / "dagster":
         write_atomically(instance / "dagster.yaml", make_config())
+    if warehouse.ledger_url:
+        warehouse.ledger.close()  # one line, where it cannot be opened, before anything starts
+    check_postgres()
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a run

@@ -58,9 +58,7 @@ def open_instance() -> dg.DagsterInstance:
     except Exception as error:  # psycopg2's, SQLAlchemy's or Dagster's own
         if POSTGRES not in os.environ:
             raise
-        # Neither the address nor the error's words: both may hold the password.
-        found = f"Dagster's Postgres does not answer ({type(error).__name__})"
-        raise UnusableInput(f"{found}: start it, or correct or unset {POSTGRES}") from None
+        raise _describe_gone(type(error).__name__) from None
 
 
 @contextmanager
@@ -93,6 +91,24 @@ def make_config() -> bytes:
     os.environ[POSTGRES] = re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", url)
     storage = {"storage": {"postgres": {"postgres_url": {"env": POSTGRES}}}}
     return config + yaml.safe_dump(storage).encode()
+
+
+def check_postgres() -> None:
+    """Raises UnusableInput where the Postgres of DAGSTER_POSTGRES_URL does not answer: Dagster
+    itself tries for many seconds, which is for a run that goes on."""
+    if url := os.environ.get(POSTGRES):
+        from warehouse.ledger.sql.session import Unreachable, connect
+
+        try:
+            connect(re.sub(r"^postgres[^:]*", "postgresql", url)).close()
+        except Unreachable as error:
+            raise _describe_gone(str(error)) from None
+
+
+def _describe_gone(found: str) -> UnusableInput:
+    # Neither the address nor the error's words: both may hold the password.
+    told = f"Dagster's Postgres does not answer ({found}): start it, or correct or unset {POSTGRES}"
+    return UnusableInput(told)
 
 
 def size_pools(instance: dg.DagsterInstance) -> None:

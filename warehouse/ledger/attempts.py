@@ -26,6 +26,16 @@ from warehouse.storage.blobs import BlobCorrupt, Blobs
 _ROOM = 8 * 1024 * 1024  # bytes that must be free before anything is paid: an answer needs a place
 # Each blob waits for the disk twice, 7 ms under load; side by side the disk serves them together.
 _WRITERS = 16
+_SPENT = (
+    "COALESCE((SELECT usd FROM paid WHERE scope = ?), 0) + COALESCE((SELECT SUM(reserved_usd)"
+    " FROM attempts WHERE scope = ? AND status IN ('started', 'unknown')), 0)"
+)
+# What decides on a claim, as one question: of Postgres each is a way there and back.
+_CLAIM = (
+    "(SELECT blob FROM effects WHERE key = ?),"
+    " (SELECT COUNT(*) FROM attempts WHERE key = ? AND status = 'started'),"
+    f" (SELECT limit_usd FROM budgets WHERE scope = ?), {_SPENT}"
+)
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
 
 
@@ -91,40 +101,56 @@ class Attempts:
         process lives), or None: somebody has it. Raises EffectPending where an open batch has."""
         if (data := self.read_blob(self._database.find_blob(key))) is not None:
             return data
-        with self._database.transaction() as db:
-            # Looked at again under the lock: whoever held the key may have finished since.
-            row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
-            if row and (data := self.read_blob(row[0])) is not None:
+        asked = f"{_CLAIM}, {self._database.store.write_next_id()}", key, key, scope, scope, scope
+        # Looked at again under the lock: whoever held the key may have finished since.
+        with self._database.asking(*asked) as (db, (blob, held, limit, spent, number)):
+            if (data := self.read_blob(blob)) is not None:
                 return data
-            self.bury_dead(db, key)
-            held = db.execute(
-                "SELECT batch FROM attempts WHERE key = ? AND status = 'started'", (key,)
-            ).fetchone()
-            if held and not held[0]:
-                return None
-            if held and not self.put_away(db, held[0]):
-                raise EffectPending(held[0])
+            if held:
+                self.bury_dead(db, key)
+                held = db.execute(
+                    "SELECT batch FROM attempts WHERE key = ? AND status = 'started'", (key,)
+                ).fetchone()
+                if held and not held[0]:
+                    return None
+                if held and not self.put_away(db, held[0]):
+                    raise EffectPending(held[0])
+                spent = sum_spent(db, scope)
             if reserve_usd > 0:
                 self._check_room()
-            _reserve(db, stage, scope, reserve_usd)
-            owner = (0, "") if batch else self._database.store.identify()
-            began = time.time()
-            made = db.execute(
-                "INSERT INTO attempts (key, stage, partition, status, run_id, pid, process_started,"
-                " started_at, scope, reserved_usd, batch)"
-                " VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-                (key, stage, partition, self._run_id, *owner, began, scope, reserve_usd, batch),
-            ).fetchone()
-            attempt = Attempt(
-                made[0], key, stage, partition, self._run_id, began,
-                "started", reserve_usd, scope, batch,
-            )  # fmt: skip
-            if _is_journaled(attempt):
-                row = vars(attempt)
-                self._database.journal.write("started", **{name: row[name] for name in STARTED})
-            if not batch:
-                _IN_THIS_PROCESS.add((str(self._database.path), attempt.id))
-            return attempt
+                _check_budget(scope, stage, reserve_usd, spent, limit)
+            row = number, stage, key, partition, reserve_usd, scope, batch
+            return self._start(db, *row)
+
+    def _start(
+        self,
+        db: Connection,
+        number: int,
+        stage: str,
+        key: str,
+        partition: str,
+        reserve_usd: float,
+        scope: str,
+        batch: str,
+    ) -> Attempt:
+        owner = (0, "") if batch else self._database.store.identify()
+        attempt = Attempt(
+            number, key, stage, partition, self._run_id, time.time(),
+            "started", reserve_usd, scope, batch,
+        )  # fmt: skip
+        db.execute(
+            "INSERT INTO attempts (id, key, stage, partition, status, run_id, pid,"
+            " process_started, started_at, scope, reserved_usd, batch)"
+            " VALUES (?, ?, ?, ?, 'started', ?, ?, ?, ?, ?, ?, ?)",
+            (number, key, stage, partition, self._run_id, *owner, attempt.started_at, scope,
+             reserve_usd, batch),
+        )  # fmt: skip
+        if _is_journaled(attempt):
+            row = vars(attempt)
+            self._database.journal.write("started", **{name: row[name] for name in STARTED})
+        if not batch:
+            _IN_THIS_PROCESS.add((str(self._database.path), attempt.id))
+        return attempt
 
     def put_away(self, db: Connection, batch: str) -> bool:
         """Whether nobody will send the batch; what it holds is due again then."""
@@ -164,13 +190,14 @@ class Attempts:
             unseen = not isinstance(error, Exception) or getattr(error, "maybe_paid", False)
             status = "unknown" if unseen and attempt.reserved_usd > 0 else "failed"
             # Where the database is gone the attempt stays under way until its process has ended.
-            with suppress(LedgerUnavailable), self._database.transaction() as db:
+            ending = self._database.transaction(await_disk=False)
+            with suppress(LedgerUnavailable), ending as db:
                 ended = db.execute(
                     "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
-                    " WHERE id = ? AND status = 'started'",
+                    " WHERE id = ? AND status = 'started' RETURNING id",
                     (status, time.time(), _describe_error(error), attempt.id),
-                )
-                if attempt.reserved_usd > 0 and ended.rowcount:
+                ).fetchall()
+                if attempt.reserved_usd > 0 and ended:
                     self._database.journal.write(status, id=attempt.id)
             raise
         finally:
@@ -181,7 +208,7 @@ class Attempts:
         try:
             blob = self._blobs.put(outcome.data)
             try:
-                with self._database.transaction() as db:
+                with self._database.transaction(await_disk=False) as db:
                     self._write_done(db, attempt, outcome, blob)
             except LedgerUnavailable:
                 # It was paid for: the line waits for the next transaction of anyone here.
@@ -259,27 +286,19 @@ class Attempts:
         return self._database.store.is_alive(pid, process, since)
 
 
-def _reserve(db: Connection, stage: str, scope: str, usd: float) -> None:
-    limit = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
-    if limit is None or usd <= 0:
-        return
-    spent = sum_spent(db, scope)
-    if spent + usd > limit[0] + 1e-12:
+def _check_budget(scope: str, stage: str, usd: float, spent: float, limit: float | None) -> None:
+    """Raises BudgetExceeded where `usd` more would pass the limit of a scope."""
+    if limit is not None and spent + usd > limit + 1e-12:
         raise BudgetExceeded(
             f"budget {scope!r}: {stage} needs up to {usd:.6f} USD, {spent:.6f} of"
-            f" {limit[0]:.6f} USD are spent or reserved; what is done stays, raise the budget"
+            f" {limit:.6f} USD are spent or reserved; what is done stays, raise the budget"
             " and run again to go on"
         )
 
 
 def sum_spent(db: Connection, scope: str) -> float:
     """US dollars paid in `scope`, plus those that attempts under way or unknown still hold."""
-    return db.execute(
-        "SELECT COALESCE((SELECT usd FROM paid WHERE scope = ?), 0)"
-        " + COALESCE((SELECT SUM(reserved_usd) FROM attempts"
-        " WHERE scope = ? AND status IN ('started', 'unknown')), 0)",
-        (scope, scope),
-    ).fetchone()[0]
+    return db.execute(f"SELECT {_SPENT}", (scope, scope)).fetchone()[0]
 
 
 def _describe_done(attempt: Attempt, outcome: Outcome, blob: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from warehouse.ledger.catch_up import apply_events
 from warehouse.ledger.events import read_events
@@ -66,32 +67,44 @@ class Database:
             )
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """One writer at a time; all that is written in the block, or nothing of it."""
+    def transaction(self, *, await_disk: bool = True) -> Iterator[Connection]:
+        """One writer at a time; all that is written in the block, or nothing of it. await_disk:
+        False where the journal has it all, so that a disk that dies loses nothing."""
+        with self.asking("", await_disk=await_disk) as (db, _):
+            yield db
+
+    @contextmanager
+    def asking(
+        self, columns: str, *values: str | float, await_disk: bool = True
+    ) -> Iterator[tuple[Connection, Sequence[Any]]]:
+        """A transaction that begins with a question: what these columns of a SELECT hold in it."""
         with self._lock:
             try:
-                db = self.store.begin()
+                db, found = self.store.begin(columns, values)
                 try:
-                    seen = self._read_journal(db)
-                    yield db
+                    *seen, caught_up = self._read_journal(db)
+                    if caught_up and columns:
+                        found = db.execute(f"SELECT {columns}", values).fetchone()
+                    yield db, found
                     self._note_journal(*seen)
                 except BaseException:
                     self.store.rollback()
                     raise
-                self.store.commit()
+                self.store.commit(await_disk=await_disk)
             except self.store.errors as error:
                 raise self.store.explain(error) from error
 
-    def _read_journal(self, db: Connection) -> tuple[int, int]:
+    def _read_journal(self, db: Connection) -> tuple[int, int, bool]:
         """Makes up for what the journal has and the database lost: a received answer is not paid
         for again because the commit behind its line was killed or found no room. How much of the
-        journal is seen now, and how much this process has written of it."""
+        journal is seen now, how much this process has written of it, and whether it was behind."""
         if not self._journal:
-            return 0, 0
+            return 0, 0, False
         seen, size = self.store.read_seen(), self._journal.measure()
-        if seen is not None and size > seen:
-            apply_events(db, read_events(self._journal.path, seen, size))
-        return size, self._journal.written
+        if seen is None or size <= seen:
+            return size, self._journal.written, False
+        apply_events(db, read_events(self._journal.path, seen, size))
+        return size, self._journal.written, True
 
     def _note_journal(self, seen: int, written: int) -> None:
         """What another process wrote meanwhile, outside a transaction, is left to the next one."""

@@ -130,7 +130,7 @@ def _rebuild_postgres(path: Path, url: str) -> None:
     try:
         store.claim_alone()
         journal, file = replay_journal(find_journal(path)), read_database(path, None)[0]
-        db = store.begin()
+        db, _ = store.begin()
         held = _merge_replayed(_merge_replayed(read_contents(db), file), journal)
         _end_attempts(held)
         store.clear()

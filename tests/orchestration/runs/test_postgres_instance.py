@@ -5,8 +5,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.runs.instance import POSTGRES, SLOTS, make_config, open_instance, size_pools
-from tests.support.postgres import open_postgres
+from orchestration.runs.instance import (
+    POSTGRES,
+    SLOTS,
+    check_postgres,
+    make_config,
+    open_instance,
+    size_pools,
+)
+from tests.support.postgres import find_free_port, open_postgres
 from warehouse.errors import UnusableInput
 
 
@@ -71,6 +78,16 @@ def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(
         assert count(home).execute_in_process(instance=instance).success
         assert instance.get_runs_count() == 2
     assert (home / "ran").read_text() == "xx"
+
+
+def test_a_closed_port_is_one_line_before_anything_starts(monkeypatch):
+    pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
+    monkeypatch.setenv(POSTGRES, f"postgresql+psycopg2://u:secret@127.0.0.1:{find_free_port()}/d")
+    with pytest.raises(UnusableInput, match=rf"connection refused.*unset {POSTGRES}") as caught:
+        check_postgres()
+    assert "secret" not in str(caught.value)
+    monkeypatch.delenv(POSTGRES)
+    check_postgres()
 
 
 def test_without_the_package_the_error_says_how_to_get_it(home, monkeypatch):

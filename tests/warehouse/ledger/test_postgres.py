@@ -11,16 +11,17 @@ import pytest
 
 from orchestration.upkeep.progress import find_oldest_start
 from tests.support.paths import ROOT
-from tests.support.postgres import Postgres
+from tests.support.postgres import Postgres, find_free_port
 from warehouse.errors import UnusableInput
-from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.attempts import Attempt, BudgetExceeded, Outcome
 from warehouse.ledger.events import Batch
 from warehouse.ledger.files import LedgerUnavailable, find_journal
 from warehouse.ledger.ledger import Ledger
 from warehouse.ledger.recovery import check, list_effect_blobs, rebuild_ledger
-from warehouse.ledger.sql import postgres
+from warehouse.ledger.sql import postgres, session
 from warehouse.ledger.sql.opening import URL
 from warehouse.ledger.sql.postgres import PostgresStore
+from warehouse.ledger.sql.store import Cursor
 from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse
 
@@ -99,7 +100,7 @@ def test_four_processes_pay_each_key_once_and_a_kill_repeats_only_what_was_in_fl
 def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
     tmp_path: Path, postgres_server: Postgres, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_PAUSES_S", (0.05,))
+    monkeypatch.setattr(PostgresStore._connect, "__defaults__", ((0.05,),))
     ledger = open_machine(tmp_path / "a", postgres_url)
     pay(ledger, "before")
 
@@ -121,6 +122,62 @@ def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
     assert ledger.spent() == pytest.approx(0.03)
     health = check(ledger.path, ledger.blobs, url=postgres_url)
     assert (health.healthy, health.effects, health.unknown) == (True, 3, 0)
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_forgets_no_claim_and_no_answer(
+    tmp_path: Path, postgres_server: Postgres, postgres_url: str
+) -> None:
+    """What was sent is on the server's disk before; an answer is in the journal here."""
+    ledger = open_machine(tmp_path / "a", postgres_url)
+    keys = [f"k{n}" for n in range(20)]
+    for key in keys:
+        pay(ledger, key)
+    held = ledger._attempts.claim("llm", "flight", "_", 0.02, "usd")
+    assert isinstance(held, Attempt)
+    postgres_server.kill()  # the answer to `flight` is still to come
+    postgres_server.start()
+    other = open_machine(tmp_path / "b", postgres_url)
+    assert other._database.select("SELECT COUNT(*) FROM effects") == [(20,)]
+    flight = other._database.select("SELECT status FROM attempts WHERE key = 'flight'")
+    assert flight == [("started",)]
+    assert other.spent() == pytest.approx(0.22)
+    assert ledger._attempts.finish(held, Outcome(b"flight", usd=0.01)) == b"flight"
+    postgres_server.kill()
+    postgres_server.start()
+    for key in (*keys, "flight"):
+        assert ledger.once("llm", key, lambda: pytest.fail("paid twice")) == key.encode()
+    assert ledger.spent() == pytest.approx(0.21)
+
+
+@pytest.mark.slow
+def test_writers_do_not_wait_for_each_others_disk(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim frees the writers' lock, then waits for the disk; each end is one message."""
+    ledger, sent = open_machine(tmp_path / "a", postgres_url), list[str]()
+    send = PostgresStore._send
+
+    def record(store: PostgresStore) -> Cursor:
+        sent.append("; ".join(sql for sql, _ in store._queued))
+        return send(store)
+
+    monkeypatch.setattr(PostgresStore, "_send", record)
+    pay(ledger, "k")
+    looked, claiming, claimed, finishing, finished = sent
+    assert looked.startswith("SELECT blob")
+    assert all(
+        one.startswith("BEGIN; SELECT pg_advisory_xact_lock") for one in (claiming, finishing)
+    )
+    assert claimed.startswith("INSERT INTO attempts")
+    assert claimed.index("COMMIT") < claimed.index("pg_logical_emit_message")
+    assert finished.endswith("COMMIT")
+    assert "pg_logical_emit_message" not in finished  # the journal has it
+    ledger.counts()
+    assert sent.pop().endswith(postgres._AWAIT_DISK)  # until somebody waits for the disk
+    pay(ledger, "more")
+    ledger.close()
+    assert sent.pop() == postgres._AWAIT_DISK
 
 
 @pytest.mark.slow
@@ -222,6 +279,16 @@ def test_upkeep_sees_what_is_under_way(
     assert ledger.once("page", "k", look) == b"x"
 
 
+def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
+    began, url = time.monotonic(), f"postgresql://u:secret@127.0.0.1:{find_free_port()}/d"
+    with pytest.raises(LedgerUnavailable, match=rf"refused.*correct or unset {URL}") as caught:
+        open_machine(tmp_path, url)
+    assert "secret" not in str(caught.value)
+    assert sum(session.FIRST_PAUSES_S) < 1.0  # a clock is no measure on a busy machine
+    assert time.monotonic() - began < 60
+
+
 @pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "secret", "postgresqlx://secret"])
 def test_an_address_of_something_else_is_refused_without_being_told(
     tmp_path: Path, url: str
@@ -241,7 +308,7 @@ def test_without_the_package_the_error_says_how_to_get_it(
 
 
 def test_marks_are_written_as_the_driver_takes_them() -> None:
-    assert postgres._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"
+    assert session._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"
 
 
 def test_an_orphaned_line_of_the_journal_reaches_the_database_with_the_next_transaction(

@@ -42,7 +42,7 @@ def read_database(path: Path, url: str | None) -> tuple[Replayed, str]:
 def _read_postgres(path: Path, url: str) -> Replayed:
     store = PostgresStore(url, path, _PATIENCE_S)
     try:
-        held = read_contents(store.begin())  # nobody writes meanwhile
+        held = read_contents(store.begin()[0])  # nobody writes meanwhile
         held.journaled = store.read_seen()
         store.rollback()
         return held

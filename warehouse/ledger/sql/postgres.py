@@ -9,8 +9,8 @@ import re
 import time
 import uuid
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,15 @@ from typing import Any
 
 from warehouse.errors import UnusableInput
 from warehouse.ledger.files import LedgerUnavailable
-from warehouse.ledger.sql.store import Cursor, Values
+from warehouse.ledger.sql.session import (
+    FIRST_PAUSES_S,
+    PAUSES_S,
+    Session,
+    Unreachable,
+    connect,
+    name_fault,
+)
+from warehouse.ledger.sql.store import Connection, Values
 from warehouse.process_identity import describe_owner, is_abandoned, is_of_here
 from warehouse.storage.files import hold_lock, write_atomically
 
@@ -27,16 +35,22 @@ SCHEMA = Path(__file__).with_name("postgres.sql")
 TABLES = ("effects", "attempts", "batches", "budgets", "runs", "paid")
 # Classes of advisory locks; the database may hold those of others.
 _WRITER, _USERS, _OWNERS, _NAMES = 0x746D6C31, 0x746D6C32, 0x746D6C33, 0x746D6C34
-_PAUSES_S = (0.2, 1.0, 3.0)  # between tries to connect: a server that restarts is back by then
 # A process of another machine that has lost its connection may be waiting for an answer.
 _GRACE_S = 900.0
 _SESSION = (
     "SET search_path = toolmill; SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 15;"
-    " SET tcp_keepalives_count = 4"
+    " SET tcp_keepalives_count = 4; SET synchronous_commit = off"
+)
+# A commit that waits for the disk frees the writers' lock only then, so that the next one waits
+# too: ours frees it at once, and waits in a transaction of its own (whose log record comes after).
+# Those of many sessions wait side by side, and the server writes their logs with one flush.
+_AWAIT_DISK = (
+    "BEGIN; SET LOCAL synchronous_commit TO DEFAULT;"
+    " SELECT pg_logical_emit_message(true, 'toolmill', ''); COMMIT"
 )
 
 
-class PostgresStore:
+class PostgresStore(Session):
     """One session, opened anew where the server went away between transactions. Raises
     LedgerUnavailable where it does not answer, psycopg2.Error for what it says."""
 
@@ -48,34 +62,23 @@ class PostgresStore:
         if find_spec("psycopg2") is None:
             fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
             raise UnusableInput(f"{URL} needs the package psycopg2: {fix}")
-        self._driver: Any = import_module("psycopg2")
+        super().__init__()
         self.errors: type[Exception] = self._driver.Error
         self._url, self._patience_s = re.sub(r"^postgres[^:]*", "postgresql", url), patience_s
         self._journal = _find_journal_id(path)
-        self._pid, self._db = os.getpid(), None
         self._seen: int | None = None  # of the journal, in the transaction that is open
         self._noted: int | None = None
-        self._connect()
+        self._owes = False  # some transaction since the disk was last waited for
+        self._connect(FIRST_PAUSES_S)
 
-    def _connect(self) -> None:
+    def _connect(self, pauses: Sequence[float] = PAUSES_S) -> None:
         """A session that holds the locks of a living process. Raises LedgerUnavailable."""
-        db = None
-        for pause in (*_PAUSES_S, None):
-            try:
-                db = self._driver.connect(
-                    self._url, connect_timeout=10, application_name="toolmill ledger"
-                )
-                db.autocommit = True
-                self._prepare(db)
-                break
-            except (self._driver.OperationalError, self._driver.InterfaceError) as error:
-                # Neither the address nor the error's words: both may hold the password.
-                found = type(error).__name__
-            except self._driver.ProgrammingError as error:
-                raise self.explain(error) if db else _describe_gone("not a URL it takes") from None
-            if pause is None:
-                raise _describe_gone(found) from None
-            time.sleep(pause)
+        try:
+            db = connect(self._url, pauses, self._prepare)
+        except Unreachable as error:
+            raise _describe_gone(str(error)) from None
+        except self._driver.ProgrammingError as error:
+            raise self.explain(error) from None
         self._pid, self._db = os.getpid(), db
 
     def _prepare(self, db: Any) -> None:
@@ -92,48 +95,38 @@ class PostgresStore:
         cursor.execute("SELECT pg_advisory_lock_shared(%s, 0)", (_USERS,))
         cursor.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_OWNERS, _hash(describe_owner())))
 
-    def execute(self, sql: str, values: Any = (), /) -> Cursor:
-        cursor = self._db.cursor()  # type: ignore[union-attr]
-        cursor.execute(_write_marks(sql), tuple(values))
-        return cursor
-
-    def _retry(self, sql: str, values: Values = ()) -> Cursor:
-        """A statement outside a transaction, once more in a new session where ours is gone, or is
-        the one of the process that we were forked from."""
-        if self._db is not None and not self._db.closed and self._pid == os.getpid():
-            try:
-                return self.execute(sql, values)
-            except (self._driver.OperationalError, self._driver.InterfaceError):
-                if not self._db.closed:
-                    raise
-        self._connect()
-        return self.execute(sql, values)
-
-    def begin(self) -> "PostgresStore":
-        # In one message, and the end in one: each is a way to the server and back under the lock.
+    def begin(self, columns: str = "", values: Values = ()) -> tuple[Connection, Values]:
         sql = (
             "BEGIN; SELECT pg_advisory_xact_lock(?, 0);"
-            " SELECT size FROM journaled WHERE journal = ?"
+            " SELECT (SELECT size FROM journaled WHERE journal = ?)"
         )
+        sql = f"{sql}, {columns}" if columns else sql
         try:
-            row = self._retry(sql, (_WRITER, self._journal)).fetchone()
+            row = self._retry(sql, (_WRITER, self._journal, *values)).fetchone()
         except self.errors:
             self.rollback()
             raise
-        self._seen, self._noted = row[0] if row else None, None
-        return self
+        (self._seen, *asked), self._noted, self._wrote = row, None, False
+        return self, asked
 
-    def commit(self) -> None:
-        if self._noted in (None, self._seen):
-            self.execute("COMMIT")
-            return
-        self.execute(
-            "INSERT INTO journaled VALUES (?, ?) ON CONFLICT (journal) DO UPDATE"
-            " SET size = excluded.size; COMMIT",
-            (self._journal, self._noted),
-        )
+    def commit(self, *, await_disk: bool = True) -> None:
+        self._owes |= self._wrote
+        if self._noted not in (None, self._seen):
+            self.execute(
+                "INSERT INTO journaled VALUES (?, ?) ON CONFLICT (journal) DO UPDATE"
+                " SET size = excluded.size",
+                (self._journal, self._noted),
+            )
+        try:
+            waits = await_disk and self._owes
+            self.execute(f"COMMIT; {_AWAIT_DISK}" if waits else "COMMIT")
+        except self.errors:
+            self.rollback()
+            raise
+        self._owes &= not await_disk
 
     def rollback(self) -> None:
+        self._queued.clear()
         with suppress(self.errors):  # a session that is gone has rolled back
             self.execute("ROLLBACK")
 
@@ -155,7 +148,7 @@ class PostgresStore:
     def explain(self, error: Exception) -> LedgerUnavailable:
         code = getattr(error, "pgcode", None) or "08"
         if code[:2] in ("08", "57"):  # connection exceptions, operator intervention
-            return _describe_gone(type(error).__name__)
+            return _describe_gone(name_fault(error))
         fix = "its user must be able to make and write the schema `toolmill`, its disk have space"
         if code == "55P03":
             fix = f"another process has written for {self._patience_s:.0f} s; end it or wait"
@@ -207,6 +200,9 @@ class PostgresStore:
             " (SELECT COALESCE(MAX(id), 0) + 1 FROM attempts), false)"
         )
 
+    def write_next_id(self) -> str:
+        return "nextval(pg_get_serial_sequence('attempts', 'id'))"
+
     def write_day(self, seconds: str) -> str:
         return f"to_char(to_timestamp({seconds}) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
 
@@ -215,6 +211,9 @@ class PostgresStore:
 
     def close(self) -> None:
         if self._db is not None and self._pid == os.getpid():
+            if self._owes:
+                with suppress(self.errors):  # the journal has what a server that is gone lost
+                    self.execute(_AWAIT_DISK)
             self._db.close()
 
 
@@ -223,11 +222,6 @@ def _describe_gone(found: str) -> LedgerUnavailable:
         f"ledger in Postgres: it does not answer ({found}); start it, or correct or unset {URL};"
         " nothing is lost: run again"
     )
-
-
-@cache
-def _write_marks(sql: str) -> str:
-    return sql.replace("%", "%%").replace("?", "%s")
 
 
 def _read_number(text: str | None, _cursor: Any) -> float | int | None:

@@ -26,11 +26,11 @@ class SqliteStore:
         _add_batch_column(self._db)
         self._db.executescript(SCHEMA.read_text())
 
-    def begin(self) -> sqlite3.Connection:
+    def begin(self, columns: str = "", values: Values = ()) -> tuple[sqlite3.Connection, Values]:
         self._db.execute("BEGIN IMMEDIATE")
-        return self._db
+        return self._db, self._db.execute(f"SELECT {columns}", values).fetchone() if columns else ()
 
-    def commit(self) -> None:
+    def commit(self, *, await_disk: bool = True) -> None:
         self._db.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -71,6 +71,9 @@ class SqliteStore:
 
     def unlock(self, name: str) -> None:
         """Nothing was locked."""
+
+    def write_next_id(self) -> str:
+        return "(SELECT COALESCE(MAX(id), 0) + 1 FROM attempts)"
 
     def write_day(self, seconds: str) -> str:
         return f"strftime('%Y-%m-%d', {seconds}, 'unixepoch')"

@@ -13,8 +13,6 @@ class Cursor(Protocol):
 
     @property
     def description(self) -> Any: ...
-    @property
-    def rowcount(self) -> int: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
     def __iter__(self) -> Iterator[Any]: ...
@@ -23,7 +21,9 @@ class Cursor(Protocol):
 class Connection(Protocol):
     """Takes statements with `?` in the place of values."""
 
-    def execute(self, sql: str, values: Any = ..., /) -> Cursor: ...
+    def execute(self, sql: str, values: Any = ..., /) -> Cursor:
+        """The rows of a SELECT, or of what RETURNING names; there are no others."""
+        ...
 
 
 class Store(Protocol):
@@ -33,11 +33,16 @@ class Store(Protocol):
     errors: type[Exception]
     shared: bool  # whether other machines write it too, each with a journal of its own
 
-    def begin(self) -> Connection:
-        """A transaction of which there is one at a time, whoever opens it."""
+    def begin(self, columns: str = "", values: Values = ()) -> tuple[Connection, Values]:
+        """A transaction of which there is one at a time, whoever opens it, and what these columns
+        of a SELECT hold in it."""
         ...
 
-    def commit(self) -> None: ...
+    def commit(self, *, await_disk: bool = True) -> None:
+        """Lets the next writer in; then, where the engine is on a disk that others rely on, waits
+        for that disk. Without, the next commit or `close` waits for this one too."""
+        ...
+
     def rollback(self) -> None: ...
 
     def select(self, sql: str, values: Values) -> list[tuple]:
@@ -72,6 +77,10 @@ class Store(Protocol):
         ...
 
     def unlock(self, name: str) -> None: ...
+
+    def write_next_id(self) -> str:
+        """SQL for the number of the next attempt."""
+        ...
 
     def write_day(self, seconds: str) -> str:
         """SQL for the UTC day of epoch seconds."""

@@ -10,7 +10,7 @@ from orchestration.doctor.check import NOTICE, REPAIR, RUN, Finding, Home, Looke
 from orchestration.tables import TABLES
 from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.pointers import PointerBroken
-from warehouse.storage.repair import list_line_files, split_lines
+from warehouse.storage.repair import list_line_files, list_pointers, split_lines
 from warehouse.storage.tables import Tables
 from warehouse.storage.versions import find_schema_version
 
@@ -26,8 +26,7 @@ def check_pointers(at: Home) -> Looked:
 
 
 def _list_heads(tables: Tables) -> list[tuple[str, str]]:
-    paths = sorted(tables.root.glob("*/*/HEAD.json"))
-    return [(path.parent.parent.name, path.parent.name) for path in paths]
+    return [(path.parent.parent.name, path.parent.name) for path in list_pointers(tables)]
 
 
 def _find_flaw(tables: Tables, name: str, partition: str) -> Finding | None:
@@ -38,7 +37,9 @@ def _find_flaw(tables: Tables, name: str, partition: str) -> Finding | None:
         return Finding(f"{thing}/HEAD.json", str(error), REPAIR)
     spec = TABLES.get(name)
     if head is None:
-        return None
+        published = len(tables.list_publications(name, partition))
+        problem = f"is not there, though its history names {published} publications"
+        return Finding(f"{thing}/HEAD.json", problem, REPAIR) if published else None
     if spec is None:
         problem = "this version knows no such table; nothing reads it"
         return Finding(thing, problem, "leave it, or remove the folder", NOTICE)

@@ -18,7 +18,7 @@ class Repairs:
     """What was found, and repaired unless it was only a look."""
 
     torn_lines: int = 0
-    pointers: int = 0  # of tables: unreadable, put back to the last version that is whole
+    pointers: int = 0  # of tables: unreadable or lost, put back to the last whole version
     lost: list[str] = field(default_factory=list)  # pointers without a whole version
     files: list[str] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Repairs:
 
 def repair_home(home: Path, *, dry: bool = False) -> Repairs:
     """Takes lines that are no JSON object out of the `.jsonl` files of a home, and moves a table's
-    unreadable pointer to the last version of its history; old files stay as `*.before-…`.
+    unreadable or lost pointer to the last version of its history; old files stay as `*.before-…`.
 
     `dry` only looks. Call it while nothing writes there (the run lock held).
     """
@@ -44,9 +44,15 @@ def repair_home(home: Path, *, dry: bool = False) -> Repairs:
             if not dry:
                 _repair_lines(path)
     tables = Tables(home / "tables")
-    for path in sorted((home / "tables").glob("*/*/HEAD.json")):
+    for path in list_pointers(tables):
         _repair_pointer(tables, path, found, dry)
     return found
+
+
+def list_pointers(tables: Tables) -> list[Path]:
+    """The pointers of all partitions that were ever published, a lost one too."""
+    found = (tables.root.glob(f"*/*/{name}") for name in ("HEAD.json", "HEADS.jsonl"))
+    return sorted({path.with_name("HEAD.json") for paths in found for path in paths})
 
 
 def list_line_files(home: Path) -> list[Path]:
@@ -86,7 +92,7 @@ def _repair_pointer(tables: Tables, path: Path, found: Repairs, dry: bool) -> No
     name, partition = path.parent.parent.name, path.parent.name
     with hold_lock(path.with_name(".lock")):
         try:
-            if tables.head(name, partition):
+            if tables.head(name, partition) or not tables.list_publications(name, partition):
                 return
         except PointerBroken:
             pass
@@ -99,7 +105,8 @@ def _repair_pointer(tables: Tables, path: Path, found: Repairs, dry: bool) -> No
         found.pointers += 1
         found.files.append(where)
         if not dry:
-            _keep(path)
+            if path.exists():
+                _keep(path)
             write_pointer(path, asdict(last))
 
 

@@ -49,8 +49,11 @@ def rebuild() -> None:
 def repair(
     dry: Annotated[bool, typer.Option("--dry", help="only say what would be repaired")] = False,
 ) -> None:
-    """Take torn lines out of histories, decisions, reviews and outcomes, and put broken pointers of
-    tables back to their last whole version; the old files are kept beside."""
+    """Take torn lines out of histories, decisions, take-downs and reviews, and put broken or lost
+    pointers of tables back to their last whole version; the old files are kept beside."""
+    from orchestration.runs.fork_server import silence_warnings
+
+    silence_warnings()
     from orchestration.factories import open_warehouse
     from orchestration.runs.nightly import hold_run_lock
     from warehouse.storage.repair import repair_home

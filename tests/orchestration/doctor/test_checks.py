@@ -57,6 +57,10 @@ def damage_head(home: Path) -> None:
     (home / "tables/pairs/registry/HEAD.json").write_text("{")
 
 
+def lose_head(home: Path) -> None:
+    (home / "tables/pairs/registry/HEAD.json").unlink()
+
+
 def lose_version(home: Path) -> None:
     for path in (home / "tables/pairs/registry").glob("*.parquet"):
         path.unlink()
@@ -99,6 +103,7 @@ PAIRS_OF_OTHERS = _encode_other_pairs()
     ("name", "damage", "thing", "fix"),
     [
         ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill ledger repair"),
+        ("pointers", lose_head, "pairs/registry/HEAD.json", "toolmill ledger repair"),
         ("pointers", lose_version, "pairs/registry/", "materialize pairs again"),
         ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
         ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill ledger repair"),

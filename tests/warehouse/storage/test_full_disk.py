@@ -143,13 +143,14 @@ def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes() + TORN + b"\n\xff\n")
 
 
-def break_pointer(root: Tables, data: bytes) -> None:
-    (root.folder("things") / "HEAD.json").write_bytes(data)
+def break_pointer(root: Tables, data: bytes | None) -> None:
+    path = root.folder("things") / "HEAD.json"
+    path.unlink() if data is None else path.write_bytes(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "gone"}'])
-def test_repair_puts_a_broken_pointer_back_to_the_last_whole_version(
-    tmp_path: Path, data: bytes
+@pytest.mark.parametrize("data", [b"", b"{", b'{"digest": "gone"}', None])
+def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(
+    tmp_path: Path, data: bytes | None
 ) -> None:
     root = Tables(tmp_path / "tables")
     publish(root, 1)

@@ -10,8 +10,11 @@ from typing import Any
 import dagster as dg
 
 from assets.partitions import NIGHTLY
+from orchestration.bucket_home.opening import hold_home, refresh_home
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
+from warehouse.bucket_home.root import HomeHeld
 from warehouse.ledger.batch_records import HARVESTED, OPEN
 from warehouse.ledger.events import Batch
 from warehouse.llm.batch_api.rounds import advance_open, list_open
@@ -110,8 +113,20 @@ def make_harvest_sensor(jobs: Iterable[Any]) -> dg.SensorDefinition:
 
 
 def run_tick(text: str | None) -> dg.SensorResult:
-    """One tick: the due batches get a step each, and answered ones ask for their runs."""
+    """One tick: the due batches get a step each, and answered ones ask for their runs. Where the
+    home lives in a bucket and another machine works on it, a later tick does."""
     settings = load_settings()
+    refresh_home(settings, print)
+    if not list_open(open_warehouse(settings).ledger):
+        return _advance(settings, text)
+    try:
+        with hold_home(settings, print):
+            return _advance(settings, text)
+    except HomeHeld as error:
+        return dg.SensorResult(skip_reason=str(error), cursor=text)
+
+
+def _advance(settings: Settings, text: str | None) -> dg.SensorResult:
     ledger = open_warehouse(settings).ledger
     cursor, now = read_cursor(text), time.time()
     roles = {role.name: role for role in make_writer(settings).roles}

@@ -11,12 +11,14 @@ from orchestration.alerts import (
     read_webhook,
     send_message,
 )
+from orchestration.bucket_home.opening import hold_home
 from orchestration.factories import open_warehouse
 from orchestration.settings.load import load_settings
 from training.releases.decisions import list_rollbacks
 from training.releases.index_source import make_hold
 from training.releases.live.rollback import AUTHOR, watch_release
 from training.releases.release import ReleaseError
+from warehouse.bucket_home.root import HomeHeld
 
 
 @dg.sensor(
@@ -28,9 +30,12 @@ def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResul
     settings = load_settings()
     warehouse = open_warehouse(settings)
     try:
-        found = watch_release(
-            warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
-        )
+        with hold_home(settings, context.log.warning):
+            found = watch_release(
+                warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
+            )
+    except HomeHeld as error:
+        return dg.SensorResult(cursor=context.cursor, skip_reason=str(error))
     except ReleaseError as error:  # each tick would fail until a person or a run makes another
         return dg.SensorResult(
             cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"

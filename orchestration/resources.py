@@ -1,12 +1,13 @@
 """Resources: what the factories make of the settings, when a run starts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from assets.synthesis.writing.endpoints import Writer
+from orchestration.bucket_home.opening import hold_home
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
@@ -42,12 +43,14 @@ def build_default_resources() -> Mapping[str, Any]:
     }
 
 
-def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
-    """The stores of one run, which is tagged with the home that it writes to."""
+def _make_warehouse(context: dg.InitResourceContext) -> Iterator[Warehouse]:
+    """The stores of one run, which is tagged with the home that it writes to, and holds that where
+    it lives in a bucket."""
     settings = load_settings()
     if context.run_id and context.instance:
         context.instance.add_run_tags(context.run_id, {HOME_TAG: str(settings.home_path())})
-    return open_warehouse(settings, context.run_id or "-")
+    with hold_home(settings, context.log.warning if context.log else print):
+        yield open_warehouse(settings, context.run_id or "-")
 
 
 def _make_writer(settings: Settings) -> Writer:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from orchestration.bucket_home.commands import open_home_for
 from orchestration.cli.data import (
     contract,
     crawl,
@@ -55,6 +56,7 @@ from orchestration.cli.terminal import fail, print_line, print_page
 from orchestration.cli.upkeep import audits, backup, bucket, doctor, gc, takedown
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
+from warehouse.bucket_home.root import HomeLost
 from warehouse.errors import UnusableInput
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
@@ -83,7 +85,7 @@ def one_line_errors() -> Iterator[None]:
             1,
         )
     except BaseException as error:
-        if _is_interrupt(error):
+        if not isinstance(error, HomeLost) and _is_interrupt(error):
             fail(_INTERRUPTED, 130)
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
             raise
@@ -107,8 +109,13 @@ class OneLineErrors(TyperGroup):
     """Commands that end in one line of error."""
 
     def invoke(self, ctx: Any) -> Any:
-        with one_line_errors():
+        words = [*ctx._protected_args, *ctx.args]
+        with one_line_errors(), open_home_for(words, _tell):
             return super().invoke(ctx)
+
+
+def _tell(line: str) -> None:
+    print_line(line, err=True)
 
 
 app = typer.Typer(

@@ -37,6 +37,7 @@ from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
+from warehouse.bucket_home.policy import StoragePolicy
 from warehouse.fleet.fleet import FleetSettings
 from warehouse.home import check_home
 from warehouse.network.egress import is_loopback
@@ -142,6 +143,7 @@ class Settings(BaseSettings):
     serve: Serve = Serve()
     worlds: Worlds = Worlds()
     retention: KeepPolicy = KeepPolicy()
+    storage: StoragePolicy = StoragePolicy()
     alerts: Alerts = Alerts()
     openai_base_url: str | None = Field(
         default=None,

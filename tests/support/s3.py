@@ -14,7 +14,7 @@ class Faulty:
     """The server's application, of which some requests are answered by something else."""
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.busy, self.old = inner, 0, b""
+        self.inner, self.busy, self.old, self.key = inner, 0, b"", KEY
         self.lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Any:
@@ -23,7 +23,7 @@ class Faulty:
             self.busy -= 1
             start("503 Slow Down", [("Content-Length", "0")])
             return [b""]
-        if self.old and path.endswith(KEY) and environ["REQUEST_METHOD"] == "GET":
+        if self.old and path.endswith(self.key) and environ["REQUEST_METHOD"] == "GET":
             size = str(len(self.old))
             start("200 OK", [("Content-Length", size), ("ETag", '"old"'), LAST])
             return [self.old]

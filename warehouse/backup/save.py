@@ -35,8 +35,8 @@ from warehouse.storage.digest import sha256
 from warehouse.storage.files import hash_file, hold_lock, write_atomically
 from warehouse.storage.untrusted_files import UnreadableFile, open_file
 
+REPLACED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # since it was listed
 # Written beside and renamed, never changed in place: a second name for the same bytes is safe.
-_REPLACED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # since it was listed
 _RENAMED = {"blobs", "encoders", "lance", "models", "router"}
 
 
@@ -148,7 +148,7 @@ class _Saver:
             except FileNotFoundError:  # taken away meanwhile: nothing that stays names it
                 continue
             except UnreadableFile as error:
-                if error.errno not in _REPLACED:
+                if error.errno not in REPLACED:
                     raise OSError(error.errno, error.strerror, str(path)) from error
         return found
 
@@ -239,7 +239,7 @@ class _Saver:
         beside.parent.mkdir(exist_ok=True)
         try:
             os.close(_open_private(beside))
-            seen = _copy_database(path, beside)
+            seen = copy_database(path, beside)
             size = beside.stat().st_size
             facts = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
             made = {name: Entry(self._settle(beside), size, *facts, log=log)}
@@ -266,7 +266,7 @@ def _describe_log(path: Path) -> str:
     return f"{found.st_size}:{found.st_mtime_ns}"
 
 
-def _copy_database(path: Path, to: Path) -> int | None:
+def copy_database(path: Path, to: Path) -> int | None:
     """Copies a database in one read transaction; returns how much of its journal a ledger has seen,
     None for another database. Raises OSError naming one that cannot be read."""
     try:

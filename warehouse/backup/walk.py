@@ -7,6 +7,7 @@ an effect names was there before the folder that holds it was listed.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 # Installed packages and caches are fetched again; locks are of processes.
@@ -32,9 +33,21 @@ def read_pointers(home: Path) -> dict[str, bytes]:
     return before
 
 
+def list_pointers(home: Path) -> list[Path]:
+    """The files of pointers and of their histories."""
+    return sorted(path for pattern in _POINTERS for path in home.glob(pattern))
+
+
+def is_pointer(name: str) -> bool:
+    """Whether a path below a home is one of a pointer, or of the history of one."""
+    parts = name.split("/")
+    patterns = (pattern.split("/") for pattern in _POINTERS)
+    return any(len(one) == len(parts) and all(map(fnmatchcase, parts, one)) for one in patterns)
+
+
 def _read_all(home: Path) -> dict[str, bytes]:
     found = {}
-    for path in sorted(path for pattern in _POINTERS for path in home.glob(pattern)):
+    for path in list_pointers(home):
         try:
             found[str(path.relative_to(home))] = path.read_bytes()
         except FileNotFoundError:  # a release that is pruned meanwhile
@@ -45,7 +58,7 @@ def _read_all(home: Path) -> dict[str, bytes]:
 def list_home_files(home: Path, state: Path) -> Iterator[Path]:
     """What lies in a home but its pointers, its state, what is fetched again, locks and files that
     are being written."""
-    pointers = {path for pattern in _POINTERS for path in home.glob(pattern)}
+    pointers = set(list_pointers(home))
     tops = [path for path in sorted(home.iterdir()) if path.name not in _LEFT_OUT and path != state]
     yield from (path for path in _walk(home, tops) if path not in pointers)
 

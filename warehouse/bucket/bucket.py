@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,13 +64,23 @@ class Bucket:
             for chunk in obstore.get(self._store, key):
                 yield bytes(chunk)
 
-    def list_sizes(self, prefix: str) -> dict[str, int]:
-        """Key -> bytes, of what lies below a prefix."""
+    def list_objects(self, prefix: str) -> dict[str, tuple[int, float]]:
+        """Key -> (bytes, epoch seconds of its writing by the store's clock) below a prefix."""
         import obstore
 
         with self._explained(prefix):
-            return {one["path"]: one["size"] for page in obstore.list(self._store, prefix)
-                    for one in page}  # fmt: skip
+            return {
+                one["path"]: (one["size"], one["last_modified"].timestamp())
+                for page in obstore.list(self._store, prefix)
+                for one in page
+            }
+
+    def remove(self, key: str) -> None:
+        """Removes an object; one that is not there is none."""
+        import obstore
+
+        with self._explained(key), suppress(FileNotFoundError):
+            obstore.delete(self._store, key)
 
     def write_file(self, key: str, file: BinaryIO) -> None:
         """Writes an object that is named by its content, so that whoever writes it writes that."""

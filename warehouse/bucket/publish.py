@@ -46,7 +46,7 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> Moved:
     root = folder.resolve()
     try:
         held = _digest_files(root)
-        there = bucket.list_sizes("files/")
+        there = {key: size for key, (size, _) in bucket.list_objects("files/").items()}
         missing = {sha: (name, size) for name, (sha, size) in held.items()
                    if there.get(f"files/{sha}") != size}  # fmt: skip
         for sha, (name, _) in missing.items():
@@ -85,7 +85,8 @@ def fetch_folder(bucket: Bucket, out: Path, memory: Path, version: str | None = 
     try:
         beside.mkdir(parents=True)
         for name, (sha, size) in files.items():
-            _fetch_file(bucket, sha, size, beside / name)
+            (beside / name).parent.mkdir(parents=True, exist_ok=True)
+            fetch_object(bucket, f"files/{sha}", sha, size, beside / name)
         if out.exists():
             out.rmdir()
         beside.rename(out)
@@ -131,11 +132,12 @@ def _read_version(bucket: Bucket, version: str) -> Files:
     return files
 
 
-def _fetch_file(bucket: Bucket, sha: str, size: int, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
+def fetch_object(bucket: Bucket, key: str, sha: str, size: int, to: Path) -> None:
+    """Writes a new file of an object that is named by its content. Raises BucketUnavailable where
+    it holds other bytes."""
     digest, left = hashlib.sha256(), size
     with to.open("xb") as file:
-        for chunk in bucket.iter_chunks(f"files/{sha}"):
+        for chunk in bucket.iter_chunks(key):
             left -= len(chunk)
             if left < 0:
                 break
@@ -143,6 +145,6 @@ def _fetch_file(bucket: Bucket, sha: str, size: int, to: Path) -> None:
             file.write(chunk)
     if left or digest.hexdigest() != sha:
         raise BucketUnavailable(
-            f"{bucket.url}/files/{sha}: holds other bytes than its name; remove it there and"
-            " publish the folder again"
+            f"{bucket.url}/{key}: holds other bytes than its name; remove it there and publish"
+            " again what holds it"
         )

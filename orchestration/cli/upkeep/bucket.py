@@ -1,16 +1,22 @@
 """`toolmill bucket`: a folder (an exported release, an export, a folder of backups) published to an
-S3-compatible bucket, and fetched from it."""
+S3-compatible bucket, and fetched from it; and the home, where it lives in one."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json
+from orchestration.bucket_home.opening import open_bucket_home
+from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
-app = typer.Typer(no_args_is_help=True, help="Folders published to a bucket, and fetched from it.")
+if TYPE_CHECKING:
+    from warehouse.bucket_home.session import BucketHome
+
+app = typer.Typer(
+    no_args_is_help=True, help="Folders published to a bucket; the home, where it lives in one."
+)
 
 URL = Annotated[str, typer.Argument(help="s3://BUCKET/PREFIX")]
 
@@ -49,3 +55,43 @@ def fetch(
     except OSError as error:
         fail(f"{out}: nothing was fetched: {error.strerror or error}", 1)
     print_json({"folder": str(out), **asdict(made)})
+
+
+@app.command()
+def status() -> None:
+    """What is committed of the home in the bucket, who holds it, and how many files here differ."""
+    from warehouse.bucket_home.status import describe_home
+
+    print_json(describe_home(_open_home()))
+
+
+@app.command()
+def pull() -> None:
+    """Make the folder of the home what is committed; other commands that read do so themselves."""
+    home = _open_home()
+    fetched = home.refresh(strict=True)
+    print_json({"home": str(home.home), **asdict(fetched)})
+
+
+@app.command()
+def commit() -> None:
+    """Hold the home, commit what is here, and let go: what a killed run left, outcomes of served
+    calls, a home that moves into an empty bucket."""
+    from warehouse.bucket_home.status import describe_home
+
+    home = _open_home()
+    with home.hold():
+        pass
+    print_json(describe_home(home))
+
+
+def _open_home() -> "BucketHome":
+    from warehouse.errors import UnusableInput
+
+    home = open_bucket_home(load_settings(), lambda line: print_line(line, err=True))
+    if home is None:
+        raise UnusableInput(
+            'the home lives on this disk alone; [storage] bucket = "s3://BUCKET/PREFIX" names a'
+            " bucket for it"
+        )
+    return home

@@ -1,0 +1,1 @@
+"""The home of the settings, where it lives in a bucket: who fetches it, and who holds it."""

@@ -1,0 +1,65 @@
+"""What of a home and its state a commit holds, and where that lies on this machine."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.backup.walk import (
+    list_databases,
+    list_home_files,
+    list_pointers,
+    list_state_files,
+)
+from warehouse.bucket_home.manifest import File, Path_, is_carried
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A working copy: a home and its state on this machine."""
+
+    home: Path
+    state: Path
+
+    def get_root(self, side: str) -> Path:
+        return self.home if side == "home" else self.state
+
+    def find_file(self, path: Path_) -> Path:
+        side, name = path
+        return self.get_root(side) / name
+
+    def list_databases(self) -> Iterator[tuple[Path_, Path]]:
+        """SQLite's databases, the ledger first."""
+        return self._name("state", list_databases(self.state, self.home))
+
+    def list_pointers(self) -> Iterator[tuple[Path_, Path]]:
+        return self._name("home", list_pointers(self.home))
+
+    def list_rest(self) -> Iterator[tuple[Path_, Path]]:
+        """All files but pointers, databases and the ledger's journal, in the order in which a
+        backup reads them. Links are not carried: who fetches would write by way of one."""
+        yield from self._name("state", list_state_files(self.state, self.home))
+        if self.home.is_dir():
+            yield from self._name("home", list_home_files(self.home, self.state))
+
+    def list_all(self) -> Iterator[tuple[Path_, Path]]:
+        """Every file here that a commit would hold."""
+        for path, file in self.list_databases():
+            yield path, file
+            side, name = path
+            if (journal := file.with_suffix(".journal")).exists():
+                yield (side, name.removesuffix(".db") + ".journal"), journal
+        yield from self.list_rest()
+        yield from self.list_pointers()
+
+    def _name(self, side: str, files: Iterator[Path] | list[Path]) -> Iterator[tuple[Path_, Path]]:
+        root = self.get_root(side)
+        for file in files:
+            name = file.relative_to(root).as_posix()
+            if is_carried(side, name) and not file.is_symlink():
+                yield (side, name), file
+
+
+def is_same(found: os.stat_result, known: File | None) -> bool:
+    """Whether a file is as it was, by size and time of change."""
+    return known is not None and (known.size, known.written) == (found.st_size, found.st_mtime_ns)

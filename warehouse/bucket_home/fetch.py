@@ -1,0 +1,174 @@
+"""Fetching: a working copy becomes a commit; pointers move last, what the commit lacks goes after.
+
+A kill leaves files that nothing points to, or a copy whose record says that it is not whole; the
+next fetch goes on from there.
+"""
+
+import os
+import shutil
+import stat
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.backup.walk import is_pointer
+from warehouse.bucket.bucket import Bucket
+from warehouse.bucket.publish import fetch_object
+from warehouse.bucket_home.carried import Copy, is_same
+from warehouse.bucket_home.manifest import File, Manifest, Path_, get_object_key
+from warehouse.bucket_home.send import THREADS
+from warehouse.storage.files import hash_file
+
+_GROWING = "outcomes/"  # of a home: lines of the calls that were served on a machine
+
+
+@dataclass
+class Fetched:
+    """What a fetch came to. objects: files that were not here; removed: those of the copy that the
+    commit lacks."""
+
+    objects: int = 0
+    size: int = 0
+    removed: int = 0
+
+
+class Fetch:
+    """One fetch: `bring` what may lie there before it is current, then `place` the rest."""
+
+    def __init__(self, bucket: Bucket, copy: Copy, base: Manifest, wanted: Manifest) -> None:
+        self._bucket, self._copy, self._base, self._wanted = bucket, copy, base, wanted
+        self._late: list[tuple[Path_, Path]] = []  # (path, the file that takes its place)
+        self.fetched = Fetched()
+
+    def bring(self) -> None:
+        """Fetches what is not here: a new file to its place, one that takes another's, or that
+        points to others, beside it. Raises BucketUnavailable, OSError."""
+        wanted = self._wanted.files
+        missing = [path for path, one in wanted.items() if not self._has(path, one)]
+        try:
+            with ThreadPoolExecutor(THREADS) as pool:
+                for made in pool.map(self._bring_one, missing):
+                    self._late += [made] if made else []
+        except BaseException:
+            self.close()
+            raise
+        self.fetched.objects = len(missing)
+        self.fetched.size = sum(wanted[path].size for path in missing)
+
+    def place(self) -> None:
+        """Makes the copy what the commit is. Its record says meanwhile that it is not whole."""
+        for path, beside in sorted(self._late, key=lambda one: _is_pointer(one[0])):
+            self._place(path, beside)
+        here = dict(self._copy.list_all())
+        for path in here.keys() - self._wanted.files.keys():
+            if not (_is_growing(path) and path not in self._base.files):
+                here[path].unlink(missing_ok=True)
+                self._remove_empty(here[path].parent, self._copy.get_root(path[0]))
+                self.fetched.removed += 1
+
+    def close(self) -> None:
+        """Removes what was fetched and not placed."""
+        for _, beside in self._late:
+            beside.unlink(missing_ok=True)
+
+    def _has(self, path: Path_, one: File) -> bool:
+        """Whether a file is here as the commit has it; one whose time alone differs is hashed."""
+        file = self._copy.find_file(path)
+        try:
+            found = file.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size != one.size or _has_log(file):
+            return False
+        before = self._base.files.get(path)
+        known = is_same(found, before) and before is not None and before.sha == one.sha
+        if not known and hash_file(file) != one.sha:
+            return False
+        _set_facts(file, one, found)
+        return True
+
+    def _bring_one(self, path: Path_) -> tuple[Path_, Path] | None:
+        one, file = self._wanted.files[path], self._copy.find_file(path)
+        _make_way(self._copy.get_root(path[0]), file)
+        beside = file.with_name(f".{file.name[:200]}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+        try:
+            fetch_object(self._bucket, get_object_key(one.sha), one.sha, one.size, beside)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        if _is_growing(path) and file.exists():
+            _add_lines(beside, file, self._base.files.get(path))
+        else:
+            _set_facts(beside, one, None)
+        if file.exists() or _is_pointer(path) or file.suffix in (".db", ".journal"):
+            return path, beside
+        beside.replace(file)
+        return None
+
+    def _place(self, path: Path_, beside: Path) -> None:
+        file = self._copy.find_file(path)
+        if file.suffix == ".db":  # a log beside another database than its own would be read
+            for end in ("-wal", "-shm"):
+                file.with_name(file.name + end).unlink(missing_ok=True)
+        beside.replace(file)
+
+    @staticmethod
+    def _remove_empty(folder: Path, root: Path) -> None:
+        with suppress(OSError):  # not empty
+            while folder != root:
+                folder.rmdir()
+                folder = folder.parent
+
+
+def _is_pointer(path: Path_) -> bool:
+    side, name = path
+    return side == "home" and ("/" not in name or is_pointer(name))
+
+
+def _is_growing(path: Path_) -> bool:
+    return path[0] == "home" and path[1].startswith(_GROWING)
+
+
+def _has_log(file: Path) -> bool:
+    """Whether a database holds more than its file."""
+    log = file.with_name(f"{file.name}-wal")
+    return file.suffix == ".db" and log.exists() and log.stat().st_size > 0
+
+
+def _add_lines(fetched: Path, here: Path, before: File | None) -> None:
+    """Adds the lines to a fetched file that were written here since the last commit."""
+    data, size = here.read_bytes(), before.size if before else 0
+    known = set(fetched.read_bytes().split(b"\n"))
+    new = [line for line in data[size:].split(b"\n") if line not in known]
+    with fetched.open("ab") as file:
+        file.write(b"".join(line + b"\n" for line in new))
+
+
+def _set_facts(file: Path, one: File, found: os.stat_result | None) -> None:
+    """Mode, owner and time of a file as they were where it was sent from."""
+    if found is None or stat.S_IMODE(found.st_mode) != one.mode & 0o777:
+        file.chmod(one.mode & 0o777)
+    if found is None or (found.st_uid, found.st_gid) != (one.owner, one.group):
+        with suppress(PermissionError):
+            os.chown(file, one.owner, one.group)
+    if found is None or found.st_mtime_ns != one.written:
+        os.utime(file, ns=(one.written, one.written))
+
+
+def _make_way(root: Path, file: Path) -> None:
+    """The folders on the way to a file, none of them a link or a file; a folder in its own place
+    goes. A link at the top of the root is its owner's, who keeps that folder on another disk."""
+    root.mkdir(parents=True, exist_ok=True)
+    here = root
+    parts = file.relative_to(root).parts
+    for at, name in enumerate(parts[:-1]):
+        here /= name
+        if (here.is_symlink() and at > 0) or (here.exists() and not here.is_dir()):
+            here.unlink(missing_ok=True)
+        here.mkdir(exist_ok=True)
+    if file.is_symlink():
+        file.unlink()
+    elif file.is_dir():
+        shutil.rmtree(file)

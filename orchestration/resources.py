@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -22,9 +23,10 @@ from orchestration.factories import (
 from orchestration.pipes import Scripts
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
+from orchestration.upkeep.progress import is_own_instance
 from warehouse.store import Warehouse
 
-HOME_TAG = "toolmill/home"  # of runs and, as metadata, of assets
+HOME_TAG = "toolmill/home"  # of runs in an instance of several homes; as metadata, of assets
 
 
 def build_default_resources() -> Mapping[str, Any]:
@@ -44,13 +46,18 @@ def build_default_resources() -> Mapping[str, Any]:
 
 
 def _make_warehouse(context: dg.InitResourceContext) -> Iterator[Warehouse]:
-    """The stores of one run, which is tagged with the home that it writes to, and holds that where
-    it lives in a bucket."""
+    """The stores of one run, which holds its home where that lives in a bucket. It is tagged with
+    the home that it writes to where others' runs may stand beside it."""
     settings = load_settings()
-    if context.run_id and context.instance:
-        context.instance.add_run_tags(context.run_id, {HOME_TAG: str(settings.home_path())})
+    instance, run = context.instance, context.run_id
+    if instance and run and not _is_own(instance, settings):
+        instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
     with hold_home(settings, context.log.warning if context.log else print):
-        yield open_warehouse(settings, context.run_id or "-")
+        yield open_warehouse(settings, run or "-")
+
+
+def _is_own(instance: dg.DagsterInstance, settings: Settings) -> bool:
+    return is_own_instance(Path(instance.root_directory), settings.state_path())
 
 
 def _make_writer(settings: Settings) -> Writer:

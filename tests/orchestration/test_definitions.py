@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -92,6 +94,20 @@ def test_every_resource_is_made_from_the_settings(
     for name, resource in build_default_resources().items():
         with dg.build_init_resource_context() as context:
             assert resource.resource_fn(context) is not None, name
+
+
+def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    make: Any = build_default_resources()["warehouse"].resource_fn
+    tagged: list[tuple[str, dict[str, str]]] = []
+    for folder in (tmp_path / "home" / "state" / "dagster", tmp_path / "shared"):
+        instance = SimpleNamespace(
+            root_directory=str(folder), add_run_tags=lambda *of: tagged.append(of)
+        )
+        next(make(SimpleNamespace(run_id=folder.name, instance=instance, log=None)))
+    assert tagged == [("shared", {"toolmill/home": str(tmp_path / "home")})]
 
 
 def test_loading_the_code_location_imports_nothing_heavy() -> None:

@@ -23,6 +23,8 @@ from training.releases.retention import (
     prune_releases,
 )
 from training.sets.training_set import TRAINING_SET
+from warehouse.bucket_home.collect import list_unnamed_objects
+from warehouse.bucket_home.session import BucketHome
 from warehouse.retention.blobs import collect_references, list_unnamed_blobs
 from warehouse.retention.garbage import Garbage, measure_size, remove_path
 from warehouse.retention.leftovers import list_leftovers
@@ -41,7 +43,7 @@ _UNKNOWN = (OSError, ValueError, RuntimeError, KeyError)
 @dataclass(frozen=True)
 class Place:
     """A home and what its settings say of it. now: epoch seconds. own_instance: whether Dagster's
-    instance is this home's alone."""
+    instance is this home's alone. bucket: the home there, where it lives in one."""
 
     home: Path
     state: Path
@@ -51,6 +53,7 @@ class Place:
     instance: dg.DagsterInstance | None = None
     toolchain: Callable[[], object] | None = None
     own_instance: bool = True
+    bucket: BucketHome | None = None
 
     @property
     def tables(self) -> Tables:
@@ -84,6 +87,7 @@ def find_garbage(place: Place) -> Collection:
         "vectors": _list_vectors,
         "events": _list_events,
         "leftovers": _list_leftovers,
+        "bucket": _list_objects,
     }
     for kind, look in parts.items():
         try:
@@ -188,3 +192,7 @@ def _list_events(place: Place, before: float) -> Iterator[Garbage]:
 def _list_leftovers(place: Place, before: float) -> Iterator[Garbage]:
     for path in list_leftovers(place.home, before):
         yield Garbage("leftovers", path.name, measure_size(path), partial(remove_path, path))
+
+
+def _list_objects(place: Place, before: float) -> Iterator[Garbage]:
+    return list_unnamed_objects(place.bucket, before) if place.bucket else iter(())

@@ -91,12 +91,12 @@ def _walk_state(state: Path, home: Path) -> Iterator[Path]:
 def _walk(root: Path, tops: Iterable[Path], but: Path | None = None) -> Iterator[Path]:
     """Files and links below some entries of a root, but for one folder. Not by recursion: a server
     may put a thousand folders one in another."""
-    left = sorted(tops, reverse=True)
+    left, volumes = sorted(tops, reverse=True), f"{root / _VOLUMES}{os.sep}"
     while left:
         path = left.pop()
         if path == but:
             continue
-        if root / _VOLUMES not in path.parents and _is_passing(path):
+        if not str(path).startswith(volumes) and _is_passing(path):
             continue
         if _is_walked(root, path):
             with suppress(FileNotFoundError, NotADirectoryError):  # taken away meanwhile

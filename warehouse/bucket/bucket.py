@@ -75,6 +75,16 @@ class Bucket:
                 for one in page
             }
 
+    def find_time(self, key: str) -> float | None:
+        """When an object was written last, by the store's clock; None where there is none."""
+        import obstore
+
+        with self._explained(key):
+            try:
+                return obstore.head(self._store, key)["last_modified"].timestamp()
+            except FileNotFoundError:
+                return None
+
     def remove(self, key: str) -> None:
         """Removes an object; one that is not there is none."""
         import obstore

@@ -11,7 +11,7 @@ from warehouse.backup.walk import (
     list_pointers,
     list_state_files,
 )
-from warehouse.bucket_home.manifest import File, Path_, is_carried
+from warehouse.bucket_home.manifest import VOLUMES, File, Path_, is_carried
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,12 @@ class Copy:
             name = file.relative_to(root).as_posix()
             if is_carried(side, name) and not file.is_symlink():
                 yield (side, name), file
+
+
+def is_database(path: Path_) -> bool:
+    """Whether a path is one of our SQLite databases; what a server keeps in its volume is none."""
+    side, name = path
+    return side == "state" and name.endswith(".db") and not name.startswith(f"{VOLUMES}/")
 
 
 def is_same(found: os.stat_result, known: File | None) -> bool:

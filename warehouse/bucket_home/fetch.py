@@ -6,21 +6,23 @@ next fetch goes on from there.
 
 import os
 import shutil
+import sqlite3
 import stat
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.backup.walk import is_pointer
 from warehouse.bucket.bucket import Bucket
 from warehouse.bucket.publish import fetch_object
-from warehouse.bucket_home.carried import Copy, is_same
+from warehouse.bucket_home.carried import Copy, is_database, is_same
 from warehouse.bucket_home.manifest import File, Manifest, Path_, get_object_key
 from warehouse.bucket_home.send import THREADS
 from warehouse.storage.files import hash_file
 
+_PATIENCE_S = 60.0  # for whoever reads a database here
 _GROWING = "outcomes/"  # of a home: lines of the calls that were served on a machine
 
 
@@ -80,7 +82,9 @@ class Fetch:
             found = file.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return False
-        if not stat.S_ISREG(found.st_mode) or found.st_size != one.size or _has_log(file):
+        if not stat.S_ISREG(found.st_mode) or found.st_size != one.size:
+            return False
+        if is_database(path) and _has_log(file):
             return False
         before = self._base.files.get(path)
         known = is_same(found, before) and before is not None and before.sha == one.sha
@@ -102,17 +106,17 @@ class Fetch:
             _add_lines(beside, file, self._base.files.get(path))
         else:
             _set_facts(beside, one, None)
-        if file.exists() or _is_pointer(path) or file.suffix in (".db", ".journal"):
+        if file.exists() or _is_pointer(path) or is_database(path) or file.suffix == ".journal":
             return path, beside
         beside.replace(file)
         return None
 
     def _place(self, path: Path_, beside: Path) -> None:
         file = self._copy.find_file(path)
-        if file.suffix == ".db":  # a log beside another database than its own would be read
-            for end in ("-wal", "-shm"):
-                file.with_name(file.name + end).unlink(missing_ok=True)
-        beside.replace(file)
+        if is_database(path) and _fill_database(beside, file):
+            beside.unlink()
+        else:
+            beside.replace(file)
 
     @staticmethod
     def _remove_empty(folder: Path, root: Path) -> None:
@@ -120,6 +124,27 @@ class Fetch:
             while folder != root:
                 folder.rmdir()
                 folder = folder.parent
+
+
+def _fill_database(fetched: Path, file: Path) -> bool:
+    """Fills a database that is there in one transaction: a process that has it open, and ends
+    later, would take the log of one that took its name away. Whether it did; a damaged one is
+    replaced."""
+    if not file.exists():
+        return False
+    try:
+        with (
+            closing(sqlite3.connect(fetched)) as source,
+            closing(sqlite3.connect(file, timeout=_PATIENCE_S)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):  # locked, or a full disk
+            raise OSError(f"{file}: {error}") from error
+        for end in ("-wal", "-shm"):
+            file.with_name(file.name + end).unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _is_pointer(path: Path_) -> bool:
@@ -134,7 +159,7 @@ def _is_growing(path: Path_) -> bool:
 def _has_log(file: Path) -> bool:
     """Whether a database holds more than its file."""
     log = file.with_name(f"{file.name}-wal")
-    return file.suffix == ".db" and log.exists() and log.stat().st_size > 0
+    return log.exists() and log.stat().st_size > 0
 
 
 def _add_lines(fetched: Path, here: Path, before: File | None) -> None:

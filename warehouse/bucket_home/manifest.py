@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from warehouse.bucket.bucket import Bucket, BucketUnavailable, parse_object
@@ -98,10 +97,8 @@ def parse_manifest(data: bytes, version: str, where: str) -> Manifest:
 def is_carried(side: str, name: str) -> bool:
     """Whether a path is one that commits hold: below its root, and neither left out nor passing
     (a lock, or a file that is being written)."""
-    path = PurePosixPath(name)
-    parts = path.parts
-    plain = bool(parts) and not path.is_absolute() and str(path) == name and ".." not in parts
-    if not plain or "\0" in name or parts[0] in LEFT_OUT[side]:
+    parts = name.split("/")
+    if {"", ".", ".."} & set(parts) or "\0" in name or parts[0] in LEFT_OUT[side]:
         return False
     try:
         os.fsencode(name)

@@ -37,21 +37,32 @@ class Sent:
     size: int = 0
 
 
-def send_files(bucket: Bucket, copy: Copy, base: Manifest) -> Sent:
-    """Sends what the base lacks of a working copy. Raises BucketUnavailable, OSError."""
+def send_files(bucket: Bucket, copy: Copy, base: Manifest, *, anew: bool = False) -> Sent:
+    """Sends what the base lacks of a working copy; anew: what the bucket lacks, also of the base.
+    Raises BucketUnavailable, OSError."""
     with TemporaryDirectory(prefix="toolmill-") as scratch, ThreadPoolExecutor(THREADS) as pool:
-        return _Sender(bucket, copy, base, Path(scratch), pool).send()
+        there = {one.sha for one in base.files.values()}
+        if anew:
+            held = {key: size for key, (size, _) in bucket.list_objects("objects/").items()}
+            there = {one.sha for one in base.files.values()
+                     if held.get(get_object_key(one.sha)) == one.size}  # fmt: skip
+        return _Sender(bucket, copy, base, there, Path(scratch), pool).send()
 
 
 class _Sender:
     """One commit that is being made."""
 
     def __init__(
-        self, bucket: Bucket, copy: Copy, base: Manifest, scratch: Path, pool: ThreadPoolExecutor
+        self,
+        bucket: Bucket,
+        copy: Copy,
+        base: Manifest,
+        there: set[str],
+        scratch: Path,
+        pool: ThreadPoolExecutor,
     ) -> None:
         self._bucket, self._copy, self._base = bucket, copy, base
-        self._scratch, self._pool = scratch, pool
-        self._there = {one.sha for one in base.files.values()}
+        self._there, self._scratch, self._pool = there, scratch, pool
         self._sent, self._jobs = Sent(), list[Future[None]]()
 
     def send(self) -> Sent:
@@ -65,7 +76,7 @@ class _Sender:
             with _skip_removed(file):
                 found = file.lstat()
                 known = self._base.files.get(path)
-                if is_same(found, known) and known is not None:
+                if known is not None and self._is_there(found, known):
                     self._sent.files[path] = known
                 elif stat.S_ISREG(found.st_mode):
                     self._start(path, file)
@@ -114,9 +125,10 @@ class _Sender:
         journal_path = (side, name.removesuffix(".db") + ".journal")
         journal, log = file.with_suffix(".journal"), file.with_name(f"{file.name}-wal")
         idle = not log.exists() or not log.stat().st_size
-        if idle and known is not None and is_same(found, known):
+        before = self._base.files.get(journal_path)
+        if idle and known is not None and self._is_there(found, known) and self._has(before):
             self._sent.files[path] = known
-            if before := self._base.files.get(journal_path):
+            if before is not None:
                 self._sent.files[journal_path] = before
             return
         beside = self._scratch / "database"
@@ -127,6 +139,12 @@ class _Sender:
             with journal.open("rb") as at:
                 data = at.read(-1 if seen is None else seen)
             self._send_bytes(journal_path, journal, data)
+
+    def _is_there(self, found: os.stat_result, known: File) -> bool:
+        return is_same(found, known) and self._has(known)
+
+    def _has(self, known: File | None) -> bool:
+        return known is None or known.sha in self._there
 
     def _put(self, path: Path_, sha: str, size: int, found: os.stat_result, data: BinaryIO) -> None:
         if sha not in self._there:

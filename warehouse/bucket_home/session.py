@@ -192,14 +192,15 @@ class BucketHome:
             require_lease(self.bucket, after.lease.token if after.lease else "", before.version)
             raise
 
-    def commit(self) -> int:
+    def commit(self, *, anew: bool = False) -> int:
         """Makes what is here now what is committed, and returns its number: content first, then the
-        root. A copy that holds what was committed moves nothing. Raises HomeLost,
-        BucketUnavailable, OSError; then nothing that is committed has changed."""
+        root. A copy that holds what was committed moves nothing. anew: what the bucket has lost of
+        the last commit is sent again. Raises HomeLost, BucketUnavailable, OSError; then nothing
+        that is committed has changed."""
         with lock_commit(self.home):
             record = read_record(self.home, self.bucket.url)
             base = read_base(self.home, self.bucket, record.version)
-            sent = send_files(self.bucket, self.copy, base)
+            sent = send_files(self.bucket, self.copy, base, anew=anew)
             made = Manifest(sent.files, record.number + 1, record.version, self.program)
             data = dump_manifest(made)
             version, same = sha256(data), made.holds_same(base)

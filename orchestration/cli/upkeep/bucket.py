@@ -74,14 +74,18 @@ def pull() -> None:
 
 
 @app.command()
-def commit() -> None:
+def commit(
+    anew: Annotated[
+        bool, typer.Option("--all", help="send again what the bucket has lost of the last commit")
+    ] = False,
+) -> None:
     """Hold the home, commit what is here, and let go: what a killed run left, outcomes of served
     calls, a home that moves into an empty bucket."""
     from warehouse.bucket_home.status import describe_home
 
     home = _open_home()
     with home.hold():
-        pass
+        home.commit(anew=anew)
     print_json(describe_home(home))
 
 

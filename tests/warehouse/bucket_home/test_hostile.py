@@ -48,21 +48,25 @@ def list_all(place: Path) -> set[str]:
         ("state", "volumes/../dagster/dagster.yaml"),
     ],
 )
-def test_a_commit_that_names_what_is_no_file_of_a_home_is_refused_whole(
-    bucket: Bucket, tmp_path: Path, side: str, name: str
+def test_what_leads_out_of_a_home_or_into_what_a_machine_keeps_is_no_file_of_it(
+    side: str, name: str
+) -> None:
+    assert not is_carried(side, name)
+    assert is_carried("state", "volumes/s/.env")
+
+
+def test_a_commit_that_names_a_file_elsewhere_is_refused_whole(
+    bucket: Bucket, tmp_path: Path
 ) -> None:
     one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
     with one.hold():
         write_rows(one, 1)
     obstore.put(bucket._store, get_object_key(sha256(b"x")), b"x")
-    commit_manifest(bucket, **{side: {name: [sha256(b"x"), 1, 0o644, 0, 0, 0]}})
+    commit_manifest(bucket, home={"../x": [sha256(b"x"), 1, 0o644, 0, 0, 0]})
     with pytest.raises(BucketUnavailable, match="no file of a home"):
         two.refresh()
-    assert list_all(tmp_path) == {f"1/{name}" for name in list_all(one.home)} | {
-        "2/.bucket.lock",
-        "2/.bucket.users.lock",
-    }
-    assert not is_carried(side, name)
+    locks = {"2/.bucket.lock", "2/.bucket.users.lock"}
+    assert list_all(tmp_path) == {f"1/{name}" for name in list_all(one.home)} | locks
 
 
 @pytest.mark.parametrize(

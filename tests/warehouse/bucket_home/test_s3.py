@@ -1,16 +1,28 @@
 """The same over HTTP, by the commands, against an S3 server that also fails and is killed."""
 
 import json
+import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import invoke_toolmill
+from tests.support.paths import ROOT
 from tests.support.s3 import Faulty, open_s3
-from tests.warehouse.bucket_home.machines import open_machine, read_value, write_rows
+from tests.warehouse.bucket_home.machines import (
+    end_machine,
+    open_machine,
+    open_store,
+    read_value,
+    write_rows,
+)
 from warehouse.bucket.bucket import BucketUnavailable, open_bucket
 from warehouse.bucket_home.root import HomeHeld, read_root
+from warehouse.ledger.recovery import check
 
 pytestmark = pytest.mark.slow
 URL = "s3://homes/main"
@@ -96,3 +108,37 @@ def test_a_cache_with_an_old_root_moves_nothing(server: Faulty, tmp_path: Path) 
     server.old = b""
     two.refresh()
     assert read_value(two) == 2
+
+
+def kill_at_work(place: Path, after_s: float) -> int:
+    """The last value that a machine had committed and said so when it was killed, that long after
+    its first one."""
+    command = [sys.executable, "-m", "tests.warehouse.bucket_home.killed", str(place), URL]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        said = [child.stdout.readline()]
+        time.sleep(after_s)
+        child.kill()
+        said += child.stdout.readlines()
+    return int([line for line in said if line.endswith("\n")][-1])
+
+
+def test_a_machine_that_is_killed_anywhere_loses_nothing_that_it_had_committed(
+    server: Faulty, tmp_path: Path
+) -> None:
+    bucket, chance = open_bucket(URL), random.Random(19)
+    reader = open_machine(bucket, tmp_path / "reader")
+    for number in range(6):
+        # Two machines by turns, then one of them again after its own death.
+        said = kill_at_work(tmp_path / "ab"[number // 2 % 2], chance.random() * 0.6)
+        reader.refresh(strict=True)
+        value = read_value(reader)
+        assert value in (said, said + 1), "the next commit may have been made and not be told"
+        ledger = open_store(reader).ledger
+        unpaid = [n for n in range(1, value + 1) if not ledger.seen(f"effect {n}")]
+        assert not unpaid, (number, said, value)
+        health = check(reader.state / "ledger.db", open_store(reader).blobs)
+        assert (health.healthy, health.blobs_missing) == (True, 0)
+        pages = {path.read_text().split()[0] for path in (reader.home / "reports").iterdir()}
+        assert len(pages) == 1, "no commit is half of two"
+        end_machine(bucket)

@@ -113,6 +113,7 @@ def test_a_machine_that_was_taken_over_overwrites_nothing_and_is_told(
         assert read_value(one) == 1 + committed
 
 
+@pytest.mark.slow
 def test_a_holder_whose_clock_runs_ahead_is_taken_over_once_it_stands_still(
     bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -220,22 +221,29 @@ def test_a_home_that_was_here_before_moves_into_an_empty_bucket_and_into_no_othe
         open_machine(elsewhere, tmp_path / "1").refresh()
 
 
-def test_a_fetched_database_is_not_read_with_the_log_of_the_one_before(
+def test_a_database_that_is_open_while_it_is_fetched_takes_nothing_of_it(
     bucket: Bucket, tmp_path: Path
 ) -> None:
     one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
     with one.hold():
         write_rows(one, 1, paid="k")
     two.refresh()
-    path = two.state / "ledger.db"
-    with closing(sqlite3.connect(path)) as db:
+    with closing(sqlite3.connect(two.state / "ledger.db")) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("DELETE FROM effects")
         db.commit()
         with one.hold():
             write_rows(one, 2, paid="l")
         two.refresh()
-    assert {open_store(two).ledger.seen(key) for key in ("k", "l")} == {b"k", b"l"}
+        now = open_store(two).ledger
+        assert [now.seen(key) for key in ("k", "l")] == [b"k", b"l"]
+        now.once("s", "m", lambda: Outcome(b"m"))
+    assert [open_store(two).ledger.seen(key) for key in ("k", "l", "m")] == [b"k", b"l", b"m"]
+    (two.state / "ledger.db").write_bytes(b"no database" * 1000)
+    with one.hold():
+        write_rows(one, 3)
+    two.refresh()
+    assert open_store(two).ledger.seen("l") == b"l"
 
 
 def test_a_stage_is_committed_before_others_can_learn_of_it(bucket: Bucket, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The first hundred of the fused ranking, in the order of how likely each is to succeed."""
 
+import logging
 import time
 
 import numpy as np
@@ -10,7 +11,7 @@ from serving.index.model import RERANKER_FILE, Index
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import Ranked
 from serving.reranking.features import Question
-from serving.reranking.file import BadReranker, open_reranker
+from serving.reranking.file import BadReranker, OldReranker, open_reranker
 from serving.reranking.model import Reranker
 from serving.reranking.pool import Pool, ToolFacts
 
@@ -18,12 +19,15 @@ RERANKED = 100
 
 
 def open_ranker(index: Index) -> Reranker | None:
-    """The index's own trained reranker over its tools; None where it has none. Raises
-    IndexBroken."""
+    """The index's own trained reranker over its tools; None where it has none, or one of an earlier
+    version of this program. Raises IndexBroken."""
     if index.reranker is None or index.folder is None:
         return None
     try:
         return open_reranker(index.folder / RERANKER_FILE, open_pool(index), index.embedder)
+    except OldReranker as error:
+        logging.getLogger(__name__).warning("%s; searches keep the router's order", error)
+        return None
     except (BadReranker, FileNotFoundError) as error:
         raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
 

@@ -72,7 +72,8 @@ class Shape:
     query: int = 32  # of questions, for how hard they are
     tool: int = 32  # of tools, for how good their like are
     cross: int = 8  # of both, for what their like do well
-    block: int = 16  # of questions, for what one tool or server does well
+    block: int = 32  # kinds of request, for what one tool or its family does well
+    few: int = 8  # the first of them, for what one server or client does well
 
 
 def fit_projection(tools: np.ndarray, queries: np.ndarray, dims: int) -> Projection:

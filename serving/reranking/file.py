@@ -12,18 +12,23 @@ import numpy as np
 
 from serving.index.arrays import check_finite, read_arrays
 from serving.reranking.features import READ, Projection, Shape
+from serving.reranking.kinds import Families, RequestSpace
 from serving.reranking.memory import Recalled
-from serving.reranking.model import Reranker, Weights, count_shared
+from serving.reranking.model import Reranker, Weights, count_local, count_shared
 from serving.reranking.pool import Pool
 from serving.reranking.posterior import Block, Level, Shared
 from warehouse.storage.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
+_EARLIER = (1,)
 _MOST = 512  # dimensions of any part
 _ARRAYS: tuple[str, ...] = (
     "basis",
     "query_mean",
     "tool_mean",
+    "request_mean",
+    "request_basis",
+    "families",
     "centre",
     "scale",
     "mean",
@@ -35,12 +40,19 @@ class BadReranker(ValueError):
     """A file that is no reranker, or one of another version of this program."""
 
 
+class OldReranker(BadReranker):
+    """A reranker of an earlier version of this program: whole, and not read any more."""
+
+
 def write_reranker(weights: Weights, path: Path) -> None:
     """Writes the weights to one file (NumPy's .npz), replacing it at once."""
     arrays: dict[str, np.ndarray] = {
         "basis": weights.projection.basis,
         "query_mean": weights.projection.query_mean,
         "tool_mean": weights.projection.tool_mean,
+        "request_mean": weights.requests.mean,
+        "request_basis": weights.requests.basis,
+        "families": weights.families.vectors,
         "centre": weights.centre,
         "scale": weights.scale,
         "mean": weights.shared.mean,
@@ -55,6 +67,7 @@ def write_reranker(weights: Weights, path: Path) -> None:
         "hardness": weights.hardness,
         "facts": dict(weights.facts),
         "memory": list(weights.memory),
+        "families": list(weights.families.names),
         "levels": {name: list(level.blocks) for name, level in weights.levels.items()},
     }
     for name, level in weights.levels.items():
@@ -68,10 +81,10 @@ def write_reranker(weights: Weights, path: Path) -> None:
 
 
 def read_reranker(path: Path) -> Weights:
-    """The weights that a file holds. Raises BadReranker, FileNotFoundError."""
+    """The weights that a file holds. Raises BadReranker (OldReranker), FileNotFoundError."""
     try:
         return _read_weights(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, OldReranker):
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         why = f"{type(error).__name__}: {error}"[:200]
@@ -97,18 +110,25 @@ def open_reranker(path: Path, pool: Pool, embedder: str) -> Reranker:
 def _read_weights(path: Path) -> Weights:
     [packed] = read_arrays(path, ["about"])
     about = json.loads(packed.tobytes())
+    if about["format"] in _EARLIER:
+        raise OldReranker(
+            f"{path}: a reranker of format {about['format']}, read is {FORMAT}; fit it again"
+        )
     if about["format"] != FORMAT or about["features"] != list(READ):
         raise ValueError(f"it is of format {about['format']!r:.20} or reads other features")
     shape = Shape(**{name: _read_count(size) for name, size in about["shape"].items()})
     held: dict[str, np.ndarray] = dict(zip(_ARRAYS, read_arrays(path, _ARRAYS), strict=True))
-    _check_shapes(held, shape)
+    families = tuple(map(str, about["families"]))
+    _check_shapes(held, shape, len(families))
     levels = {
-        name: _read_level(path, name, keys, 1 + shape.block)
+        name: _read_level(path, name, keys, count_local(shape, name))
         for name, keys in about["levels"].items()
     }
     return Weights(
         shape,
         Projection(held["basis"], held["query_mean"], held["tool_mean"]),
+        RequestSpace(held["request_mean"], held["request_basis"]),
+        Families(families, held["families"]),
         held["centre"],
         held["scale"],
         Shared(held["mean"], held["covariance"]),
@@ -121,12 +141,13 @@ def _read_weights(path: Path) -> Weights:
     )
 
 
-def _check_shapes(held: Mapping[str, np.ndarray], shape: Shape) -> None:
+def _check_shapes(held: Mapping[str, np.ndarray], shape: Shape, families: int) -> None:
     dims, hand = count_shared(shape), len(READ)
     dim = held["basis"].shape[0]
-    widest = max(shape.query, shape.tool, shape.cross, shape.block)
+    widest = max(shape.query, shape.tool, shape.cross)
     expected = {
-        "basis": (dim, widest), "query_mean": (dim,), "tool_mean": (dim,), "centre": (hand,),
+        "basis": (dim, widest), "query_mean": (dim,), "tool_mean": (dim,), "request_mean": (dim,),
+        "request_basis": (dim, shape.block), "families": (families, dim), "centre": (hand,),
         "scale": (hand,), "mean": (dims,), "covariance": (dims, dims),
     }  # fmt: skip
     for name, wanted in expected.items():

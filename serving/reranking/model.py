@@ -13,6 +13,7 @@ import numpy as np
 
 from serving.index.coarse_search import compute_products
 from serving.reranking.features import READ, Projection, Question, Shape, measure_hand
+from serving.reranking.kinds import Families, RequestSpace
 from serving.reranking.memory import Recalled, add_outcome, measure_memory
 from serving.reranking.pool import Pool
 from serving.reranking.posterior import (
@@ -28,8 +29,8 @@ from serving.reranking.posterior import (
     relax_block,
 )
 
-SERVER, TOOL, CLIENT = "server", "tool", "client"  # levels of blocks
-LEVELS = (SERVER, TOOL, CLIENT)
+SERVER, FAMILY, TOOL, CLIENT = "server", "family", "tool", "client"  # levels of blocks
+LEVELS = (SERVER, FAMILY, TOOL, CLIENT)
 _REACH = 4.0  # standard deviations beyond which a feature reads as that far
 _MEMORY = 0.85  # of how surprising a tool's outcomes were, kept at each further one
 _ASTONISHED = 9.0  # square of the deviations at which a tool is held to have changed
@@ -45,6 +46,8 @@ class Weights:
 
     shape: Shape
     projection: Projection
+    requests: RequestSpace
+    families: Families
     centre: np.ndarray
     scale: np.ndarray
     shared: Shared
@@ -70,6 +73,11 @@ def count_shared(shape: Shape) -> int:
     return len(READ) + shape.query + shape.tool + shape.cross**2
 
 
+def count_local(shape: Shape, level: str) -> int:
+    """How many numbers a block of a level reads, the first of what all read."""
+    return 1 + (shape.block if level in (FAMILY, TOOL) else shape.few)
+
+
 class Reranker:
     """Weights bound to a pool of tools. Safe to share by threads."""
 
@@ -79,6 +87,8 @@ class Reranker:
         self._lock = Lock()
         tools = weights.projection.project_tools(pool.vectors)
         self._tools = tools.astype(np.float32)
+        names = [tool.tool_id for tool in pool.tools]
+        self._families = weights.families.list_keys(names, pool.vectors)
 
     @property
     def weights(self) -> Weights:
@@ -131,7 +141,7 @@ class Reranker:
             tools[:, : shape.tool],
             cross.reshape(len(places), shape.cross**2),
         ]
-        local = np.concatenate([[1.0], query[: shape.block]])
+        local = np.concatenate([[1.0], weights.requests.place_request(question.vector)])
         return np.concatenate(parts, 1, dtype=np.float64), local
 
     def remember(self, question: Question, place: int, success: bool, weight: float = 1.0) -> None:
@@ -144,6 +154,7 @@ class Reranker:
         tools = [self.pool.tools[place] for place in places.tolist()]
         keys = {
             SERVER: [tool.server_id for tool in tools],
+            FAMILY: [self._families[place] for place in places.tolist()],
             TOOL: [tool.tool_id for tool in tools],
         }
         if question.client:
@@ -171,14 +182,17 @@ class Reranker:
         held = self._weights
         now = {name: self._block_at(held, name, key, at) for name, key in keys.items()}
         mean = float(read @ held.shared.mean)
-        mean += sum(float(block.mean @ local) for block in now.values())
+        own = {name: local[: len(block.mean)] for name, block in now.items()}
+        mean += sum(float(block.mean @ own[name]) for name, block in now.items())
         variance = float(compute_products(held.shared.covariance, read) @ read)
-        variance += sum(float(local @ block.covariance @ local) for block in now.values())
+        variance += sum(
+            float(own[name] @ block.covariance @ own[name]) for name, block in now.items()
+        )
         before = mean, max(variance, 1e-9)
         after = match_moments(mean, variance, success, weight)
         expected = float(Belief(np.array([mean]), np.array([before[1]])).probability[0])
         for name, block in now.items():
-            moved = move_gaussian(block.mean, block.covariance, local, before, after)
+            moved = move_gaussian(block.mean, block.covariance, own[name], before, after)
             made = replace(block, mean=moved[0], covariance=moved[1], n=block.n + weight)
             if name == TOOL:
                 made = _note_surprise(made, held.levels[name], success, expected, weight)

@@ -77,9 +77,8 @@ def compute_probability(values: np.ndarray) -> np.ndarray:
 def relax_block(block: Block, level: Level, at: float, half_life_s: float) -> Block:
     """The block as it stands at `at`: half of what it said is gone after `half_life_s`. A clock
     that went backwards changes nothing; a half-life of 0 means that nothing fades."""
-    if half_life_s <= 0 or at <= block.at:
-        return block
-    return keep_share(block, level, 0.5 ** ((at - block.at) / half_life_s), at)
+    kept = _find_kept(block, at, half_life_s)
+    return block if kept == 1 else keep_share(block, level, kept, at)
 
 
 def keep_share(block: Block, level: Level, kept: float, at: float) -> Block:
@@ -104,24 +103,30 @@ def expect_odds(
     half_life_s: float,
 ) -> Belief:
     """Log odds of rows with shared features [rows, shared dims] and the keys of their blocks by
-    level; all rows are of one question, of which the blocks read `local` [dims]."""
+    level; all rows are of one question, of which the blocks read the first of `local` [dims]."""
     mean = features @ shared.mean
     variance = _measure_variance(features, shared.covariance)
     for name, own in keys.items():
         level = levels[name]
-        fresh = float(level.variance @ np.square(local))
-        for row, key in enumerate(own):
-            block = level.blocks.get(key)
-            if block is None:
-                variance[row] += fresh
-                continue
-            kept = 1.0
-            if half_life_s > 0 and at > block.at:
-                kept = 0.5 ** ((at - block.at) / half_life_s)
-            mean[row] += kept * float(block.mean @ local)
-            held = float(local @ block.covariance @ local)
-            variance[row] += kept * kept * held + (1 - kept * kept) * fresh
+        read = local[: len(level.variance)]
+        fresh = float(level.variance @ np.square(read))
+        variance += fresh
+        known = [(row, level.blocks[key]) for row, key in enumerate(own) if key in level.blocks]
+        if known:
+            rows = [row for row, _ in known]
+            blocks = [block for _, block in known]
+            kept = np.array([_find_kept(block, at, half_life_s) for block in blocks])
+            held = np.concatenate([block.covariance for block in blocks]) @ read
+            held = held.reshape(len(blocks), len(read)) @ read
+            mean[rows] += kept * (np.array([block.mean for block in blocks]) @ read)
+            variance[rows] += kept * kept * (held - fresh)
     return Belief(mean, np.maximum(variance, _LEAST))
+
+
+def _find_kept(block: Block, at: float, half_life_s: float) -> float:
+    """The share of what a block said that holds at `at`."""
+    faded = half_life_s > 0 and at > block.at
+    return 0.5 ** ((at - block.at) / half_life_s) if faded else 1.0
 
 
 def _measure_variance(features: np.ndarray, covariance: np.ndarray) -> np.ndarray:

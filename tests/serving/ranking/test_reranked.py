@@ -1,7 +1,10 @@
 """An index with a trained reranker: the order, the scores, and a file that is not whole."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -44,6 +47,24 @@ def test_of_two_tools_that_say_the_same_the_one_that_works_comes_first(
     before = open_version(home, plain).find(Ask("tell the mail of a city", k=10)).hits
     assert before[0].tool_id == "npm:bad::bad_mail"
     assert {hit.tool_id for hit in before} == {hit.tool_id for hit in hits}
+
+
+def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
+    place: tuple[Path, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, ranked, plain = place
+    index = replace(load_index(home, ranked), folder=tmp_path)
+    with np.load(load_index(home, ranked).folder / "reranker.npz") as held:
+        arrays = {name: held[name] for name in held.files}
+    about = json.loads(arrays["about"].tobytes()) | {"format": 1}
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(tmp_path / "reranker.npz", **arrays)
+    ask = Ask("tell the mail of a city", k=10)
+    served = Router(index, WordEmbedder()).find(ask).hits
+    assert [hit.tool_id for hit in served] == [
+        hit.tool_id for hit in open_version(home, plain).find(ask).hits
+    ]
+    assert "format 1, read is 2; fit it again" in caplog.text
 
 
 def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path) -> None:

@@ -44,7 +44,18 @@ def change_file(path: Path, **changed: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["basis", "query_mean", "centre", "scale", "mean", "covariance", "tool-means"]
+    "name",
+    [
+        "basis",
+        "query_mean",
+        "request_basis",
+        "families",
+        "centre",
+        "scale",
+        "mean",
+        "covariance",
+        "tool-means",
+    ],
 )
 def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, name: str) -> None:
     with np.load(path) as held:
@@ -60,7 +71,7 @@ def test_an_array_of_another_shape_or_without_numbers_is_refused(path: Path, nam
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
+        {"format": 3}, {"shape": {"query": 10**9}}, {"features": ["x"]}, {"levels": 3},
         {"hardness": float("nan")}, {"half_life_s": "long"}, {"levels": {"other": ["x"]}},
     ],
 )  # fmt: skip
@@ -68,7 +79,7 @@ def test_what_it_says_of_itself_is_checked(path: Path, change: dict) -> None:
     with np.load(path) as held:
         about = json.loads(held["about"].tobytes())
     change_file(path, about=np.frombuffer(json.dumps(about | change).encode(), np.uint8))
-    with pytest.raises(BadReranker, match="expected a reranker of format 1"):
+    with pytest.raises(BadReranker, match="expected a reranker of format 2"):
         read_reranker(path)
 
 

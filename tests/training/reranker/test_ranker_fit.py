@@ -70,7 +70,7 @@ def test_every_level_is_served_but_that_of_tasks() -> None:
     assert len(weights.levels[TOOL].blocks) == len(POOL)
     assert weights.levels[CLIENT].blocks == {}
     assert isinstance(weights.levels[CLIENT], Level)
-    assert weights.facts == {"outcomes": 200, "of": 200, "until": 199.0}
+    assert weights.facts == {"outcomes": 200, "of": 200, "until": 199.0, "by_kind": 0.3}
 
 
 def test_a_tool_never_called_is_expected_to_do_as_its_like() -> None:

@@ -14,14 +14,15 @@ from serving.reranking.posterior import Block, Level, Shared, compute_probabilit
 _SWEEPS = 24
 _SETTLED = 1e-3  # log odds that no row moves further than from one sweep to the next
 _STRENGTH = 4.0  # weights' worth of belief in the variances that the fit starts from
-_BOUNDS = (1e-3, 4.0)
+_BOUNDS = (1e-3, 32.0)
+_AT_ONCE = 2_000  # rows whose products are held
 
 
 @dataclass(frozen=True)
 class Rows:
     """Outcomes as the posterior reads them: `shared` [rows, dims], `local` [rows, local dims],
-    `keys` the block of each row by level (-1: none), `names` the keys of the blocks. A level of
-    `flat` reads the intercept only, the first of the local dims."""
+    `keys` the block of each row by level (-1: none), `names` the keys of the blocks, `widths` how
+    many of the local dims a block of a level reads, the intercept first."""
 
     shared: np.ndarray
     local: np.ndarray
@@ -30,11 +31,11 @@ class Rows:
     success: np.ndarray
     weight: np.ndarray
     at: np.ndarray
-    flat: frozenset[str] = frozenset()
+    widths: Mapping[str, int]
 
     def read_local(self, name: str) -> np.ndarray:
         """What the blocks of a level read, [rows, its dims]."""
-        return self.local[:, :1] if name in self.flat else self.local
+        return self.local[:, : self.widths[name]]
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,13 @@ class _State:
     levels: dict[str, tuple[float, float]]
 
 
-def fit_posterior(rows: Rows, prior: Prior, learn: bool = True) -> tuple[Shared, dict[str, Level]]:
+def fit_posterior(
+    rows: Rows, prior: Prior, learn: bool = True, sweeps: int = _SWEEPS
+) -> tuple[Shared, dict[str, Level]]:
     """(shared block, levels) after all rows. learn: whether the prior's variances are learnt too,
-    or taken as given."""
+    or taken as given; sweeps: at most."""
     dims = len(prior.mean)
-    widths = {name: rows.read_local(name).shape[1] for name in rows.names}
+    widths = rows.widths
     state = _State(
         prior.mean.copy(),
         np.eye(dims),
@@ -76,7 +79,7 @@ def fit_posterior(rows: Rows, prior: Prior, learn: bool = True) -> tuple[Shared,
     )
     parts = {name: np.zeros(len(rows.success)) for name in rows.names}
     base = rows.shared @ state.shared
-    for sweep in range(_SWEEPS):
+    for sweep in range(sweeps):
         before = base + sum(parts.values())
         base = _advance_shared(rows, prior, state, np.sum(list(parts.values()), 0))
         for name in rows.names:
@@ -127,15 +130,27 @@ def _advance_level(
     precision = 1 / _fill_level(state.levels[name], width)
     slope = np.zeros((count, width))
     np.add.at(slope, at, local * (weight * (rows.success[held] - p))[:, None])
-    bend = np.zeros((count, width, width))
-    np.add.at(bend, at, (local * curve[:, None])[:, :, None] * local[:, None, :])
-    bend += np.diag(precision)
+    bend = _sum_products(local, curve, at, count) + np.diag(precision)
     state.covariances[name] = np.linalg.inv(bend)
     slope -= state.blocks[name] * precision
     state.blocks[name] += np.einsum("kij,kj->ki", state.covariances[name], slope)
     part = np.zeros(len(keys))
     part[held] = (state.blocks[name][at] * local).sum(1)
     return part
+
+
+def _sum_products(local: np.ndarray, curve: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
+    """The sums of the outer products of each block's rows, [count, width, width]."""
+    width = local.shape[1]
+    found = np.zeros((count, width, width))
+    order = np.argsort(at, kind="stable")
+    for start in range(0, len(order), _AT_ONCE):
+        rows = order[start : start + _AT_ONCE]
+        blocks = at[rows]
+        firsts = np.flatnonzero(np.diff(blocks, prepend=-1))
+        products = (local[rows] * curve[rows, None])[:, :, None] * local[rows][:, None, :]
+        found[blocks[firsts]] += np.add.reduceat(products, firsts, axis=0)
+    return found
 
 
 def _fill_level(variances: tuple[float, float], width: int) -> np.ndarray:

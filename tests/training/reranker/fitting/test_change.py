@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serving.reranking.model import Reranker
 from tests.support.reranking import draw_examples, make_pool, make_question
-from training.reranker.change import find_split
+from training.reranker.fitting.change import find_split
 from training.reranker.ranker_fit import fit_reranker
 
 POOL = make_pool()

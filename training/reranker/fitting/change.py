@@ -7,7 +7,7 @@ import numpy as np
 
 from serving.reranking.model import TOOL
 from serving.reranking.posterior import Level, Shared, compute_probability
-from training.reranker.posterior_fit import Rows
+from training.reranker.fitting.posterior_fit import Rows
 
 SHIFT = 10.0  # square of the deviations of the best split from no change
 LEFT = 0.02  # of the weight of what a tool did before it changed

@@ -146,4 +146,6 @@ def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder"
 
     if (place / "encoders").is_dir():
         return open_encoder(place, embedder, most_tokens=QUERY_TOKENS)
-    return MiniLM(place / "models" / adapter if adapter else None)
+    made = MiniLM(place / "models" / adapter if adapter else None)
+    made.open()  # before the first question comes
+    return made

@@ -4,12 +4,14 @@ import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, find_base_path
+from assets.vectors.encoders import minilm
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 
 TEXTS = [
@@ -95,6 +97,26 @@ def test_padding_changes_no_vector(encoder: MiniLM) -> None:
     cut = session.run([VECTORS], {IDS: ids[:1, :4], MASK: mask[:1, :4]})[0]
     assert np.abs(padded[0] - cut[0]).max() < 1e-6
     assert np.abs(padded[0] - padded[1]).max() > 1e-2
+
+
+def test_no_graph_is_built_until_a_text_is_embedded(
+    encoder: MiniLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = encoder.embed(["one"])
+    build, built = minilm._build_session, list[str]()
+
+    def record(*how: Any) -> tuple[str, bytes]:
+        name, model = build(*how)
+        built.append(name)
+        return name, model
+
+    monkeypatch.setattr(minilm, "_build_session", record)
+    idle = MiniLM()
+    assert (idle.id, idle.dim, idle.count_tokens("one word")) == (encoder.id, encoder.dim, 4)
+    assert built == []
+    assert np.array_equal(idle.embed(["one"]), expected)
+    idle.embed(["two"])
+    assert built == [encoder.id]
 
 
 def test_progress_reaches_the_total(encoder: MiniLM) -> None:

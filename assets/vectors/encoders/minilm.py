@@ -5,8 +5,15 @@ from pathlib import Path
 from assets.vectors.encoders.bases import find_base, find_base_folder, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
+from assets.vectors.encoders.layout.head import Head
 from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
-from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_base, read_weights
+from assets.vectors.encoders.weights import (
+    BASE,
+    BadAdapter,
+    Weights,
+    read_adapter_base,
+    read_weights,
+)
 
 MOST_TOKENS = 128  # where a text is cut
 
@@ -33,14 +40,15 @@ class MiniLM(OnnxEncoder):
         if precision not in PRECISIONS:
             raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self._adapter, self._base = adapter, name_base(base)
-        name, model = _build_session(adapter, max_tokens, precision, self._base)
+        name, weights, head = _read_model(adapter, max_tokens, precision, self._base)
         super().__init__(
-            model,
+            self.model,
             (find_base_folder(self._base) / "tokenizer.json").read_bytes(),
             name=name,
             max_tokens=max_tokens,
             precision=precision,
             threads=threads,
+            dim=len(head.layers[-1].weight) if head.layers else weights.config["hidden_size"],
         )
 
     def model(self) -> bytes:
@@ -57,6 +65,15 @@ def _build_session(
     adapter: Path | None, max_tokens: int, precision: str, base: str
 ) -> tuple[str, bytes]:
     """(id, ONNX file)"""
+    name, weights, head = _read_model(adapter, max_tokens, precision, base)
+    model = build_onnx_graph(weights, head)
+    return name, quantise_graph(model) if precision == INT8 else model
+
+
+def _read_model(
+    adapter: Path | None, max_tokens: int, precision: str, base: str
+) -> tuple[str, Weights, Head]:
+    """(id, weights, what pools their tokens)"""
     named = read_adapter_base(adapter) if adapter else None
     if named and named.rpartition("@")[2] != base.rpartition("@")[2]:
         raise BadAdapter(
@@ -71,5 +88,4 @@ def _build_session(
     name = f"{base.rpartition('/')[2]}/{max_tokens}"  # a folder's place is not its identity
     if weights.adapter:
         name += f"+{weights.adapter[:16]}"
-    model = build_onnx_graph(weights, found.head)
-    return (f"{name}/{INT8}", quantise_graph(model)) if precision == INT8 else (name, model)
+    return f"{name}/{INT8}" if precision == INT8 else name, weights, found.head

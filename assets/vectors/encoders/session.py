@@ -8,6 +8,7 @@ on a busy machine waiting that way alone made one query 1.7x as slow.
 """
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ class OnnxEncoder(ABC):
 
     def __init__(
         self,
-        model: bytes,
+        model: bytes | Callable[[], bytes],
         tokenizer: bytes,
         *,
         name: str,
@@ -48,13 +49,25 @@ class OnnxEncoder(ABC):
         precision: str = FP32,
         threads: int | None = None,
         within: int = 1,
+        dim: int | None = None,
     ) -> None:
+        """model: the ONNX file, or with `dim` (of its vectors) what makes it once a text is
+        embedded: where nothing is new, none is."""
         self.id, self.max_tokens, self.precision = name, max_tokens, precision
         self.tokenizer = tokenizer
         self._tokens = Tokens(tokenizer, max_tokens)
-        self._session = _open_session(model, within)
-        self.dim = int(self._session.get_outputs()[0].shape[1])
+        self._opening, self._session = threading.Lock(), None
+        self._make: Callable[[], bytes] | None = model if callable(model) else lambda: model
+        self._within = within
+        self.dim = dim or int(self.open().get_outputs()[0].shape[1])
         self._threads = max(1, threads or min(count_cores(), _MOST_THREADS))
+
+    def open(self) -> Any:
+        """The session; who serves opens it before the first question comes."""
+        with self._opening:
+            if self._session is None and self._make:
+                self._session, self._make = _open_session(self._make(), self._within), None
+            return self._session
 
     @abstractmethod
     def model(self) -> bytes:
@@ -101,7 +114,7 @@ class OnnxEncoder(ABC):
             yield from pool.map(run, batches)
 
     def _run_batch(self, ids: np.ndarray) -> np.ndarray:
-        return self._session.run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
+        return self.open().run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
 
 
 def count_cores() -> int:

@@ -16,7 +16,7 @@ from training.reranker.ranker_fit import (
 )
 
 POOL = make_pool()
-EXAMPLES = draw_examples(POOL, 200)
+EXAMPLES = draw_examples(POOL, 150)
 
 
 def score_all(weights, seed: int = 700) -> np.ndarray:
@@ -70,7 +70,7 @@ def test_every_level_is_served_but_that_of_tasks() -> None:
     assert len(weights.levels[TOOL].blocks) == len(POOL)
     assert weights.levels[CLIENT].blocks == {}
     assert isinstance(weights.levels[CLIENT], Level)
-    assert weights.facts == {"outcomes": 200, "of": 200, "until": 199.0, "by_kind": 0.3}
+    assert weights.facts == {"outcomes": 150, "of": 150, "until": 149.0, "by_kind": 2.0}
 
 
 def test_a_tool_never_called_is_expected_to_do_as_its_like() -> None:

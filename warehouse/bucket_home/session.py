@@ -111,6 +111,8 @@ class BucketHome:
         try:
             if last:
                 self.commit()
+        except HomeLost:
+            raise  # whatever ended the work, most likely this did
         except (BucketUnavailable, OSError) as error:
             if not failed:
                 raise
@@ -149,16 +151,16 @@ class BucketHome:
         record = read_record(self.home, self.bucket.url)
         require_own(self.home, record, read_root(self.bucket).number)
         record.committed = time.time()
-        until = 0.0
+        until, abandoned = 0.0, bool(record.token)
         while until - time.time() < self._lease_s / 2:
             lease = self._make_lease(record.token or uuid.uuid4().hex)
             before, root = take_lease(self.bucket, lease, seen)
             until = record.until = lease.until
-            ours = bool(record.token) and before is not None and before.token == record.token
+            ours = before is not None and before.token == record.token
             record.token = lease.token
             write_record(self.home, record)
             try:
-                self._reconcile(record, root, ours)
+                self._reconcile(record, root, ours, abandoned)
             except BaseException:
                 self._release()
                 raise
@@ -257,7 +259,8 @@ class BucketHome:
                 root = read_root(self.bucket)
                 require_own(self.home, record, root.number)
                 held = root.lease.token if root.lease else ""
-                return self._reconcile(record, root, bool(held) and held == record.token)
+                ours, abandoned = bool(held) and held == record.token, bool(record.token)
+                return self._reconcile(record, root, ours, abandoned)
             except BucketUnavailable as error:
                 now = read_record(self.home, self.bucket.url)
                 if strict or not now.number or not now.whole:
@@ -265,9 +268,10 @@ class BucketHome:
                 self.tell(f"{error}; commit {record.number} is read, which was fetched last")
                 return Fetched()
 
-    def _reconcile(self, record: Record, root: Root, ours: bool) -> Fetched:
+    def _reconcile(self, record: Record, root: Root, ours: bool, abandoned: bool) -> Fetched:
         """Makes the copy what the root names; one that is of that commit stays, with whatever was
-        made here since. ours: whether nobody has held the home since this copy did."""
+        made here since. ours: whether nobody has held the home since this copy did; abandoned:
+        whether this copy held it and never gave it back."""
         if root.number < record.number:
             raise StaleRead(
                 f"{self.bucket.url}: says commit {root.number} and has said {record.number}; it or"
@@ -280,6 +284,11 @@ class BucketHome:
             self._note(record, wanted)  # committed here, and killed before that was noted
             return Fetched()
         base = read_base(self.home, self.bucket, record.version)
+        if abandoned and not ours:  # a run here was killed, or lost the home
+            self.tell(
+                f"what was made here after commit {record.number} and not committed gives way to"
+                f" commit {root.number}, which another machine made"
+            )
         fetch = Fetch(self.bucket, self.copy, base, wanted)
         try:
             fetch.bring()

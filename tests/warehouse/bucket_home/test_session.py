@@ -142,6 +142,29 @@ def test_what_a_killed_run_had_not_committed_is_gone_on_with_on_its_machine(
     assert read_root(bucket).number == 2
 
 
+def test_what_a_killed_run_had_not_committed_gives_way_to_what_another_committed_since(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    one, two = open_machine(bucket, tmp_path / "1", told), open_machine(bucket, tmp_path / "2")
+    with one.hold():
+        write_rows(one, 1)
+    kill_machine(bucket, one)
+    write_rows(one, 2, paid="k")
+    end_machine(bucket)
+    with two.hold():
+        write_rows(two, 3)
+    one.refresh()
+    assert read_value(one) == 3
+    assert open_store(one).ledger.seen("k") is None, "the ledger is the one that was committed"
+    answers = {name for name in list_home(one).keys() - list_home(two).keys() if "blobs" in name}
+    assert len(answers) == 1, "one in Postgres would still name it"
+    assert told == [
+        "what was made here after commit 1 and not committed gives way to commit 2, which another"
+        " machine made"
+    ]
+
+
 def test_a_commit_whose_machine_died_before_it_noted_that_is_its_own(
     bucket: Bucket, tmp_path: Path
 ) -> None:

@@ -141,6 +141,8 @@ def list_violations(
     if not row["resumed"]:
         planned = {kind: n for kind, n in nightly.planned.items() if kind == "deploy" or not down}
         found += claims.find_unforeseen(planned, nightly.made)
+        if rows and not down:  # the first day has no measured rates, and the rules no default ones
+            found += claims.find_mispriced(nightly.planned_usd, nightly.made_usd)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)
     now = row["champion"].get("recall_at_1")
     if now is not None and now < best:

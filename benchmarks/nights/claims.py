@@ -18,6 +18,7 @@ from warehouse.store import Warehouse
 # The judge's trial makes some twenty cases of each row it draws; what an outage left unjudged is
 # judged on the day after.
 MOST_WORK = 1.25
+DOLLARS_OFF = 0.1
 
 
 def find_lost(
@@ -104,6 +105,12 @@ def find_unforeseen(planned: Mapping[str, int], done: Mapping[str, int]) -> Iter
     for kind in sorted(planned):
         if planned[kind] != done.get(kind, 0):
             yield f"{kind}: {planned[kind]} planned, {done.get(kind, 0)} made"
+
+
+def find_mispriced(planned_usd: float, made_usd: float) -> Iterator[str]:
+    """Dollars of a plan that are more than a tenth beside those that were paid."""
+    if abs(planned_usd - made_usd) > DOLLARS_OFF * made_usd:
+        yield f"dollars: {planned_usd:.4f} planned, {made_usd:.4f} paid"
 
 
 def list_launched(day: MonthDay) -> list[Listed]:

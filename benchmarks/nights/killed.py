@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.nights.nightly_run import open_time
+from benchmarks.nights.nightly_run import make_resources, open_time
 from benchmarks.nights.place import point_at
 from benchmarks.nights.replay import Replay, replay_launches
 from demo.world.month import Month, Rates
@@ -32,7 +32,7 @@ def main() -> None:
     with open_time(day.day), replay_launches(replay), open_instance() as instance:
         size_pools(instance)
         for name in facts["markets"]:
-            Runner(instance).execute(Task("nightly", partition=name))
+            Runner(instance, make_resources("")).execute(Task("nightly", partition=name))
     sys.exit(f"no launch number {KILL_AT} on day {day.day}: nothing was killed")
 
 

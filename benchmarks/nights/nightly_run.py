@@ -16,15 +16,15 @@ from typing import Any
 import time_machine
 
 from assets.partitions import NIGHTLY
-from assets.synthesis.writing.endpoints import Writer
 from benchmarks.nights import incidents as what
 from benchmarks.nights.place import age_files
 from benchmarks.nights.replay import Replay, fill_disk, replay_launches
 from benchmarks.nights.vectors import age_vectors
+from benchmarks.nights.writers import make_month_writer
 from demo.server import Replicas
 from demo.world.month import START, MonthDay
-from orchestration.factories import make_trainer, make_writer, open_warehouse
-from orchestration.plan.plan import make_plan
+from orchestration.factories import make_trainer, open_warehouse
+from orchestration.plan.plan import RunPlan, make_plan
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.runner import Runner, Task
@@ -32,8 +32,6 @@ from orchestration.sensors import decide_on_drift
 from orchestration.settings.load import load_settings
 from training.drift.decide import Retrain
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM
-from warehouse.llm.roles import Completion, LLMError, Request
 from warehouse.store import Warehouse
 
 LAUNCHED = ("listings", "deployments", "snapshots", "findings", "clear_contracts")
@@ -54,6 +52,8 @@ class NightlyRun:
     planned: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)  # of these by the run that was planned
+    planned_usd: float = 0.0  # of the calls that are counted one by one
+    made_usd: float = 0.0  # by the run that was planned
     unknown: int = 0  # launches that a kill cut off: they are made again
     stages: dict[str, int] = field(default_factory=dict)  # attempts by stage of the ledger
     failed: list[str] = field(default_factory=list)  # jobs of the run that is to succeed
@@ -86,12 +86,15 @@ def run_day(stage: Stage, day: MonthDay, incident: str) -> NightlyRun:
     with open_time(day.day) as clock, replayed, aged:
         since = time.time() - 7200
         break_run(stage, day, nightly)
-        broken = _fold(count_attempts(stage.open_warehouse().ledger, since))
+        ledger = stage.open_warehouse().ledger
+        broken, spent = _fold(count_attempts(ledger, since)), ledger.spent()
         with open_instance() as instance:
             size_pools(instance)
             clear_dead_runs(instance)
             _run_jobs(stage, nightly, Runner(instance, make_resources(incident)), clock)
-        nightly.stages = count_attempts(stage.open_warehouse().ledger, since)
+        ledger = stage.open_warehouse().ledger
+        nightly.stages = count_attempts(ledger, since)
+        nightly.made_usd = round(ledger.spent() - spent, 6)
         counted = _fold(nightly.stages)
         nightly.done = {kind: counted[kind] for kind in KINDS}
         nightly.made = {kind: counted[kind] - broken[kind] for kind in KINDS}
@@ -115,29 +118,7 @@ def list_faults(incident: str, markets: tuple[str, ...]) -> dict[str, str]:
 
 
 def make_resources(incident: str) -> dict[str, Any]:
-    if incident != what.LLM_DOWN:
-        return {}
-    writer = make_writer(load_settings())
-    return {"writer": SilentWriter(writer.roles, writer.policy, writer.approved)}
-
-
-class SilentWriter(Writer):
-    """Writers whose endpoint is down: each request fails as one of an endpoint would."""
-
-    def make_llm(self, warehouse: Warehouse, partition: str, *, batches: bool = False) -> LLM:
-        provider = super().make_llm(warehouse, partition).provider(self.roles[0])
-        return LLM(self.roles, warehouse.ledger, offline=_Silent(provider), partition=partition)
-
-
-@dataclass(frozen=True)
-class _Silent:
-    real: Any
-
-    def version(self) -> str:
-        return self.real.version()
-
-    async def answer(self, request: Request) -> Completion:
-        raise LLMError("endpoint_down", "no answer", "an answer", "wait until it is back")
+    return {"writer": make_month_writer(down=incident == what.LLM_DOWN)}
 
 
 def break_run(stage: Stage, day: MonthDay, nightly: NightlyRun) -> None:
@@ -156,7 +137,7 @@ def break_run(stage: Stage, day: MonthDay, nightly: NightlyRun) -> None:
     elif nightly.incident == what.FULL_DISK:
         with open_instance() as instance, fill_disk(_WRITES) as count_refused:
             size_pools(instance)
-            runner = Runner(instance)
+            runner = Runner(instance, make_resources(nightly.incident))
             lost = [
                 name
                 for name in stage.markets
@@ -177,8 +158,10 @@ def _run_jobs(stage: Stage, nightly: NightlyRun, runner: Runner, clock: Any) -> 
         if number == 1 and nightly.incident == what.CLOCK:
             clock.shift(timedelta(hours=-1))
         _execute(runner, nightly, Task("nightly", partition=name, names=LAUNCHED[1:]))
-    planned = count_planned(make_plan(settings, markets))
+    plan = make_plan(settings, markets)
+    planned = count_planned(plan)
     nightly.planned |= {kind: planned[kind] for kind in ("llm", "execute")}
+    nightly.planned_usd = round(sum_counted(plan), 6)
     for name in stage.markets:
         _execute(runner, nightly, Task("nightly", partition=name, names=WRITTEN))
     nightly.nightly_s = round(time.monotonic() - began, 1)
@@ -198,9 +181,14 @@ def _execute(runner: Runner, nightly: NightlyRun, task: Task) -> None:
         nightly.failed.append(f"{named}: {', '.join(done.failed_steps)}")
 
 
-def count_planned(plan: Any) -> Counter[str]:
+def count_planned(plan: RunPlan) -> Counter[str]:
     """Calls of a plan by kind, those counted one by one."""
     return _fold({one.stage: one.counted for one in plan.effects})
+
+
+def sum_counted(plan: RunPlan) -> float:
+    """US dollars of a plan's calls that are counted one by one."""
+    return sum(one.usd * one.counted / one.calls for one in plan.effects if one.counted)
 
 
 def count_attempts(ledger: Ledger, since: float) -> dict[str, int]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from demo.server import Replicas
+from orchestration.settings.roles import Roles
 from warehouse.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +20,9 @@ SETTINGS = {
     "TOOLMILL_RETENTION__DAYS": "7",
     "TOOLMILL_RETENTION__GRACE_DAYS": "1",
     "TOOLMILL_RETENTION__EVENT_DAYS": "7",
+    # Prices of a million tokens.
+    **{f"TOOLMILL_ROLES__{name.upper()}__USD_IN": "0.10" for name in Roles.model_fields},
+    **{f"TOOLMILL_ROLES__{name.upper()}__USD_OUT": "0.40" for name in Roles.model_fields},
     "GX_ANALYTICS_ENABLED": "false",
     "TOKENIZERS_PARALLELISM": "false",
     "TQDM_DISABLE": "1",

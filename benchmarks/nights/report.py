@@ -7,7 +7,7 @@ from typing import Any
 Row = dict[str, Any]
 _HEAD = (
     "day", "incident", "contracts", "changed", "reached", "launches", "model calls", "of day 1",
-    "calls", "R@1", "home MB", "events MB", "s", "not held",
+    "calls", "dollars, plan", "R@1", "home MB", "events MB", "s", "not held",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def make_table(rows: Sequence[Row]) -> str:
             *(_tell_calls(row, kind) for kind in ("deploy", "llm")),
             f"{row['done']['llm'] / max(first, 1):.1%}",
             _tell_calls(row, "execute"),
+            f"{row['made_usd']:.4f}, {row['planned_usd']:.4f}",
             "" if champion is None else f"{champion:.3f}{' (trained)' if row['trained'] else ''}",
             _tell_bytes(row, "home"),
             _tell_bytes(row, "events"),

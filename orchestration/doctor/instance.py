@@ -13,15 +13,20 @@ def check_instance(at: Home) -> Looked:
     """Whether the instance can be asked, and every run that is under way has a process."""
     import dagster as dg
 
+    from orchestration.runs.instance import POSTGRES, name_driver
+
     folder = Path(os.environ.get("DAGSTER_HOME") or at.state / "dagster")
     if not (folder / "dagster.yaml").is_file():
         return Looked(0)
     try:
+        name_driver()
         with dg.DagsterInstance.from_config(str(folder)) as instance:
             found = list(_list_dead_runs(instance, at.now))
             return Looked(instance.get_runs_count(), found)
     except Exception as error:  # Dagster's storages raise what their databases do
         reason = " ".join(str(error).split())[:200]
+        if POSTGRES in os.environ:  # its words may hold the password
+            reason = type(error).__name__
         fix = f"look at {folder}/dagster.yaml; a damaged history may be moved away: tables stay"
         return Looked(1, [Finding(str(folder), f"does not answer: {reason}", fix)])
 

@@ -82,15 +82,21 @@ def make_config() -> bytes:
     Postgres that DAGSTER_POSTGRES_URL names, whose driver this process and its children are told.
     Raises UnusableInput."""
     config = (ROOT / "dagster.yaml").read_bytes()
-    if not (url := os.environ.get(POSTGRES)):
+    if not os.environ.get(POSTGRES):
         return config
     if find_spec("dagster_postgres") is None:
         fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
         raise UnusableInput(f"{POSTGRES} needs the package dagster-postgres: {fix}")
-    # SQLAlchemy 2.1 reads a URL without a driver as psycopg 3's; Dagster's storage is psycopg2's.
-    os.environ[POSTGRES] = re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", url)
+    name_driver()
     storage = {"storage": {"postgres": {"postgres_url": {"env": POSTGRES}}}}
     return config + yaml.safe_dump(storage).encode()
+
+
+def name_driver() -> None:
+    """SQLAlchemy 2.1 reads a URL without a driver as psycopg 3's; Dagster's storage is psycopg2's.
+    Whoever opens the instance of a state needs it, that of an earlier run too."""
+    if url := os.environ.get(POSTGRES):
+        os.environ[POSTGRES] = re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", url)
 
 
 def check_postgres() -> None:

@@ -1,5 +1,6 @@
 """The claims of a month fail where they should, incidents lie apart, and a killed month goes on."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 from assets.marketplaces.listing import Package
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe
+from assets.synthesis.common.role_schemas import Choice
 from assets.synthesis.common.tables import PAIRS
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
 from benchmarks.nights import claims
@@ -24,12 +26,14 @@ from benchmarks.nights.incidents import (
     place_incidents,
 )
 from benchmarks.nights.nightly_run import list_faults, open_time
-from benchmarks.nights.place import age_files, measure_bytes
+from benchmarks.nights.place import SETTINGS, age_files, measure_bytes
 from benchmarks.nights.reach import Shown, count_reached, make_shown
 from benchmarks.nights.replay import Replay, fill_disk
 from benchmarks.nights.report import describe_ratios, draw_month, make_table
 from benchmarks.nights.vectors import convert_age, note_start, read_starts
+from benchmarks.nights.writers import make_month_writer
 from demo.world.month import START
+from warehouse.llm.roles import LLMError
 from warehouse.storage.files import write_atomically
 from warehouse.store import Warehouse
 
@@ -114,6 +118,28 @@ def test_calls_beyond_the_change_and_beside_the_plan_are_found() -> None:
     ]
     assert not list(claims.find_unforeseen({"deploy": 8}, within))
     assert list(claims.find_unforeseen({"deploy": 9}, within)) == ["deploy: 9 planned, 8 made"]
+    assert not list(claims.find_mispriced(0.0, 0.0))
+    assert not list(claims.find_mispriced(0.0909, 0.1))
+    assert list(claims.find_mispriced(0.112, 0.1)) == ["dollars: 0.1120 planned, 0.1000 paid"]
+
+
+def test_answers_of_a_month_have_the_tokens_and_prices_of_an_endpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {**SETTINGS, "TOOLMILL_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, text)
+    warehouse = Warehouse(tmp_path, tmp_path / "state")
+    told = [{"role": "user", "content": "a" * 400_000}]
+    adds = {"name": "add", "description": "Adds numbers.", "inputSchema": {"type": "object"}}
+    meta = {"contracts": [adds], "instruction": "Add 2 and 3."}
+    llm = make_month_writer().make_llm(warehouse, "registry")
+    reply = asyncio.run(llm.complete("checker_a", told, schema=Choice, meta=meta))
+    assert reply.prompt_tokens == 100_000
+    assert 0 < reply.completion_tokens < 1000
+    assert reply.usd == pytest.approx(0.01 + reply.completion_tokens * 0.4e-6)
+    silent = make_month_writer(down=True).make_llm(warehouse, "registry")
+    with pytest.raises(LLMError, match="endpoint_down"):
+        asyncio.run(silent.complete("checker_a", told, schema=Choice, seed=1, meta=meta))
 
 
 def test_a_change_reaches_the_rows_that_are_about_it_or_show_it() -> None:
@@ -184,8 +210,9 @@ def make_row(day: int, llm: int, **more: object) -> dict[str, object]:
     calls = {"deploy": 1, "llm": llm, "execute": 0}
     return {
         "day": day, "incident": "", "contracts": 10, "changed": 0.1, "reached": 0.2, "done": calls,
-        "planned": {}, "champion": {}, "trained": False, "wall_s": 2.0, "nightly_s": 1.0,
-        "cpu_s": 1.0, "bytes": {"home": 2e6, "events": 1e6}, "violations": [], **more,
+        "planned": {}, "planned_usd": 0.011, "made_usd": 0.01, "champion": {}, "trained": False,
+        "wall_s": 2.0, "nightly_s": 1.0, "cpu_s": 1.0, "bytes": {"home": 2e6, "events": 1e6},
+        "violations": [], **more,
     }  # fmt: skip
 
 
@@ -193,7 +220,7 @@ def test_the_report_tells_plans_that_differ_ratios_and_what_gc_took(tmp_path: Pa
     gc = {"after": {"home": 1e6, "events": 5e5}}
     rows = [make_row(1, 99), make_row(2, 0, incident=QUIET, planned={"llm": 3}, gc=gc)]
     first, second = make_table(rows).splitlines()[2:]
-    assert "| 99 | 100.0% |" in first
+    assert "| 99 | 100.0% | 0 | 0.0100, 0.0110 |" in first
     assert "| 0 (plan 3) | 0.0% |" in second
     assert "2.0 → 1.0 | 1.0 → 0.5" in second
     assert "calls 1 of 100 (1.00%); all 2.0 of 2.0 s" in describe_ratios(rows, QUIET, "none")

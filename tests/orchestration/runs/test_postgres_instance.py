@@ -5,6 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from orchestration.doctor.check import Home
+from orchestration.doctor.instance import check_instance
 from orchestration.runs.instance import (
     POSTGRES,
     SLOTS,
@@ -78,6 +80,22 @@ def test_postgres_that_is_gone_is_one_clear_line_and_nothing_is_lost(
         assert count(home).execute_in_process(instance=instance).success
         assert instance.get_runs_count() == 2
     assert (home / "ran").read_text() == "xx"
+
+
+@pytest.mark.slow
+def test_the_doctor_reads_the_instance_by_the_address_that_a_user_gives(
+    postgres, tmp_path, monkeypatch
+):
+    place = tmp_path / "state" / "dagster"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("DAGSTER_HOME", str(place))
+    monkeypatch.setenv(POSTGRES, postgres.url)
+    (place / "dagster.yaml").write_bytes(make_config())
+    with open_instance() as instance:
+        assert count(tmp_path).execute_in_process(instance=instance).success
+    monkeypatch.setenv(POSTGRES, postgres.url)  # as in a shell of its own: without a driver
+    looked = check_instance(Home(tmp_path, tmp_path / "state"))
+    assert (looked.n, looked.findings) == (1, [])
 
 
 def test_a_closed_port_is_one_line_before_anything_starts(monkeypatch):

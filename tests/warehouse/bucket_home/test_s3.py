@@ -26,6 +26,7 @@ from warehouse.ledger.recovery import check
 
 pytestmark = pytest.mark.slow
 URL = "s3://homes/main"
+OWN = "s3://homes/killed"  # the server keeps what the tests before left
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_a_cache_with_an_old_root_moves_nothing(server: Faulty, tmp_path: Path) 
 def kill_at_work(place: Path, after_s: float) -> int:
     """The last value that a machine had committed and said so when it was killed, that long after
     its first one."""
-    command = [sys.executable, "-m", "tests.warehouse.bucket_home.killed", str(place), URL]
+    command = [sys.executable, "-m", "tests.warehouse.bucket_home.killed", str(place), OWN]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         said = [child.stdout.readline()]
@@ -126,7 +127,7 @@ def kill_at_work(place: Path, after_s: float) -> int:
 def test_a_machine_that_is_killed_anywhere_loses_nothing_that_it_had_committed(
     server: Faulty, tmp_path: Path
 ) -> None:
-    bucket, chance = open_bucket(URL), random.Random(19)
+    bucket, chance = open_bucket(OWN), random.Random(19)
     reader = open_machine(bucket, tmp_path / "reader")
     for number in range(6):
         # Two machines by turns, then one of them again after its own death.

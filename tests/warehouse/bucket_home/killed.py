@@ -8,7 +8,7 @@ from warehouse.bucket.bucket import open_bucket
 
 
 def work(place: Path, url: str) -> None:
-    machine = open_machine(open_bucket(url), place)
+    machine = open_machine(open_bucket(url), place, told=[])
     with machine.hold():
         rows = open_store(machine).tables.read(TABLE)["value"].to_list()
         value = rows[0] if rows else 0

@@ -7,11 +7,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from orchestration.settings.model import Settings
+from warehouse.dagster_state import POSTGRES
 
 if TYPE_CHECKING:
     from warehouse.bucket_home.session import BucketHome
-
-_POSTGRES = "DAGSTER_POSTGRES_URL"
 
 Tell = Callable[[str], None]
 
@@ -31,7 +30,7 @@ def open_bucket_home(settings: Settings, tell: Tell) -> "BucketHome | None":
         settings.storage,
         version("toolmill"),
         tell,
-        shared_events=_POSTGRES in os.environ,
+        shared_events=POSTGRES in os.environ,
     )
 
 

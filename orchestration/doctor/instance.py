@@ -13,13 +13,14 @@ def check_instance(at: Home) -> Looked:
     """Whether the instance can be asked, and every run that is under way has a process."""
     import dagster as dg
 
-    from orchestration.runs.instance import POSTGRES, name_driver
+    from orchestration.runs.instance import write_driver
+    from warehouse.dagster_state import POSTGRES
 
     folder = Path(os.environ.get("DAGSTER_HOME") or at.state / "dagster")
     if not (folder / "dagster.yaml").is_file():
         return Looked(0)
     try:
-        name_driver()
+        write_driver()
         with dg.DagsterInstance.from_config(str(folder)) as instance:
             found = list(_list_dead_runs(instance, at.now))
             return Looked(instance.get_runs_count(), found)

@@ -23,9 +23,9 @@ import yaml
 from dagster._core.instance.ref import InstanceRef
 
 from orchestration.runs.fork_server import CORES
+from warehouse.dagster_state import POSTGRES
 from warehouse.errors import UnusableInput
 
-POSTGRES = "DAGSTER_POSTGRES_URL"
 ROOT = Path(__file__).resolve().parents[2]
 
 # How many steps of a kind run at once. Marketplaces are hosts of their own; `lance` is
@@ -87,12 +87,12 @@ def make_config() -> bytes:
     if find_spec("dagster_postgres") is None:
         fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
         raise UnusableInput(f"{POSTGRES} needs the package dagster-postgres: {fix}")
-    name_driver()
+    write_driver()
     storage = {"storage": {"postgres": {"postgres_url": {"env": POSTGRES}}}}
     return config + yaml.safe_dump(storage).encode()
 
 
-def name_driver() -> None:
+def write_driver() -> None:
     """SQLAlchemy 2.1 reads a URL without a driver as psycopg 3's; Dagster's storage is psycopg2's.
     Whoever opens the instance of a state needs it, that of an earlier run too."""
     if url := os.environ.get(POSTGRES):
@@ -103,10 +103,10 @@ def check_postgres() -> None:
     """Raises UnusableInput where the Postgres of DAGSTER_POSTGRES_URL does not answer: Dagster
     itself tries for many seconds, which is for a run that goes on."""
     if url := os.environ.get(POSTGRES):
-        from warehouse.ledger.sql.session import Unreachable, connect
+        from warehouse.ledger.sql.session import Unreachable, open_connection
 
         try:
-            connect(re.sub(r"^postgres[^:]*", "postgresql", url)).close()
+            open_connection(re.sub(r"^postgres[^:]*", "postgresql", url)).close()
         except Unreachable as error:
             raise _describe_gone(str(error)) from None
 

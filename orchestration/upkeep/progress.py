@@ -1,14 +1,12 @@
 """Which runs are going on in a home, and since when: what they write is nobody's garbage yet."""
 
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 
 from orchestration.runs.dead_runs import UNFINISHED, find_run_process
-from orchestration.runs.instance import POSTGRES
 from warehouse.ledger.sql.contents import find_oldest_attempt
 from warehouse.ledger.sql.opening import find_url
 
@@ -38,15 +36,3 @@ def _is_held(lock: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def find_instance_folder(state: Path) -> Path | None:
-    """The folder of Dagster's instance; None before the first run."""
-    folder = Path(os.environ.get("DAGSTER_HOME") or state / "dagster")
-    return folder if (folder / "dagster.yaml").is_file() else None
-
-
-def is_own_instance(folder: Path, state: Path) -> bool:
-    """Whether an instance is the one in a state: another, and a Postgres, may hold the runs of
-    other projects."""
-    return POSTGRES not in os.environ and folder.resolve() == (state / "dagster").resolve()

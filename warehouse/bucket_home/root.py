@@ -96,6 +96,23 @@ def require_lease(bucket: Bucket, token: str, version: str) -> Root:
     )
 
 
+class Standstill:
+    """Whether another machine's lease stood still for as long as it lasts, by this machine's own
+    clock: whatever time it names, its holder is gone."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._tag, self._since = seconds, "", time.monotonic()
+
+    def note(self, tag: str | None) -> None:
+        if tag != self._tag:
+            self._tag, self._since = tag or "", time.monotonic()
+
+    @property
+    def tag(self) -> str | None:
+        still = time.monotonic() - self._since >= self._seconds
+        return self._tag if still and self._tag else None
+
+
 def format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 

@@ -44,9 +44,9 @@ def collect(
 
 def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     from assets.servers.sandbox.toolchain import find_toolchain
-    from orchestration.runs.instance import POSTGRES, name_driver
+    from orchestration.runs.instance import write_driver
     from orchestration.upkeep.collect import Place
-    from orchestration.upkeep.progress import find_instance_folder, is_own_instance
+    from warehouse.dagster_state import POSTGRES, find_instance_folder, is_own_instance
     from warehouse.errors import UnusableInput
 
     folder = find_instance_folder(settings.state_path())
@@ -54,7 +54,7 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     if folder is not None:
         import dagster as dg
 
-        name_driver()
+        write_driver()
         try:
             instance = held.enter_context(dg.DagsterInstance.from_config(str(folder)))
         except Exception as error:  # of Dagster, of a database; their words may hold a password

@@ -24,11 +24,12 @@ from orchestration.runs.nightly import hold_run_lock
 from orchestration.settings.load import load_settings
 from orchestration.upkeep.collect import Place, find_garbage, remove_garbage
 from orchestration.upkeep.events import collect_last_runs, list_old_runs
-from orchestration.upkeep.progress import find_oldest_start, is_own_instance
+from orchestration.upkeep.progress import find_oldest_start
 from tests.orchestration.doctor.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from training.releases.retention import RetentionPolicy
+from warehouse.dagster_state import is_own_instance
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Outcome
 from warehouse.retention.policy import DAY, KeepPolicy

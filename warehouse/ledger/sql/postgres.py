@@ -23,8 +23,8 @@ from warehouse.ledger.sql.session import (
     PAUSES_S,
     Session,
     Unreachable,
-    connect,
-    name_fault,
+    describe_fault,
+    open_connection,
 )
 from warehouse.ledger.sql.store import Connection, Values
 from warehouse.process_identity import describe_owner, is_abandoned, is_of_here
@@ -74,7 +74,7 @@ class PostgresStore(Session):
     def _connect(self, pauses: Sequence[float] = PAUSES_S) -> None:
         """A session that holds the locks of a living process. Raises LedgerUnavailable."""
         try:
-            db = connect(self._url, pauses, self._prepare)
+            db = open_connection(self._url, pauses, self._prepare)
         except Unreachable as error:
             raise _describe_gone(str(error)) from None
         except self._driver.ProgrammingError as error:
@@ -148,7 +148,7 @@ class PostgresStore(Session):
     def explain(self, error: Exception) -> LedgerUnavailable:
         code = getattr(error, "pgcode", None) or "08"
         if code[:2] in ("08", "57"):  # connection exceptions, operator intervention
-            return _describe_gone(name_fault(error))
+            return _describe_gone(describe_fault(error))
         fix = "its user must be able to make and write the schema `toolmill`, its disk have space"
         if code == "55P03":
             fix = f"another process has written for {self._patience_s:.0f} s; end it or wait"

@@ -23,7 +23,7 @@ class Unreachable(Exception):
     """No session: its text says why in words that hold no password."""
 
 
-def connect(
+def open_connection(
     url: str,
     pauses: Sequence[float] = FIRST_PAUSES_S,
     prepare: Callable[[Any], None] = lambda _: None,
@@ -35,7 +35,7 @@ def connect(
         try:
             db = driver.connect(url, connect_timeout=10, application_name="toolmill")
         except (driver.OperationalError, driver.InterfaceError) as error:
-            found = name_fault(error)
+            found = describe_fault(error)
         except driver.ProgrammingError:
             raise Unreachable("not a URL it takes") from None
         else:
@@ -44,14 +44,14 @@ def connect(
                 prepare(db)
                 return db
             except (driver.OperationalError, driver.InterfaceError) as error:
-                found = name_fault(error)
+                found = describe_fault(error)
         if pause is None:
             raise Unreachable(found) from None
         time.sleep(pause)
     raise AssertionError  # the last pause is None
 
 
-def name_fault(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """What went wrong; neither the address nor the error's words: both may hold the password."""
     refused = "connection refused" in str(error).lower()
     return "connection refused" if refused else type(error).__name__

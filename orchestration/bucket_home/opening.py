@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestration.settings.model import Settings
 from warehouse.dagster_state import POSTGRES
+from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:
     from warehouse.bucket_home.session import BucketHome
@@ -23,8 +24,12 @@ def open_bucket_home(settings: Settings, tell: Tell) -> "BucketHome | None":
     from warehouse.bucket.bucket import open_bucket
     from warehouse.bucket_home.session import BucketHome
 
+    try:
+        bucket = open_bucket(settings.storage.bucket)
+    except UnusableInput as error:
+        raise UnusableInput(f"TOOLMILL_STORAGE__BUCKET ([storage] bucket): {error}") from None
     return BucketHome(
-        open_bucket(settings.storage.bucket),
+        bucket,
         settings.home_path(),
         settings.state_path(),
         settings.storage,

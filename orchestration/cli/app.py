@@ -173,11 +173,12 @@ def _prepare(settings: Settings) -> Path:
     warehouse.check_writable()
     print_line(f"home: {home}", err=True)
     instance = Path(os.environ.setdefault("DAGSTER_HOME", str(state / "dagster")))
-    if instance == state / "dagster":
-        write_atomically(instance / "dagster.yaml", make_config())
     if warehouse.ledger_url:
         warehouse.ledger.close()  # one line, where it cannot be opened, before anything starts
+    config = make_config()
     check_postgres()
+    if instance == state / "dagster":
+        write_atomically(instance / "dagster.yaml", config)
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a run

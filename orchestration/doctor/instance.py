@@ -11,19 +11,20 @@ _SILENT_S = 300.0  # after which a daemon that says nothing is none
 
 def check_instance(at: Home) -> Looked:
     """Whether the instance can be asked, and every run that is under way has a process."""
-    import dagster as dg
-
-    from orchestration.runs.instance import write_driver
+    from orchestration.runs.instance import open_history
     from warehouse.dagster_state import POSTGRES
+    from warehouse.errors import UnusableInput
 
     folder = Path(os.environ.get("DAGSTER_HOME") or at.state / "dagster")
     if not (folder / "dagster.yaml").is_file():
         return Looked(0)
     try:
-        write_driver()
-        with dg.DagsterInstance.from_config(str(folder)) as instance:
+        with open_history(folder) as instance:
             found = list(_list_dead_runs(instance, at.now))
             return Looked(instance.get_runs_count(), found)
+    except UnusableInput as error:
+        problem, _, fix = str(error).rpartition(": ")
+        return Looked(1, [Finding(str(folder), problem, fix)])
     except Exception as error:  # Dagster's storages raise what their databases do
         reason = " ".join(str(error).split())[:200]
         if POSTGRES in os.environ:  # its words may hold the password

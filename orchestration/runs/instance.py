@@ -111,6 +111,23 @@ def check_postgres() -> None:
             raise _describe_gone(str(error)) from None
 
 
+@contextmanager
+def open_history(folder: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a folder, to be looked at. Raises UnusableInput where the Postgres that its
+    history is in does not answer or is not named; else what Dagster and its databases raise."""
+    in_postgres = POSTGRES in (folder / "dagster.yaml").read_text()
+    if in_postgres and not os.environ.get(POSTGRES):
+        raise UnusableInput(
+            f"{folder}: its last run kept its history in the Postgres of {POSTGRES}, which is not"
+            " set: set it as it was, or `toolmill run` without it goes on in SQLite"
+        )
+    if in_postgres:
+        write_driver()
+        check_postgres()
+    with _retry_silently(), dg.DagsterInstance.from_config(str(folder)) as instance:
+        yield instance
+
+
 def _describe_gone(found: str) -> UnusableInput:
     # Neither the address nor the error's words: both may hold the password.
     told = f"Dagster's Postgres does not answer ({found}): start it, or correct or unset {POSTGRES}"

@@ -19,16 +19,16 @@ RERANKED = 100
 
 
 def open_ranker(index: Index) -> Reranker | None:
-    """The index's own trained reranker over its tools; None where it has none, or one of an earlier
-    version of this program. Raises IndexBroken."""
+    """The index's own trained reranker over its tools; None where it has none, one of an earlier
+    version of this program, or one that was deleted. Raises IndexBroken."""
     if index.reranker is None or index.folder is None:
         return None
     try:
         return open_reranker(index.folder / RERANKER_FILE, open_pool(index), index.embedder)
-    except OldReranker as error:
+    except (OldReranker, FileNotFoundError) as error:
         logging.getLogger(__name__).warning("%s; searches keep the router's order", error)
         return None
-    except (BadReranker, FileNotFoundError) as error:
+    except BadReranker as error:
         raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
 
 

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from warehouse.errors import UnusableInput
 from warehouse.network.egress import is_loopback
 
+# A bucket's name, then what keys are made of here; no part of dots alone.
+_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/(?!\.+(/|$))[\w.=+-]+)+/?", re.ASCII)
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Who asks: keys, or a role's. Without any the client asks the machine's metadata service, at a
 # link-local address, which only who is on such a machine may want.
@@ -47,7 +49,8 @@ class Bucket:
         with self._explained(key):
             try:
                 found = obstore.get(self._store, key)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                self._require_bucket(error)
                 return None
             data = b""
             for chunk in found:
@@ -109,7 +112,8 @@ class Bucket:
             try:
                 mode: Any = {"e_tag": tag} if tag is not None else "create"
                 return obstore.put(self._store, key, data, mode=mode)["e_tag"] or ""
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
+                self._require_bucket(error)
                 found = self.read(key, 64 << 20)
         if found and found[0] == data:
             return found[1]  # a try whose answer was lost had written it
@@ -117,6 +121,12 @@ class Bucket:
             f"{self.url}/{key}: somebody moved it meanwhile; look what is current, then publish"
             " again: what was sent stays"
         )
+
+    def _require_bucket(self, error: Exception) -> None:
+        if "NoSuchBucket" in str(error):
+            raise BucketUnavailable(
+                f"{self.url}: there is no such bucket; make it, or correct the name"
+            ) from None
 
     @contextmanager
     def _explained(self, key: str) -> Iterator[None]:
@@ -127,6 +137,7 @@ class Bucket:
         except Exception as error:  # obstore's own are of several families
             if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
                 raise
+            self._require_bucket(error)
             raise BucketUnavailable(f"{self.url}/{key}: {_explain_error(error)}") from None
 
 
@@ -138,6 +149,11 @@ def _explain_error(error: Exception) -> str:
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "AWS"
     if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there"
+    if isinstance(error, FileNotFoundError):
+        return (
+            "is not there; who has that file sends it again (of a home: `toolmill bucket commit"
+            " --all` on a machine that has it)"
+        )
     if found := re.search(r"status code: (\d{3})", words):
         return f"{place} answers {found[1]}; try again later, or check AWS_REGION and the bucket"
     if "error sending request" in words:
@@ -152,21 +168,38 @@ def _find_endpoint() -> str | None:
     return next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
 
 
+def _check_endpoint(endpoint: str) -> str:
+    """Its scheme. Raises UnusableInput for what is no address, and for plain http elsewhere than on
+    loopback."""
+    try:
+        parts = urlsplit(endpoint)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise UnusableInput("AWS_ENDPOINT_URL: expected https://HOST or http://127.0.0.1:PORT")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")
+    return parts.scheme
+
+
 def open_bucket(url: str) -> Bucket:
     """The bucket of `s3://BUCKET/PREFIX`, by the variables of the environment that AWS's own tools
     read. A 503 is tried again, later each time, for a minute. Raises UnusableInput."""
-    parts = urlsplit(url)
-    if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/") or "@" in parts.netloc:
-        raise UnusableInput("a bucket: expected s3://BUCKET/PREFIX, without a key in it")
+    if not _URL.fullmatch(url):
+        found = "an address with a key in it" if "@" in url else repr(url[:80])
+        raise UnusableInput(
+            f"a bucket: found {found}, expected s3://BUCKET/PREFIX (letters, digits and ._=+-)"
+        )
     if find_spec("obstore") is None:
         fix = ".venv/bin/uv pip install 'toolmill[bucket]'"
         raise UnusableInput(f"a bucket needs the package obstore: {fix}")
     from obstore.store import S3Store
 
+    for name in [name for name in os.environ if name.startswith("AWS_") and not os.environ[name]]:
+        del os.environ[name]  # as compose sets it; the client takes an empty address for one
     endpoint = _find_endpoint()
-    plain = urlsplit(endpoint or "").scheme == "http"
-    if endpoint and plain and not is_loopback(urlsplit(endpoint).hostname or ""):
-        raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")
+    plain = _check_endpoint(endpoint) == "http" if endpoint else False
     asks_machine = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "false"
     if not asks_machine and not any(os.environ.get(name) for name in _IDENTITIES):
         raise UnusableInput(
@@ -174,20 +207,20 @@ def open_bucket(url: str) -> Bucket:
             " AWS_EC2_METADATA_DISABLED=false to ask this machine's metadata service for a role"
         )
     given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-    store = S3Store.from_url(
-        url.rstrip("/"),
-        client_options={"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"},
-        retry_config={
-            "max_retries": 8,
-            "retry_timeout": timedelta(seconds=60),
-            "backoff": {
-                "init_backoff": timedelta(milliseconds=100),
-                "max_backoff": timedelta(seconds=10),
-                "base": 2,
-            },
-        },
-        **given,
-    )
+    backoff: Any = {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=10),
+        "base": 2,
+    }
+    tries: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=60), "backoff": backoff}
+    client: Any = {"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"}
+    try:
+        store = S3Store.from_url(
+            url.rstrip("/"), client_options=client, retry_config=tries, **given
+        )
+    except Exception as error:  # obstore's own; its first line alone is for people
+        found = str(error).partition("\n")[0]
+        raise UnusableInput(f"a bucket: {found}; correct the variables AWS_...") from None
     return Bucket(store, url.rstrip("/"))
 
 

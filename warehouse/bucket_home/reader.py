@@ -11,7 +11,9 @@ from warehouse.bucket_home.fetch import Fetch, Fetched
 from warehouse.bucket_home.manifest import Manifest, dump_manifest, read_manifest
 from warehouse.bucket_home.policy import StoragePolicy
 from warehouse.bucket_home.root import Root, read_root
+from warehouse.bucket_home.send import count_given_up
 from warehouse.bucket_home.working_copy import (
+    ReadOnlyCopy,
     Record,
     keep_base,
     lock_record,
@@ -43,6 +45,15 @@ class HomeReader:
         """Makes the working copy what is committed, unless a process here works on it. Where that
         fails and what was fetched last is whole, it is told of and that is read; strict: raised.
         Raises BucketUnavailable, UnusableInput."""
+        try:
+            return self._refresh(strict)
+        except ReadOnlyCopy as error:
+            if strict:
+                raise
+            self.tell(f"{error}; what is here is read, whatever is committed")
+            return Fetched()
+
+    def _refresh(self, strict: bool) -> Fetched:
         with open_users(self.home) as users, lock_record(self.home):
             if not users.is_alone():
                 return Fetched()
@@ -50,6 +61,8 @@ class HomeReader:
             try:
                 root = read_root(self.bucket)
                 require_own(self.home, record, root.number)
+                if not root.number:
+                    self.tell(f"{self.bucket.url}: nothing is committed there yet")
                 held = root.lease.token if root.lease else ""
                 ours, abandoned = bool(held) and held == record.token, bool(record.token)
                 return self.reconcile(record, root, ours, abandoned)
@@ -76,10 +89,12 @@ class HomeReader:
             self._note(record, wanted)  # committed here, and killed before that was noted
             return Fetched()
         base = read_base(self.home, self.bucket, record.version)
-        if abandoned and not ours:  # a run here was killed, or lost the home
+        told = bool(record.number) and record.whole and not ours
+        given_up = count_given_up(self.copy, base) if told else 0
+        if given_up or (abandoned and not ours):  # a run here was killed, or lost the home
             self.tell(
-                f"what was made here after commit {record.number} and not committed gives way to"
-                f" commit {root.number}, which another machine made"
+                f"what was made here after commit {record.number} and not committed ({given_up}"
+                f" files) gives way to commit {root.number}, which another machine made"
             )
         fetch = Fetch(self.bucket, self.copy, base, wanted)
         try:

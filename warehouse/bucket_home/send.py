@@ -183,6 +183,16 @@ def _skip_removed(file: Path) -> Iterator[None]:
         pass
 
 
+def count_given_up(copy: Copy, base: Manifest) -> int:
+    """Files that were written here since the base, but databases, whose state follows from reading
+    too, and lines of served calls, which a fetch keeps."""
+    return sum(
+        not is_same(file.lstat(), base.files.get(path))
+        for path, file in copy.list_all()
+        if file.suffix not in (".db", ".journal") and not path[1].startswith("outcomes/")
+    )
+
+
 def count_changed(copy: Copy, base: Manifest) -> int:
     """Files of a working copy that are others than in the base, gone or new, by size and time."""
     here: Iterable[tuple[Path_, Path]] = copy.list_all()

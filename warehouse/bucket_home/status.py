@@ -5,9 +5,24 @@ from typing import Any
 
 from warehouse.bucket_home.manifest import read_manifest
 from warehouse.bucket_home.root import format_time, read_root
-from warehouse.bucket_home.send import count_changed
+from warehouse.bucket_home.send import count_changed, count_given_up
 from warehouse.bucket_home.session import BucketHome
 from warehouse.bucket_home.working_copy import read_base, read_record
+from warehouse.errors import UnusableInput
+
+
+def refuse_superseded(home: BucketHome) -> None:
+    """Raises UnusableInput where another machine has committed since this copy was fetched, and
+    files were written here: they would give way to its commit."""
+    root, record = read_root(home.bucket), read_record(home.home, home.bucket.url)
+    if not record.number or root.number <= record.number:
+        return
+    if lost := count_given_up(home.copy, read_base(home.home, home.bucket, record.version)):
+        raise UnusableInput(
+            f"{home.home}: {lost} files were written here since commit {record.number}, and commit"
+            f" {root.number} was made elsewhere; nothing was committed and nothing changed here:"
+            " copy what you want to keep, then `toolmill bucket pull` takes that commit"
+        )
 
 
 def describe_home(home: BucketHome) -> dict[str, Any]:

@@ -120,9 +120,20 @@ class Users:
         self._file.close()
 
 
+class ReadOnlyCopy(UnusableInput):
+    """A working copy that cannot be written."""
+
+
 @contextmanager
 def open_users(home: Path) -> Iterator[Users]:
-    users = Users(home)
+    """Raises ReadOnlyCopy."""
+    try:
+        users = Users(home)
+    except OSError as error:
+        raise ReadOnlyCopy(
+            f"{home}: cannot be written ({error.strerror}), so nothing can be fetched to it; make"
+            " it writable, or name another home"
+        ) from None
     try:
         yield users
     finally:

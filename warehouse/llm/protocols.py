@@ -5,10 +5,13 @@ with the methods of `Provider`, made without arguments: address, key, model and 
 each request's role.
 """
 
+import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
 
-from warehouse.llm.roles import OPENAI, LLMError, Provider
+from warehouse.llm.roles import OPENAI, Completion, LLMError, Provider, Request
 
 GROUP = "toolmill.providers"
 
@@ -33,9 +36,50 @@ def open_provider(protocol: str) -> Provider:
         hint = f"install the package that registers it under {GROUP}"
         raise LLMError("no_provider", f"protocol {protocol!r:.80}", expected, hint)
     point = known[protocol]
+    expected = "a class without arguments, with version() and answer(request)"
+    hint = "correct or remove the package that names it"
     try:
-        return point.load()()
+        made = point.load()()
+        missing = [name for name in ("version", "answer") if not callable(getattr(made, name, 0))]
     except Exception as error:  # another package's code
-        found = f"{point.value}, which fails with {type(error).__name__}: {error}"[:200]
-        hint = "correct or remove the package that names it"
-        raise LLMError("no_provider", found, "a class without arguments", hint) from error
+        found = f"{point.value}, which fails with {_describe_place(error)}"
+        raise LLMError("no_provider", found, expected, hint) from error
+    if missing:
+        raise LLMError("no_provider", f"{point.value} without {missing[0]}()", expected, hint)
+    return _Guarded(point, made)
+
+
+class _Guarded:
+    """Another package's provider, whose faults are told by where they are: its words may hold a
+    key."""
+
+    def __init__(self, point: EntryPoint, made: Any) -> None:
+        self._point, self._made = point, made
+
+    def version(self) -> str:
+        return str(self._made.version())
+
+    async def answer(self, request: Request) -> Completion:
+        hint = "correct that package; what it answered before is kept"
+        try:
+            found = await self._made.answer(request)
+        except LLMError:
+            raise
+        except Exception as error:
+            told = f"{self._point.value}, which fails with {_describe_place(error)}"
+            raise LLMError("provider_failed", told, "a Completion or an LLMError", hint) from error
+        if not isinstance(found, Completion):
+            told = f"{self._point.value}, which answers with a {type(found).__name__}"
+            raise LLMError("provider_failed", told, "a Completion", hint)
+        return found
+
+    async def aclose(self) -> None:
+        if close := getattr(self._made, "aclose", None):
+            await close()
+
+
+def _describe_place(error: Exception) -> str:
+    """`ZeroDivisionError at provider.py:12 answer`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"
+    return f"{type(error).__name__}{at if frames else ''}"

@@ -141,7 +141,7 @@ class LLMError(RuntimeError):
     Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
     pending (an open batch has the request);
     truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);
-    unknown_role, no_provider (settings).
+    provider_failed (a package's own provider); unknown_role, no_provider (settings).
     """
 
     def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:

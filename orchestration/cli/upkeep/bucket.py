@@ -81,9 +81,10 @@ def commit(
 ) -> None:
     """Hold the home, commit what is here, and let go: what a killed run left, outcomes of served
     calls, a home that moves into an empty bucket."""
-    from warehouse.bucket_home.status import describe_home
+    from warehouse.bucket_home.status import describe_home, refuse_superseded
 
     home = _open_home()
+    refuse_superseded(home)
     with home.hold():
         home.commit(anew=anew)
     print_json(describe_home(home))

@@ -57,7 +57,7 @@ def _find_home(everything: bool) -> "Home":
     home = settings.home.resolve()
     if home.exists() and not home.is_dir():
         fail(f"{home}: is a file; set TOOLMILL_HOME to a folder", 2)
-    if not home.exists() or not any(home.iterdir()):
+    if not home.exists() or all(one.name.startswith(".") for one in home.iterdir()):
         fail(f"{home}: nothing was made there yet; `toolmill run` makes it", 2)
     return Home(home, settings.state_path(), everything)
 

@@ -44,24 +44,21 @@ def collect(
 
 def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     from assets.servers.sandbox.toolchain import find_toolchain
-    from orchestration.runs.instance import write_driver
+    from orchestration.runs.instance import open_history
     from orchestration.upkeep.collect import Place
-    from warehouse.dagster_state import POSTGRES, find_instance_folder, is_own_instance
+    from warehouse.dagster_state import find_instance_folder, is_own_instance
     from warehouse.errors import UnusableInput
 
     folder = find_instance_folder(settings.state_path())
     instance = None
     if folder is not None:
-        import dagster as dg
-
-        write_driver()
         try:
-            instance = held.enter_context(dg.DagsterInstance.from_config(str(folder)))
+            instance = held.enter_context(open_history(folder))
+        except UnusableInput:
+            raise
         except Exception as error:  # of Dagster, of a database; their words may hold a password
             found = f"{folder}: Dagster's history cannot be opened ({type(error).__name__})"
-            fix = f"make that folder writable; where the last run had {POSTGRES}, set it as it was"
-            fix += " and start that Postgres, or run again"
-            raise UnusableInput(f"{found}: {fix}") from None
+            raise UnusableInput(f"{found}: make that folder writable, or run again") from None
     return Place(
         settings.home_path(),
         settings.state_path(),

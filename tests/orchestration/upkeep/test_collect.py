@@ -19,6 +19,7 @@ from orchestration.cli.app import ROOT
 from orchestration.cli.upkeep.gc import _open_place
 from orchestration.doctor.catalogue import CHECKS
 from orchestration.doctor.check import Home, run_check
+from orchestration.doctor.instance import check_instance
 from orchestration.runs.dead_runs import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
 from orchestration.settings.load import load_settings
@@ -302,7 +303,9 @@ def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(
     (folder / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: {url}}}}}")
     monkeypatch.delenv("DAGSTER_POSTGRES_URL", raising=False)
     assert is_own_instance(folder, settings.state_path())
-    with ExitStack() as held, pytest.raises(UnusableInput, match="DAGSTER_POSTGRES_URL"):
+    with ExitStack() as held, pytest.raises(UnusableInput, match="set it as it was"):
         _open_place(settings, held)
+    looked = check_instance(Home(tmp_path, settings.state_path()))
+    assert [one.fix.partition(",")[0] for one in looked.findings] == ["set it as it was"]
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
     assert not is_own_instance(folder, settings.state_path())

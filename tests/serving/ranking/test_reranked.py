@@ -65,6 +65,8 @@ def test_an_index_with_a_reranker_of_an_earlier_version_is_served_without_it(
         hit.tool_id for hit in open_version(home, plain).find(ask).hits
     ]
     assert "format 1, read is 2; fit it again" in caplog.text
+    (tmp_path / "reranker.npz").unlink()
+    assert Router(index, WordEmbedder()).find(ask).hits == served
 
 
 def test_a_client_for_whom_other_tools_work_is_shown_those_first(tmp_path: Path) -> None:

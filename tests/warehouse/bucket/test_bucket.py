@@ -130,6 +130,25 @@ def test_an_address_that_is_no_prefix_of_a_bucket_is_refused(url: str) -> None:
         open_bucket(url)
 
 
+@pytest.mark.parametrize("endpoint", ["foo", "127.0.0.1:9", "http://127.0.0.1:99999", "ftp://h"])
+def test_an_endpoint_that_is_no_address_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(UnusableInput, match="AWS_ENDPOINT_URL: expected https://HOST"):
+        open_bucket("s3://bucket/prefix")
+
+
+def test_an_empty_endpoint_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+    with pytest.raises(UnusableInput, match="SecretAccessKey; correct the variables AWS_"):
+        open_bucket("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"
+
+
 def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")
     with pytest.raises(UnusableInput, match="expected https"):

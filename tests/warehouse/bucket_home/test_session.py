@@ -21,6 +21,7 @@ from warehouse.bucket.bucket import Bucket, BucketUnavailable
 from warehouse.bucket.pointer import StaleRead
 from warehouse.bucket_home.root import KEY, HomeHeld, HomeLost, read_root
 from warehouse.bucket_home.session import BucketHome, commit_stage
+from warehouse.bucket_home.status import refuse_superseded
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Outcome
 
@@ -160,9 +161,41 @@ def test_what_a_killed_run_had_not_committed_gives_way_to_what_another_committed
     answers = {name for name in list_home(one).keys() - list_home(two).keys() if "blobs" in name}
     assert len(answers) == 1, "one in Postgres would still name it"
     assert told == [
-        "what was made here after commit 1 and not committed gives way to commit 2, which another"
-        " machine made"
+        "what was made here after commit 1 and not committed (4 files) gives way to commit 2, which"
+        " another machine made"
     ]
+
+
+def test_files_of_a_copy_that_was_overtaken_are_not_given_up_by_a_commit(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    one, two = open_machine(bucket, tmp_path / "1", told), open_machine(bucket, tmp_path / "2")
+    with one.hold():
+        write_rows(one, 1)
+    with two.hold():
+        write_rows(two, 2)
+    refuse_superseded(one)  # behind, and nothing was written here
+    (one.home / "reports").mkdir()
+    (one.home / "reports" / "mine.md").write_text("mine")
+    with pytest.raises(UnusableInput, match=r"1 files were written here since commit 1, and commi"):
+        refuse_superseded(one)
+    assert (one.home / "reports" / "mine.md").exists()
+    one.refresh()
+    assert told == [
+        "what was made here after commit 1 and not committed (1 files) gives way to commit 2, which"
+        " another machine made"
+    ]
+
+
+def test_a_copy_that_cannot_be_written_is_read_as_it_is(bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    told: list[str] = []
+    one = open_machine(bucket, tmp_path / "file" / "home", told)
+    assert one.refresh().objects == 0
+    assert "cannot be written (Not a directory)" in told[0]
+    with pytest.raises(UnusableInput, match="cannot be written"):
+        one.refresh(strict=True)
 
 
 def test_a_commit_whose_machine_died_before_it_noted_that_is_its_own(

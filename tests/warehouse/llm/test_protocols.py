@@ -39,11 +39,28 @@ class NeedsMore:
         self.key = key
 
 
+class Faulty(AcmeProvider):
+    async def answer(self, request: Request) -> Completion:
+        raise RuntimeError("the key is sk-abc")
+
+
+class Careless(AcmeProvider):
+    async def answer(self, request: Request) -> Completion:
+        return {"text": "heron"}  # type: ignore[return-value]
+
+
+class Versionless:
+    async def answer(self, request: Request) -> Completion: ...
+
+
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch):
     points = [
         EntryPoint("acme", f"{__name__}:AcmeProvider", protocols.GROUP),
         EntryPoint("broken", f"{__name__}:NeedsMore", protocols.GROUP),
+        EntryPoint("faulty", f"{__name__}:Faulty", protocols.GROUP),
+        EntryPoint("careless", f"{__name__}:Careless", protocols.GROUP),
+        EntryPoint("versionless", f"{__name__}:Versionless", protocols.GROUP),
         EntryPoint("openai", f"{__name__}:NeedsMore", protocols.GROUP),
     ]
     monkeypatch.setattr(protocols, "entry_points", lambda group: points)
@@ -78,11 +95,35 @@ def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> Non
     assert "protocol" not in role("openai").identity()
 
 
-@pytest.mark.parametrize("protocol", ["acmee", "broken"])
-def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str) -> None:
-    with pytest.raises(LLMError, match=protocol if protocol == "acmee" else "NeedsMore") as caught:
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("acmee", "expected one of openai, acme"),
+        ("broken", "NeedsMore, which fails with TypeError at protocols"),
+        ("versionless", r"Versionless without version\(\)"),
+    ],
+)
+def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, told: str) -> None:
+    with pytest.raises(LLMError, match=told) as caught:
         LLM([role(protocol)], ledger).identity("judge")
     assert caught.value.kind == "no_provider"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
+        ("careless", "Careless, which answers with a dict"),
+    ],
+)
+def test_a_fault_of_a_provider_names_its_place_and_no_words(
+    ledger: Ledger, protocol: str, told: str
+) -> None:
+    llm = LLM([role(protocol)], ledger)
+    with pytest.raises(LLMError, match=told) as caught:
+        asyncio.run(llm.complete("judge", ASK, schema=Bird))
+    assert caught.value.kind == "provider_failed"
+    assert "sk-abc" not in str(caught.value)
 
 
 def test_ours_cannot_be_replaced(ledger: Ledger) -> None:

@@ -34,17 +34,18 @@ def _find_flaw(tables: Tables, name: str, partition: str) -> Finding | None:
     try:
         head = tables.head(name, partition)
     except PointerBroken as error:
-        return Finding(f"{thing}/HEAD.json", str(error), REPAIR)
+        return Finding(f"{thing}/HEAD.json", str(error), _choose_fix(tables, name, partition))
     spec = TABLES.get(name)
     if head is None:
         published = len(tables.list_publications(name, partition))
         problem = f"is not there, though its history names {published} publications"
-        return Finding(f"{thing}/HEAD.json", problem, REPAIR) if published else None
+        fix = _choose_fix(tables, name, partition)
+        return Finding(f"{thing}/HEAD.json", problem, fix) if published else None
     if spec is None:
         problem = "this version knows no such table; nothing reads it"
         return Finding(thing, problem, "leave it, or remove the folder", NOTICE)
     version = tables.folder(name, partition) / f"{head.digest}.parquet"
-    fix = f"materialize {name} again: {RUN}"
+    fix = _write_anew(name)
     try:
         schema_version = find_schema_version(spec, version)
         beside = version.with_name(f"{head.digest}.volatile.parquet")
@@ -63,6 +64,15 @@ def _find_flaw(tables: Tables, name: str, partition: str) -> Finding | None:
         problem = f"schema version {schema_version}, now {spec.schema_version}; it is read as it is"
         return Finding(thing, problem, f"{RUN} writes it anew", NOTICE)
     return None
+
+
+def _choose_fix(tables: Tables, name: str, partition: str) -> str:
+    """A pointer can be put back where a version that it named is left."""
+    return REPAIR if tables.history(name, partition) else _write_anew(name)
+
+
+def _write_anew(name: str) -> str:
+    return f"materialize {name} again: {RUN}"
 
 
 def check_histories(at: Home) -> Looked:

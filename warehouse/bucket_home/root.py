@@ -138,7 +138,8 @@ def _parse(found: tuple[bytes, str], where: str) -> Root:
         if not _is_sound(root):
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise BucketUnavailable(f"{where}: is no root of a home; name another prefix") from None
+        fix = "name another prefix, or put an earlier version of that object back"
+        raise BucketUnavailable(f"{where}: is no root of a home; {fix}") from None
     return root
 
 

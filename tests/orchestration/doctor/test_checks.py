@@ -66,6 +66,11 @@ def lose_version(home: Path) -> None:
         path.unlink()
 
 
+def lose_all(home: Path) -> None:
+    lose_head(home)
+    lose_version(home)
+
+
 def swap_version(home: Path) -> None:
     """Another table's rows under the name of a version."""
     head = json.loads((home / "tables/pairs/registry/HEAD.json").read_bytes())
@@ -104,6 +109,7 @@ PAIRS_OF_OTHERS = _encode_other_pairs()
     [
         ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill ledger repair"),
         ("pointers", lose_head, "pairs/registry/HEAD.json", "toolmill ledger repair"),
+        ("pointers", lose_all, "pairs/registry/HEAD.json", "materialize pairs again"),
         ("pointers", lose_version, "pairs/registry/", "materialize pairs again"),
         ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
         ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill ledger repair"),

@@ -22,13 +22,6 @@ from warehouse.bucket_home.root import KEY, read_root
 obstore = pytest.importorskip("obstore", reason="uv pip install 'toolmill[bucket]'")
 
 
-@pytest.fixture
-def bucket() -> Bucket:
-    from obstore.store import MemoryStore
-
-    return Bucket(MemoryStore(), "s3://here/homes/main")
-
-
 def test_what_the_last_commits_do_not_name_goes_once_it_is_old(
     bucket: Bucket, tmp_path: Path
 ) -> None:

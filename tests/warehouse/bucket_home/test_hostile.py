@@ -16,13 +16,6 @@ from warehouse.storage.digest import sha256
 obstore = pytest.importorskip("obstore", reason="uv pip install 'toolmill[bucket]'")
 
 
-@pytest.fixture
-def bucket() -> Bucket:
-    from obstore.store import MemoryStore
-
-    return Bucket(MemoryStore(), "s3://here/homes/main")
-
-
 def commit_manifest(bucket: Bucket, **changes: Any) -> None:
     """Moves the root to a manifest that is true to its name and holds whatever is given."""
     root = read_root(bucket)

@@ -28,13 +28,6 @@ from warehouse.ledger.attempts import Outcome
 obstore = pytest.importorskip("obstore", reason="uv pip install 'toolmill[bucket]'")
 
 
-@pytest.fixture
-def bucket() -> Bucket:
-    from obstore.store import MemoryStore
-
-    return Bucket(MemoryStore(), "s3://here/homes/main")
-
-
 def test_another_machine_goes_on_where_the_last_one_committed(
     bucket: Bucket, tmp_path: Path
 ) -> None:

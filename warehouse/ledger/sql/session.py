@@ -6,6 +6,7 @@ returns nothing waits for the next one that does.
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -57,7 +58,7 @@ def describe_fault(error: Exception) -> str:
     return "connection refused" if refused else type(error).__name__
 
 
-class Session:
+class Session(ABC):
     """One session; how it is opened is its owner's."""
 
     def __init__(self) -> None:
@@ -66,8 +67,8 @@ class Session:
         self._wrote = False  # in the transaction that is open
         self._queued: list[tuple[str, tuple]] = []
 
-    def _connect(self, pauses: Sequence[float] = PAUSES_S) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _connect(self, pauses: Sequence[float] = PAUSES_S) -> None: ...
 
     def execute(self, sql: str, values: Any = (), /) -> Cursor:
         """One statement. One that writes and returns nothing goes with the next that is waited

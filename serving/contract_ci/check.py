@@ -82,10 +82,14 @@ def add_affected(report: dict[str, Any], count: Affected) -> None:
         change["affected"] = count(change["renamed_from"] or change["tool"])
 
 
+def list_failing(fail_on: str) -> tuple[str, ...]:
+    """The classes of change that a check fails on: `breaking` (and what is worse), `suspicious`,
+    `never`."""
+    return {"never": (), "breaking": ALARMING, "suspicious": ALARMING[1:]}[fail_on]
+
+
 def is_alarming(report: Mapping[str, Any], fail_on: str) -> bool:
-    """Whether the check fails: on `breaking` (and what is worse), `suspicious` or `never`."""
-    if fail_on == "never":
-        return False
-    classes = ALARMING if fail_on == "breaking" else ALARMING[1:]
-    changed = any(one["class"] in classes for one in report["changes"])
-    return changed or any(one["severity"] == HIGH for one in report["findings"])
+    """Whether the check fails: on a change that `list_failing` names, or a high finding."""
+    failing = list_failing(fail_on)
+    changed = any(one["class"] in failing for one in report["changes"])
+    return changed or any(one["severity"] == HIGH for one in report["findings"] if failing)

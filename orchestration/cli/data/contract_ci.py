@@ -14,6 +14,14 @@ from warehouse.errors import UnusableInput
 _FAIL_ON = ("breaking", "suspicious", "never")
 
 
+class NoTools(UnusableInput):
+    """The server in the folder `place` listed no tools."""
+
+    def __init__(self, place: Path, why: str) -> None:
+        super().__init__(f"{place}: the server gave no tools: {why}")
+        self.place = place
+
+
 def check_change(
     before: Annotated[Path, typer.Argument(help="folder of the base, or a saved tools/list")],
     after: Annotated[Path, typer.Argument(help="folder of the change, or a saved tools/list")],
@@ -37,13 +45,16 @@ def check_change(
     network: Annotated[str, typer.Option(help="none or full")] = "none",
     fail_on: Annotated[str, typer.Option(help="breaking, suspicious or never")] = "breaking",
     markdown: Annotated[Path | None, typer.Option(help="write the page here too")] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="write the worst here as annotations of GitHub's runner")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Compare the contracts of a server before and after a change: breaking changes with a call
     that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
-    where something is wrong with what was given or a server does not start."""
+    where something is wrong with what was given or the changed server gives no tools, 3 where the
+    one before gives none."""
     from serving.contract_ci.check import is_alarming
-    from serving.contract_ci.page import write_page
     from serving.export import BadExport
     from serving.index.errors import IndexBroken, IndexMissing
 
@@ -56,12 +67,26 @@ def check_change(
         name = server or f"private:{after.resolve().name}"
         report = _compare_lists(name, old, new, index, questions, affected)
     except (ValueError, BadExport, IndexBroken, IndexMissing) as error:
-        fail(str(error), 2)
+        fail(str(error), 3 if isinstance(error, NoTools) and error.place == before else 2)
+    page = _write_files(report, fail_on, markdown, annotations)
+    print_json(report) if as_json else print_markdown(page)
+    sys.exit(1 if is_alarming(report, fail_on) else 0)
+
+
+def _write_files(
+    report: dict[str, Any], fail_on: str, markdown: Path | None, annotations: Path | None
+) -> str:
+    """The page of a report, which goes into files too where any are named."""
+    from serving.contract_ci.annotations import write_annotations
+    from serving.contract_ci.page import write_page
+
     page = write_page(report)
     if markdown:
         markdown.write_text(page, encoding="utf-8")
-    print_json(report) if as_json else print_markdown(page)
-    sys.exit(1 if is_alarming(report, fail_on) else 0)
+    if annotations:
+        lines = write_annotations(report, fail_on)
+        annotations.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return page
 
 
 def _compare_lists(
@@ -100,9 +125,7 @@ def _list_tools(
 
     found = run_probe(command, place, env, network, once=True)
     if found["status"] != "ok":
-        raise UnusableInput(
-            f"{place}: the server gave no tools: {found['status']}: {found['hint']}"
-        )
+        raise NoTools(place, f"{found['status']}: {found['hint']}")
     return found["tools"]
 
 

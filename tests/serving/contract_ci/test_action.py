@@ -1,0 +1,191 @@
+"""The GitHub Action: its script as the action runs it, in a repository of two commits."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+from tests.support.untrusted_server import PREAMBLE, require_sandbox
+
+ACTION = ROOT / "deploy" / "contract-ci"
+FORK = {"FORK": "true", "HAS_SECRETS": "true", "SECRETS": ""}  # as action.yml gives it there
+JOB = {"OUR_KEY": "hunter2-of-the-job", "GITHUB_TOKEN": "hunter2-of-the-run"}
+RECORDING = """#!/bin/bash
+here=$(dirname "$0")
+printf '%s\\n' "$@" > "$here/arguments"
+pwd > "$here/folder"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --markdown) echo "## Tool contracts" > "$2" ;;
+    --annotations) echo "::error title=Tool contracts::breaking: b" > "$2" ;;
+  esac
+  shift
+done
+echo "::set-output name=x::printed by a server"
+exit $(cat "$here/status")
+"""
+Action = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def git(repository: Path, *words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    command = ["git", "-C", str(repository), *who, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def action(tmp_path: Path) -> Action:
+    """Runs the script; the environment of a job is given by name. `summary.md` is its summary."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "-q")
+    for line in ("serve([tool('a'), tool('b')])", "serve([tool('a'), *map(tool, os.environ)])"):
+        (repository / "server.py").write_text(f"{PREAMBLE}\n{line}\n")
+        git(repository, "add", "server.py")
+        git(repository, "commit", "-qm", "one")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "BASE": git(repository, "rev-parse", "HEAD~1"),
+        "COMMAND": f"{sys.executable} server.py",
+        "GITHUB_EVENT_NAME": "pull_request",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "RUNNER_TEMP": str(tmp_path),
+        "TOOLMILL": str(Path(sys.executable).with_name("toolmill")),
+        "TOOLMILL_HOME": str(tmp_path / "home"),
+    }
+
+    def run(**more: str) -> "subprocess.CompletedProcess[str]":
+        command = ["bash", str(ACTION / "compare.sh")]
+        given = {"env": environment | more, "cwd": repository, "timeout": 300}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **given)
+        assert git(repository, "worktree", "list").count("\n") == 0
+        return done
+
+    return run
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Callable[[int], dict[str, str]]:
+    """Stands in for the program: keeps what it was given, and ends with a status."""
+
+    def make(status: int) -> dict[str, str]:
+        (tmp_path / "toolmill").write_text(RECORDING)
+        (tmp_path / "toolmill").chmod(0o755)
+        (tmp_path / "status").write_text(str(status))
+        return {"TOOLMILL": str(tmp_path / "toolmill")}
+
+    return make
+
+
+def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(
+    action: Action, tmp_path: Path
+) -> None:
+    """Both sides are started, summary, annotations and exit code are those of any other pull
+    request, one line says what was left out, and nothing of the job reaches the fork's code: its
+    server lists the names of its environment as tools, and its own settings are not read."""
+    require_sandbox()
+    (tmp_path / "repository" / "toolmill.toml").write_text('[sandbox]\nbackend = "none"\n')
+    seen = tmp_path / "seen"
+    done = action(**FORK, **JOB, PREPARE=f"env >> {seen}; echo ::error::mine")
+    summary = (tmp_path / "summary.md").read_text()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "calls of b find no tool" in summary
+    assert "1 breaking" in summary
+    assert "::error title=Tool contracts::breaking: b: " in done.stdout
+    (notice,) = (line for line in done.stdout.splitlines() if line.startswith("::notice"))
+    assert "Left out: `secrets`, which a pull request from a fork is not given" in notice
+    assert notice.partition("contracts::")[2] in summary
+    assert "HOME" in summary  # what the server has of an environment was listed
+    everything = seen.read_text() + done.stdout + done.stderr + summary
+    for name, value in JOB.items():
+        assert name not in everything
+        assert value not in everything
+
+
+def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
+    action: Action, recording: Callable[[int], dict[str, str]], tmp_path: Path
+) -> None:
+    done = action(**recording(0), FORK="false", HAS_SECRETS="true", SECRETS="KEY=a b\nNONE=\n")
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert done.returncode == 0, done.stderr
+    assert arguments[arguments.index("--env") + 1] == "KEY=a b"
+    assert "NONE=" not in arguments  # a secret that is not set
+    assert "Left out" not in done.stdout
+
+
+def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_working_one(
+    action: Action, recording: Callable[[int], dict[str, str]], tmp_path: Path
+) -> None:
+    done = action(**recording(1), **FORK, PREPARE="echo ::add-mask::x", INDEX="index")
+    obeyed, token = [], None
+    for line in done.stdout.splitlines():
+        if token is None and line.startswith("::stop-commands::"):
+            token = line.removeprefix("::stop-commands::")
+        elif token is not None:
+            token = None if line == f"::{token}::" else token
+        elif line.startswith("::"):
+            obeyed.append(line.partition(" ")[0])
+    assert token is None
+    assert obeyed == ["::notice", "::error"]
+    assert "printed by a server" in done.stdout
+    assert (tmp_path / "folder").read_text().strip() != str(tmp_path / "repository")
+    assert str(tmp_path / "repository" / "index") in (tmp_path / "arguments").read_text()
+
+
+@pytest.mark.parametrize(("fork", "code", "level"), [("true", 0, "warning"), ("false", 2, "error")])
+def test_a_base_that_needs_its_secrets_fails_no_fork(
+    action: Action,
+    recording: Callable[[int], dict[str, str]],
+    tmp_path: Path,
+    fork: str,
+    code: int,
+    level: str,
+) -> None:
+    no_tools = action(**recording(3), FORK=fork)
+    unprepared = action(**recording(0), FORK=fork, PREPARE="exit 9")
+    for done, what in ((no_tools, "The server gave no tools"), (unprepared, "`prepare` failed")):
+        assert done.returncode == code
+        assert f"::{level} title=Tool contracts::{what} on the base" in done.stdout
+        assert f"{what} on the base" in (tmp_path / "summary.md").read_text()
+
+
+def test_a_change_that_does_not_start_fails_also_on_a_fork(
+    action: Action, recording: Callable[[int], dict[str, str]]
+) -> None:
+    assert action(**recording(2), **FORK).returncode == 2
+    done = action(**recording(0), **FORK, PREPARE="! grep -q environ server.py")
+    assert done.returncode == 2
+    assert "`prepare` failed on the change" in done.stdout
+
+
+@pytest.mark.parametrize("event", ["pull_request_target", "workflow_run", "issue_comment", "push"])
+def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_runs(
+    action: Action, tmp_path: Path, event: str
+) -> None:
+    done = action(GITHUB_EVENT_NAME=event, PREPARE=f"touch {tmp_path}/ran")
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkout_without_the_base_is_one_line(action: Action) -> None:
+    done = action(BASE="0" * 40)
+    assert (done.returncode, "`fetch-depth: 0`" in done.stdout) == (2, True)
+
+
+def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_script() -> None:
+    given = yaml.safe_load((ACTION / "action.yml").read_text())
+    steps = given["runs"]["steps"]
+    assert not any("${{" in step["run"] for step in steps)
+    environment = steps[-1]["env"]
+    same = "github.event.pull_request.head.repo.full_name == github.repository && "
+    assert environment["SECRETS"].removeprefix("${{ ").startswith(same)
+    assert not any("secrets." in str(value) for value in environment.values())
+    read = (ACTION / "compare.sh").read_text()
+    assert all(name in read for name in environment)

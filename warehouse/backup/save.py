@@ -35,6 +35,10 @@ from warehouse.storage.digest import sha256
 from warehouse.storage.files import hash_file, hold_lock, write_atomically
 from warehouse.storage.untrusted_files import UnreadableFile, open_file
 
+# Of a database's header (https://sqlite.org/fileformat2.html#the_database_header): place and value
+# of what moves with each opening for writing: the counter of changes, the change that the third was
+# written at, and SQLite's version.
+_HEADER = ((24, 1), (92, 1), (96, 0))
 REPLACED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # since it was listed
 # Written beside and renamed, never changed in place: a second name for the same bytes is safe.
 _RENAMED = {"blobs", "encoders", "lance", "models", "router"}
@@ -268,7 +272,8 @@ def _describe_log(path: Path) -> str:
 
 def copy_database(path: Path, to: Path) -> int | None:
     """Copies a database in one read transaction; returns how much of its journal a ledger has seen,
-    None for another database. Raises OSError naming one that cannot be read."""
+    None for another database. Equal content gives equal bytes, however often it was opened. Raises
+    OSError naming one that cannot be read."""
     try:
         with (
             closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source,
@@ -276,10 +281,19 @@ def copy_database(path: Path, to: Path) -> int | None:
         ):
             source.backup(target)
             target.execute("PRAGMA journal_mode=DELETE")  # else its log would stand beside it
-            try:
-                row = target.execute("SELECT size FROM journaled").fetchone()
-            except sqlite3.OperationalError:
-                return None
-            return row[0] if row else None
+            seen = _read_journaled(target)
     except sqlite3.Error as error:
         raise OSError(f"{path}: {error}; `toolmill doctor` says what to do") from error
+    with to.open("r+b") as file:
+        for place, value in _HEADER:
+            file.seek(place)
+            file.write(value.to_bytes(4, "big"))
+    return seen
+
+
+def _read_journaled(database: sqlite3.Connection) -> int | None:
+    try:
+        row = database.execute("SELECT size FROM journaled").fetchone()
+    except sqlite3.OperationalError:
+        return None
+    return row[0] if row else None

@@ -1,17 +1,21 @@
-"""What of a home and its state a commit holds, and where that lies on this machine."""
+"""What of a home and its state a commit holds, where that lies on this machine, and what of it was
+changed here."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from warehouse.backup.save import copy_database
 from warehouse.backup.walk import (
     list_databases,
     list_home_files,
     list_pointers,
     list_state_files,
 )
-from warehouse.bucket_home.manifest import VOLUMES, File, Path_, is_carried
+from warehouse.bucket_home.manifest import VOLUMES, File, Manifest, Path_, is_carried
+from warehouse.storage.files import hash_file
 
 
 @dataclass(frozen=True)
@@ -69,3 +73,39 @@ def is_database(path: Path_) -> bool:
 def is_same(found: os.stat_result, known: File | None) -> bool:
     """Whether a file is as it was, by size and time of change."""
     return known is not None and (known.size, known.written) == (found.st_size, found.st_mtime_ns)
+
+
+def count_given_up(copy: Copy, base: Manifest) -> int:
+    """Files that were written here since the base, but databases, whose state follows from reading
+    too, and lines of served calls, which a fetch keeps."""
+    return sum(
+        not is_same(file.lstat(), base.files.get(path))
+        for path, file in copy.list_all()
+        if file.suffix not in (".db", ".journal") and not path[1].startswith("outcomes/")
+    )
+
+
+def count_changed(copy: Copy, base: Manifest) -> int:
+    """Files of a working copy that are others than in the base, gone or new, by size and time; a
+    database, which changes by being opened, by what it holds."""
+    here = dict(copy.list_all())
+    with TemporaryDirectory(prefix="toolmill-") as scratch:
+        changed = sum(
+            not is_same(file.lstat(), base.files.get(path))
+            and not (is_database(path) and _holds(file, base.files.get(path), Path(scratch)))
+            for path, file in here.items()
+        )
+    return changed + len(base.files.keys() - here.keys())
+
+
+def _holds(file: Path, known: File | None, scratch: Path) -> bool:
+    """Whether a database holds what the base has of it."""
+    if known is None:
+        return False
+    beside = scratch / "database"
+    beside.unlink(missing_ok=True)
+    try:
+        copy_database(file, beside)
+    except OSError:  # damaged here
+        return False
+    return hash_file(beside) == known.sha

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from warehouse.bucket.bucket import Bucket, BucketUnavailable
 from warehouse.bucket.pointer import StaleRead
-from warehouse.bucket_home.carried import Copy
+from warehouse.bucket_home.carried import Copy, count_given_up
 from warehouse.bucket_home.fetch import Fetch, Fetched
 from warehouse.bucket_home.manifest import Manifest, dump_manifest, read_manifest
 from warehouse.bucket_home.policy import StoragePolicy
 from warehouse.bucket_home.root import Root, read_root
-from warehouse.bucket_home.send import count_given_up
 from warehouse.bucket_home.working_copy import (
     ReadOnlyCopy,
     Record,

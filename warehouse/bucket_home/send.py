@@ -7,7 +7,7 @@ all that a pointer or an effect names was there before its folder was listed.
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -181,21 +181,3 @@ def _skip_removed(file: Path) -> Iterator[None]:
             raise OSError(error.errno, error.strerror, str(file)) from error
     except FileNotFoundError:
         pass
-
-
-def count_given_up(copy: Copy, base: Manifest) -> int:
-    """Files that were written here since the base, but databases, whose state follows from reading
-    too, and lines of served calls, which a fetch keeps."""
-    return sum(
-        not is_same(file.lstat(), base.files.get(path))
-        for path, file in copy.list_all()
-        if file.suffix not in (".db", ".journal") and not path[1].startswith("outcomes/")
-    )
-
-
-def count_changed(copy: Copy, base: Manifest) -> int:
-    """Files of a working copy that are others than in the base, gone or new, by size and time."""
-    here: Iterable[tuple[Path_, Path]] = copy.list_all()
-    found = {path: file.lstat() for path, file in here}
-    changed = sum(not is_same(one, base.files.get(path)) for path, one in found.items())
-    return changed + len(base.files.keys() - found.keys())

@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
+from warehouse.bucket_home.carried import count_changed, count_given_up
 from warehouse.bucket_home.manifest import read_manifest
 from warehouse.bucket_home.root import format_time, read_root
-from warehouse.bucket_home.send import count_changed, count_given_up
 from warehouse.bucket_home.session import BucketHome
 from warehouse.bucket_home.working_copy import read_base, read_record
 from warehouse.errors import UnusableInput

@@ -21,7 +21,7 @@ from warehouse.bucket.bucket import Bucket, BucketUnavailable
 from warehouse.bucket.pointer import StaleRead
 from warehouse.bucket_home.root import KEY, HomeHeld, HomeLost, read_root
 from warehouse.bucket_home.session import BucketHome, commit_stage
-from warehouse.bucket_home.status import refuse_superseded
+from warehouse.bucket_home.status import describe_home, refuse_superseded
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Outcome
 
@@ -57,6 +57,28 @@ def test_a_commit_that_changes_nothing_moves_nothing_and_sends_nothing(
         assert one.commit() == 1
     assert {key for key in bucket.list_objects("") if key != KEY} == before.keys() - {KEY}
     assert read_root(bucket).number == 1
+
+
+def test_a_ledger_that_was_merely_read_is_not_changed_and_is_not_sent_again(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
+    with one.hold():
+        write_rows(one, 1, paid="k")
+    assert describe_home(one)["changed_here"] == 0, "its log became part of its file since"
+    two.refresh()
+    [(path, file), *_] = two.copy.list_databases()
+    before = file.read_bytes()
+    assert open_store(two).ledger.seen("k") == b"k"
+    assert file.read_bytes() != before, "SQLite counts who opened it, so that time alone says no"
+    assert describe_home(two)["changed_here"] == 0
+    with two.hold():
+        assert open_store(two).ledger.seen("k") == b"k"
+    assert read_root(bucket).number == 1
+    write_rows(two, 1, paid="another")
+    assert describe_home(two)["changed_here"] == 3, f"{path}, its journal, and an answer"
+    with closing(sqlite3.connect(file)) as opened:
+        assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_second_machine_is_told_who_holds_the_home(bucket: Bucket, tmp_path: Path) -> None:

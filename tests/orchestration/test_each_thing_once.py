@@ -1,8 +1,11 @@
 """After a change every asset runs once, in order: the real graph, conditions, jobs and sensor, with
 assets that only publish a version, ticked while runs are queued and after each step of a run."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from orchestration.definitions import (
     build_defs,
     define_jobs,
 )
+from orchestration.runs.instance import relax_sqlite
 from orchestration.sensors import retrain_on_drift
 from tests.orchestration.test_retrain_on_drift import publish, trained
 from warehouse.storage.digest import digest
@@ -155,13 +159,42 @@ class Daemon:
         return self.settle()
 
 
+@dataclass(frozen=True)
+class FirstNight:
+    """A home with everything made once and the sensor on, and how far its daemon is."""
+
+    home: Path
+    made: list[str]
+    cursor: Any
+    keys: set[str | None]
+
+
+@contextmanager
+def open_daemon(home: Path) -> Iterator[Daemon]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOOLMILL_HOME", str(home))
+        patch.chdir(home)
+        relax_sqlite()  # else each of a tick's hundreds of questions opens its file anew
+        with dg.DagsterInstance.local_temp(str(home)) as instance:
+            yield Daemon(instance, home)
+
+
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
+    home = tmp_path_factory.mktemp("first")
+    with open_daemon(home) as daemon:
+        daemon.tick()
+        daemon.turn_sensor_on()
+        made = daemon.run_night(TOOLS)
+        return FirstNight(home, made, daemon.cursor, daemon.keys)
+
+
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
-    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        made = Daemon(instance, tmp_path)
-        made.tick()
+def daemon(first_night: FirstNight, tmp_path: Path) -> Iterator[Daemon]:
+    """The daemon after the first night, in a copy of its home."""
+    home = shutil.copytree(first_night.home, tmp_path / "home")
+    with open_daemon(home) as made:
+        made.cursor, made.keys, made.sensor_on = first_night.cursor, set(first_night.keys), True
         yield made
 
 
@@ -190,10 +223,11 @@ def test_what_waits_for_a_training_is_what_an_adapter_leads_to() -> None:
     assert {key.to_user_string() for key in led_to} == AFTER_TRAINING
 
 
-@pytest.mark.slow  # a tick over the whole graph takes .5 s, and it ticks after each step
-def test_after_a_change_everything_runs_once_and_in_order(daemon: Daemon) -> None:
-    daemon.turn_sensor_on()
-    first = daemon.run_night(TOOLS)
+@pytest.mark.slow  # a tick over the whole graph takes .4 s, and it ticks after each step
+def test_after_a_change_everything_runs_once_and_in_order(
+    first_night: FirstNight, daemon: Daemon
+) -> None:
+    first = first_night.made
     assert count_following(first) == dict.fromkeys([*FOLLOWS_NEW_DATA, *TRAINED], 1)
     check_order(first)
     second = daemon.run_night({**TOOLS, "a": "2", "new": "1"})
@@ -205,8 +239,6 @@ def test_after_a_change_everything_runs_once_and_in_order(daemon: Daemon) -> Non
 
 @pytest.mark.slow
 def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeypatch) -> None:
-    daemon.turn_sensor_on()
-    daemon.run_night(TOOLS)
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     made = daemon.run_night({**TOOLS, "a": "2"})
     assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
@@ -215,8 +247,6 @@ def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeyp
 
 @pytest.mark.slow
 def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon: Daemon) -> None:
-    daemon.turn_sensor_on()
-    daemon.run_night(TOOLS)
     daemon.turn_sensor_off()
     made = daemon.run_night({**TOOLS, "a": "2"})
     assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
@@ -224,8 +254,6 @@ def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon: Daemon) -> No
 
 @pytest.mark.slow
 def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: Daemon) -> None:
-    daemon.turn_sensor_on()
-    daemon.run_night(TOOLS)
     daemon.failing = {"caller_adapter"}
     made = daemon.run_night({**TOOLS, "a": "2"})
     counts = count_following(made)
@@ -239,8 +267,6 @@ def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: D
 
 @pytest.mark.slow
 def test_a_fan_in_that_fails_is_tried_twice_and_holds_up_nothing(daemon: Daemon) -> None:
-    daemon.turn_sensor_on()
-    daemon.run_night(TOOLS)
     daemon.failing = {"server_summaries"}
     made = daemon.run_night({**TOOLS, "a": "2"})
     assert daemon.failed == {"server_summaries": 2}

@@ -162,6 +162,24 @@ def test_silence_is_told_of_once(hook: Webhook, instance: dg.DagsterInstance, mo
     assert len(hook.taken) == 2
 
 
+@pytest.mark.parametrize(
+    ("ahead_h", "told"),
+    [(1, 0), (-25, 0), (-27, 1), (24 * 365, 1)],
+    ids=["the clock went back an hour", "in time", "late", "the clock was a year ahead"],
+)
+def test_a_clock_that_was_set_back_neither_alarms_nor_hides_a_silence(
+    hook: Webhook,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_h: float,
+    told: int,
+) -> None:
+    last = time.time() + ahead_h * 3600
+    monkeypatch.setattr(alerts, "find_last_nightly", lambda _: last)
+    alert_on_silence(dg.build_sensor_context(instance))
+    assert len(hook.taken) == told
+
+
 @pytest.mark.parametrize("url", ["http://hooks.example.com/x", "ftp://a/b", "hooks.example.com"])
 def test_a_webhook_is_https_or_on_this_host(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLMILL_ALERTS__WEBHOOK", url)

@@ -83,9 +83,10 @@ def decide_before_drift(
     if trained_on.settings:  # a person changed them, and does not wait for the cool-down
         listed = ", ".join(trained_on.settings)
         return Retrain([f"settings changed since the last training: {listed}"])
-    ready = (last_run.at or 0.0) + (policy.cool_down_h or 0.0) * _HOUR
-    if (time.time() if now is None else now) < ready:
-        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ready))
+    cool_down, now = (policy.cool_down_h or 0.0) * _HOUR, time.time() if now is None else now
+    # What lies further ahead was noted by a clock that has been set back since.
+    if last_run.at is not None and abs(now - last_run.at) < cool_down:
+        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last_run.at + cool_down))
         return Skip([f"{policy.cool_down_h:g} hours between trainings: none before {until}"])
     return None
 

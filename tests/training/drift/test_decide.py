@@ -84,6 +84,20 @@ def test_a_cool_down_holds_drift_back_until_it_ends() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hours", "ahead", "made"),
+    [
+        (20, 3600, Skip),  # trained, then the clock went back an hour: the rest is an hour longer
+        (0, 3600, Retrain),  # no cool-down is none, whatever the clock says
+        (None, 3600, Retrain),
+        (20, 86_400 * 365, Retrain),  # noted by a clock that was a year ahead
+    ],
+)
+def test_a_clock_that_was_set_back_holds_no_training_back_for_long(hours, ahead, made) -> None:
+    policy = RetrainPolicy(cool_down_h=hours)
+    assert isinstance(decide(last=LastRun(at=NOW + ahead), policy=policy), made)
+
+
+@pytest.mark.parametrize(
     ("policy", "said"),
     [
         (RetrainPolicy(gpu_hours_month=4), "took 3.00 GPU hours in 30 days"),

@@ -54,9 +54,10 @@ def judge_release(home: Path, policy: RollbackPolicy, now: float) -> Watched:
     if name is None or len(line) < 2:
         return Watched(name, None, "no release was served before this one")
     last = list_rollbacks(home)[-1:]
-    until = float(last[0].get("at", 0)) + policy.cool_down_h * 3600 if last else 0.0
-    if now < until:
-        left = (until - now) / 3600
+    at, cool_down = float(last[0].get("at", 0)) if last else 0.0, policy.cool_down_h * 3600
+    # What lies further ahead was noted by a clock that has been set back since.
+    if last and abs(now - at) < cool_down:
+        left = (at + cool_down - now) / 3600
         return Watched(name, line[-2], f"a rollback cools down for {left:.1f} hours more")
     history = read_current_history(home, SERVED)
     own = [one for one in history if one.get("release") == name]

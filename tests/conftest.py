@@ -6,14 +6,16 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from dagster._core.storage.event_log import InMemoryEventLogStorage, in_memory
 from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageMetadata
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from httpx2._transports import default as transports
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Connection, Engine
 
 from tests.support.encoders import build_graphs_once, open_models_once
@@ -23,8 +25,9 @@ from warehouse.store import Warehouse
 
 # The same examples every time, and none that fails for being slow on a busy machine; `make
 # test-all` draws new ones, and more of them.
-settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=FEW)
-settings.register_profile("random", deadline=None)
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, max_examples=FEW, **UNTIMED)
+settings.register_profile("random", **UNTIMED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -121,6 +124,15 @@ def authorities_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transports, "create_ssl_context", make_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_default_timeout() -> Iterator[None]:
+    """A client that says nothing gives up after 5 s, which a starved worker passes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for part in ("connect", "read", "write", "pool"):
+            patch.setattr(DEFAULT_TIMEOUT_CONFIG, part, 60.0)
         yield
 
 

@@ -116,7 +116,7 @@ def kill_at(home: Path, ports: dict[str, str], course: Course, stage: str, count
         assert time.monotonic() < deadline, f"never reached {stage}: {read_log_tail(home)}"
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(30)
+    process.wait(60)
 
 
 def read_log_tail(home: Path) -> str:

@@ -175,7 +175,7 @@ def test_two_servers_at_once_do_not_find_each_other():
         assert one.process.stdout
         assert one.process.stdout.readline() == b"up\n"
         with start(Launch((str(python.python), "-c", second), mounts=mounts), POLICY) as other:
-            out, err = other.process.communicate(timeout=20)
+            out, err = other.process.communicate(timeout=60)
     assert out == b"True True []\n", err
 
 

@@ -1,11 +1,13 @@
 """Runs pytest with xdist's workers forked from one process that has imported what tests import.
 
 Torch, transformers, Great Expectations, Dagster and our own modules are 12 core-seconds of imports
-that each of six workers paid for itself. Meanwhile the other core compiles the test modules. A
-worker that is started later, in place of one that crashed, is an ordinary process.
+that each of six workers paid for itself, the test modules 3. Meanwhile the other core compiles the
+test modules. No import may use Polars' threads: a fork would wait for them for ever. A worker that
+is started later, in place of one that crashed, is an ordinary process.
 """
 
 import argparse
+import gc
 import importlib
 import os
 import pkgutil
@@ -14,12 +16,15 @@ import subprocess
 import sys
 import types
 import warnings
+from contextlib import suppress
 from typing import BinaryIO
 
 import pytest
+from _pytest.config import _prepareconfig
 from execnet import gateway_base, gateway_io
 
-from tests.support.precompile import PACKAGES
+from tests.support.paths import ROOT
+from tests.support.precompile import PACKAGES, list_rewritten
 
 # Without LanceDB: its runtime and its thread are not to be forked.
 LIBRARIES = (
@@ -64,6 +69,15 @@ def import_once() -> None:
                 importlib.import_module(module.name)
 
 
+def import_tests() -> None:
+    """As a worker would, asserts rewritten; one that fails or is skipped is left for it to tell."""
+    config = _prepareconfig(["tests"])
+    for path in list_rewritten():
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    config._ensure_unconfigure()
+
+
 def serve_worker() -> None:
     """What `python -c` does with execnet's bootstrap line: runs it as the main module."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -96,12 +110,14 @@ def fork_workers(count: int) -> list[ForkedIO]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-n", type=int, default=0)
+    gc.disable()
     with (
         warnings.catch_warnings(),
         subprocess.Popen([sys.executable, "-m", "tests.support.precompile"]) as compiling,
     ):
         warnings.simplefilter("ignore")
         import_once()
+        import_tests()
     if compiling.returncode:
         return compiling.returncode
     waiting = fork_workers(parser.parse_known_args(arguments)[0].n)

@@ -114,7 +114,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
     )
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(60)
         urls = json.loads(port_file.read_text())
         assert httpx2.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
         assert set(urls) == set(PORTS)

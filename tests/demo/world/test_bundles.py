@@ -41,7 +41,7 @@ def talk(server: Path, *requests: tuple[str, dict[str, Any]]) -> list[dict[str, 
         capture_output=True,
         text=True,
         env={"HOME": str(server.parent)},
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -113,7 +113,7 @@ def test_the_keyed_bundle_ends_at_start_without_a_real_looking_key(
         env={"WEATHERKEY_API_KEY": key} if key else {},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 1

@@ -75,7 +75,7 @@ def swap_version(home: Path) -> None:
     """Another table's rows under the name of a version."""
     head = json.loads((home / "tables/pairs/registry/HEAD.json").read_bytes())
     held = home / "tables/pairs/registry" / f"{head['digest']}.parquet"
-    held.write_bytes(PAIRS_OF_OTHERS)
+    PAIRS.frame([{"pair_id": "other"}]).drop(PAIRS.volatile).write_parquet(held)
 
 
 def tear_history(home: Path) -> None:
@@ -91,17 +91,6 @@ def damage_blob(home: Path) -> None:
 def lose_blobs(home: Path) -> None:
     for path in (home / "blobs").glob("??/??/*"):
         path.unlink()
-
-
-def _encode_other_pairs() -> bytes:
-    import io
-
-    buffer = io.BytesIO()
-    PAIRS.frame([{"pair_id": "other"}]).drop(PAIRS.volatile).write_parquet(buffer)
-    return buffer.getvalue()
-
-
-PAIRS_OF_OTHERS = _encode_other_pairs()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_signal_ends_the_whole_tree(tmp_path: Path, number: signal.Signals) ->
             time.sleep(0.05)
         assert len(of_test(tmp_path)) == 4  # the runner, the program, its child, the orphan
         runner.send_signal(number)
-        assert runner.wait(timeout=30) == 0
+        assert runner.wait(timeout=60) == 0
         assert of_test(tmp_path) == []
     finally:
         for process in of_test(tmp_path):

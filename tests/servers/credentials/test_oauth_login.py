@@ -48,7 +48,7 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         assert process.stderr is not None
         assert "open in a browser" in process.stderr.readline()
         page = httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         report = json.loads(out)
         assert (page.status_code, process.returncode, err) == (200, 0, "")
         assert (report["status"], report["logged_in"], report["tools"]) == ("ok", True, 2)
@@ -99,7 +99,7 @@ def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
         assert process.stderr is not None
         process.stderr.readline()
         httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
-        out, _err = process.communicate(timeout=30)
+        out, _err = process.communicate(timeout=60)
     report = json.loads(out)
     assert (process.returncode, report["status"], report["logged_in"]) == (1, "remote_auth", False)
     assert "access_denied" in report["hint"]

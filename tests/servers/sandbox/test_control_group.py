@@ -105,7 +105,7 @@ def test_this_host_holds_its_memory_by_the_kernel():
     policy = SandboxPolicy(memory_mb=64, wall_s=20.0)
     eats = "x=$(head -c 400000000 /dev/zero | tr '\\0' x); echo held"
     with start(Launch(("sh", "-c", eats)), policy) as jailed:
-        out, _ = jailed.process.communicate(timeout=30)
+        out, _ = jailed.process.communicate(timeout=60)
         folder = Path(jailed.process.args[3]).parent  # type: ignore[index]
         jailed.kill()
     assert (out, jailed.overran) == (b"", True)

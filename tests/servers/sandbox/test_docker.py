@@ -234,7 +234,7 @@ def read_commands(log):
 def test_a_launch_goes_through_the_client_and_its_container_is_removed(client):
     policy, log = client
     with start(Launch(("sh", "-c", "echo up; exit 3")), policy) as jailed:
-        out, _ = jailed.process.communicate(timeout=20)
+        out, _ = jailed.process.communicate(timeout=60)
         assert (out, jailed.exit_status()) == (b"up\n", (3, None))
     run = [line for line in read_commands(log) if line[0] == "run"][-1]
     name = run[run.index("--name") + 1]
@@ -319,5 +319,5 @@ def test_a_real_engine_runs_an_image_by_digest(engine):
     image = next(name for name in json.loads(listed.stdout) if "@" in name)
     assert chosen.pull(image) is None
     with start(chosen.image_command(image, ["/no/such"], {}, engine), engine) as jailed:
-        _, err = jailed.process.communicate(timeout=30)
+        _, err = jailed.process.communicate(timeout=60)
     assert b"no such" in err.lower() or b"not found" in err.lower()

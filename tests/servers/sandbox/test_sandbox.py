@@ -22,7 +22,7 @@ from warehouse import process_identity
 
 def _run(*argv, **facts):
     with start(Launch(tuple(argv), **facts), SandboxPolicy()) as jailed:
-        out, err = jailed.process.communicate(timeout=20)
+        out, err = jailed.process.communicate(timeout=60)
         return out.decode(), err.decode(), jailed.exit_status()
 
 
@@ -155,7 +155,7 @@ def test_an_ordinary_user_has_the_same_sandbox():
             [*become, "/usr/bin/python3", "-c", AS_NOBODY],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             cwd=folder,
         )
     if "SandboxUnavailable" in done.stderr:
@@ -172,6 +172,6 @@ command = (
     " (unshare -U true || echo 1) 2>/dev/null; touch /dev/x /x 2>/dev/null && echo leak"
 )
 with start(Launch(("sh", "-c", command)), SandboxPolicy(processes=32)) as jailed:
-    out, err = jailed.process.communicate(timeout=20)
+    out, err = jailed.process.communicate(timeout=60)
 print(out.decode())
 """

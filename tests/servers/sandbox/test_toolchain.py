@@ -142,7 +142,7 @@ def test_such_a_node_runs_inside_and_sees_no_neighbour(local):
     program = f"console.log(process.version, require('fs').existsSync('{local}/secret'))"
     launch = Launch((str(found.node), "-e", program), mounts=tuple(map(Mount.same, found.binds)))
     with start(launch, SandboxPolicy()) as jailed:
-        out, err = jailed.process.communicate(timeout=20)
+        out, err = jailed.process.communicate(timeout=60)
     assert out.decode().split() == [f"v{found.node_version}", "false"], err
 
 

@@ -19,7 +19,7 @@ NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)
 
 def run(*argv, **facts):
     with start(Launch(tuple(argv), **facts), NONE) as jailed:
-        out, err = jailed.process.communicate(timeout=20)
+        out, err = jailed.process.communicate(timeout=60)
         assert jailed.exit_status() == (0, None), err
         return out.decode()
 
@@ -43,10 +43,12 @@ def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(mo
 
 
 def test_leaving_ends_processes_that_left_the_group():
-    script = "setsid sh -c 'sleep 88.8 & sleep 88.8' >/dev/null 2>&1 < /dev/null & sleep 0.3"
-    run("sh", "-c", script)
-    alive = [p for p in psutil.process_iter(["cmdline"]) if "88.8" in (p.info["cmdline"] or [])]
-    assert alive == []
+    sleep = f"sleep 600.{os.getpid()}"
+    left = f"setsid sh -c '{sleep} & echo >up; {sleep}' >/dev/null 2>&1 </dev/null"
+    run("sh", "-c", f"{left} & until [ -e up ]; do sleep 0.01; done")
+    words = sleep.split()
+    started = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == words]
+    assert psutil.wait_procs(started, timeout=60)[1] == []
 
 
 @pytest.mark.parametrize(

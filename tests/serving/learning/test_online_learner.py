@@ -178,17 +178,17 @@ def test_a_search_waits_for_no_learning(home: Path, monkeypatch: pytest.MonkeyPa
 
     def wait_and_ask(self: Router, words: Sequence[str]) -> Any:
         embedding.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return ask(self, words)
 
     monkeypatch.setattr(Router, "list_questions", wait_and_ask)
     thread = threading.Thread(target=learning.settle, daemon=True)
     thread.start()
-    assert embedding.wait(30)
+    assert embedding.wait(60)
     assert learning.find_odds()[GOOD] > 0.5
     assert learning.learner.step(), "a second step does not wait either"
     go_on.set()
-    thread.join(30)
+    thread.join(60)
     assert learning.learner.learnt == 2
 
 
@@ -209,7 +209,9 @@ def act(kind: int, number: int) -> Act:
 
 @given(acts=st.lists(st.builds(act, st.integers(0, 2), st.integers(0, 7)), max_size=25))
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_learning_a_little_at_a_time_is_learning_all_at_once(
     published: Path, tmp_path_factory: pytest.TempPathFactory, acts: list[Act]

@@ -293,7 +293,7 @@ async def test_a_client_that_hangs_up_leaves_an_outcome(meta: MetaServer) -> Non
     async with meta.client("legacy") as client:
         with anyio.move_on_after(0.5):
             await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while not meta.recorded:
                 await anyio.sleep(0.02)
     assert meta.recorded[0]["status"] == "cancelled"

@@ -82,7 +82,7 @@ async def test_calls_that_fail_and_reports_change_the_next_search(
         for _ in range(12):
             await use(client, GOOD)
             calls.append(await use(client, BAD))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while await find_first(client) == GOOD:
                 await anyio.sleep(0.02)
         before = await find_odds(client, BAD)
@@ -90,7 +90,7 @@ async def test_calls_that_fail_and_reports_change_the_next_search(
             given = {"call_id": call_id, "outcome": "wrong_tool"}
             reported = await client.call_tool("report_outcome", given)
         assert "the order of tools learns from it" in read_text(reported)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while await find_odds(client, BAD) > before - 0.1:
                 await anyio.sleep(0.02)
         assert await read_learnt(client) == 24

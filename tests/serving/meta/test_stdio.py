@@ -77,7 +77,7 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
         await mill.list_tools()
         await anyio.sleep(0.3)
         publish(tmp_path, ROWS[:2], "r2")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while ToolListChangedNotification not in received:
                 await anyio.sleep(0.05)
         listed = (await mill.list_tools()).tools[0].description

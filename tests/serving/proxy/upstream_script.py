@@ -68,7 +68,7 @@ def run_server(app: Any, settings: Any = None) -> Iterator[int]:
         yield listening.getsockname()[1]
     finally:
         server.should_exit = server.force_exit = True
-        thread.join(10)
+        thread.join(60)
         listening.close()
 
 

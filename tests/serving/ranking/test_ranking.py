@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.index.errors import IndexBroken
@@ -67,7 +67,7 @@ questions = st.builds(
 )
 
 
-@examples(150, suppress_health_check=[HealthCheck.too_slow])
+@examples(150)
 @given(questions)
 def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: Ask) -> None:
     hits = router.find(ask).hits

@@ -45,7 +45,7 @@ def served(review: Review) -> Iterator[Site]:
         yield site
     finally:
         site.on_finish()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -194,4 +194,4 @@ def test_a_pipe_is_read_no_further_than_a_file(
     writer.start()
     with pytest.raises(UnusableInput, match="more than 4,000 bytes"):
         read_usage(pipe)
-    writer.join(5)
+    writer.join(60)

@@ -21,6 +21,7 @@ from assets.synthesis.judging.plan import judge_pairs
 from assets.synthesis.writing.endpoints import Writer
 from assets.synthesis.writing.plan import write_pairs
 from orchestration.plan.rehearsal import NotSent, RehearsedLedger
+from warehouse.item_failure import INTERNAL
 from warehouse.llm.client import OFFLINE
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Plan
@@ -108,8 +109,9 @@ def _plan_deployments(
         raise NotSent(f"{package.identifier}: it was not resolved yet")
 
     before = Counter(ledger.asked)
+    listings = list(read_rows(warehouse.tables.read(LISTINGS, name).to_dicts()))
     run = deploy_listings(
-        read_rows(warehouse.tables.read(LISTINGS, name).to_dicts()),
+        listings,
         previous,
         launcher.policy,
         ledger=ledger,
@@ -122,6 +124,14 @@ def _plan_deployments(
     )
     calls = ledger.asked - before
     calls.pop("resolve", None)  # with those of the crawl, as its last run asked them
+    done, packaged = set(run.done), {one.listing_id for one in listings if one.package}
+    ledger.launched |= {
+        row["server_id"]
+        for row in run.rows
+        if row["server_id"] in done
+        and row["listing_id"] in packaged
+        and row["error_kind"] == INTERNAL  # as `NotSent` reads
+    }
     known = {row["server_id"] for row in previous}
     new = sum(key not in known for key in run.done)
     note = f", {len(unresolved)} of them as if what is not resolved yet were launched"

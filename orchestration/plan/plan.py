@@ -17,9 +17,10 @@ from orchestration.factories import (
     make_writer,
     open_made_warehouse,
 )
+from orchestration.plan.launches import weigh_launches
 from orchestration.plan.marketplace import WRITING, Parts, StagePlan, plan_marketplace
 from orchestration.plan.rates import Rates
-from orchestration.plan.rehearsal import open_rehearsal
+from orchestration.plan.rehearsal import RehearsedLedger, open_rehearsal
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.model import Settings
 from training.drift.decide import Retrain, Skip, decide_before_drift, find_exceeded_budget
@@ -135,9 +136,12 @@ def make_plan(
             lambda: make_embedder(settings),
         )
         stages = {name: plan_marketplace(rehearsal, name, parts, write=write) for name in names}
+        ledger = rehearsal.ledger
+        assert isinstance(ledger, RehearsedLedger)
+        launched = weigh_launches(warehouse.tables, ledger.launched)
     rates = Rates(warehouse.ledger.costs(), settings)
     training, effects = _plan_training(warehouse, settings, rates)
-    made = [*estimate_effects(warehouse, stages, rates, offline), *effects]
+    made = [*estimate_effects(warehouse, stages, rates, offline, launched), *effects]
     spent = warehouse.ledger.spent()
     plan = RunPlan(stages, made, training, list_assumptions(warehouse, names), spent)
     plan.exceeded.extend(find_exceeded(settings, warehouse, plan, bool(effects)))
@@ -149,9 +153,11 @@ def estimate_effects(
     stages: dict[str, list[StagePlan]],
     rates: Rates,
     offline: frozenset[str],
+    launched: float,
 ) -> list[Effects]:
     """Calls over all marketplaces with what they take. A model's answers lead to further questions:
-    for each first one as many follow as its home paid for each request written so far."""
+    for each first one as many follow as its home paid for each request written so far. launched:
+    what `weigh_launches` says of the servers to be launched."""
     counted = Counter[str]()
     for plans in stages.values():
         for one in plans:
@@ -161,7 +167,7 @@ def estimate_effects(
     if first and "generator" not in offline:
         for stage in (*WRITING[1:], "llm:judge"):
             calls[stage] = max(counted[stage], first * _measure_followers(rates, stage))
-    for stage, share in _estimate_launched(warehouse, counted["deploy"], rates).items():
+    for stage, share in _estimate_launched(warehouse, launched, rates).items():
         calls[stage] = calls.get(stage, 0) + share
     return [
         _make_effects(stage, count, counted[stage], rates)
@@ -176,9 +182,9 @@ def _measure_followers(rates: Rates, stage: str) -> float:
     return rates.count(stage) / written if written else 1.0
 
 
-def _estimate_launched(warehouse: Warehouse, launches: int, rates: Rates) -> dict[str, float]:
-    """Model calls and executions that new and changed servers lead to, whose tools nobody has seen
-    yet: as many each as the servers of this home, that were launched, led to."""
+def _estimate_launched(warehouse: Warehouse, launches: float, rates: Rates) -> dict[str, float]:
+    """Model calls and executions that servers lead to whose tools of then nobody has seen yet: so
+    many times as many as a server of this home led to."""
     servers = warehouse.tables.read(DEPLOYMENTS)["server_id"].n_unique()
     if not launches or not servers:
         return {}

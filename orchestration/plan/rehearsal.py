@@ -28,12 +28,14 @@ class NotSent(RuntimeError):
 
 
 class RehearsedLedger(Ledger):
-    """Reads the real ledger. asked: stage -> effects that a run would carry out, each key once."""
+    """Reads the real ledger. asked: stage -> effects that a run would carry out, each key once.
+    launched: the servers that it would launch."""
 
     def __init__(self, real: Ledger, offline: frozenset[str]) -> None:
         """offline: names of the roles that rules answer for."""
         self.real, self.path, self.blobs, self.run_id = real, real.path, real.blobs, "plan"
         self.asked: Counter[str] = Counter()
+        self.launched: set[str] = set()
         self._offline = {f"llm:{name}" for name in offline}
         self._made: dict[str, bytes | None] = {}
 

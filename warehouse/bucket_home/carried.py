@@ -15,6 +15,7 @@ from warehouse.backup.walk import (
     list_state_files,
 )
 from warehouse.bucket_home.manifest import VOLUMES, File, Manifest, Path_, is_carried
+from warehouse.ledger.files import find_journal
 from warehouse.storage.files import hash_file
 
 
@@ -24,6 +25,10 @@ class Copy:
 
     home: Path
     state: Path
+
+    @property
+    def _ledger(self) -> Path:
+        return self.state / "ledger.db"
 
     def get_root(self, side: str) -> Path:
         return self.home if side == "home" else self.state
@@ -41,8 +46,10 @@ class Copy:
 
     def list_rest(self) -> Iterator[tuple[Path_, Path]]:
         """All files but pointers, databases and the ledger's journal, in the order in which a
-        backup reads them. Links are not carried: who fetches would write by way of one."""
-        yield from self._name("state", list_state_files(self.state, self.home))
+        backup reads them. Links are not carried: who fetches would write by way of one; nor is the
+        journal of a ledger in Postgres, which is of what this machine alone was answered."""
+        rest = list_state_files(self.state, self.home)
+        yield from self._name("state", (one for one in rest if one != find_journal(self._ledger)))
         if self.home.is_dir():
             yield from self._name("home", list_home_files(self.home, self.state))
 

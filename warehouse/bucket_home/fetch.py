@@ -63,12 +63,19 @@ class Fetch:
         """Makes the copy what the commit is. Its record says meanwhile that it is not whole."""
         for path, beside in sorted(self._late, key=lambda one: _is_pointer(one[0])):
             self._place(path, beside)
-        here = dict(self._copy.list_all())
+        here = dict(self._copy.list_all()) | self._list_unchanged()
         for path in here.keys() - self._wanted.files.keys():
             if path in self._base.files or not _is_kept(path):
                 here[path].unlink(missing_ok=True)
                 self._remove_empty(here[path].parent, self._copy.get_root(path[0]))
                 self.fetched.removed += 1
+
+    def _list_unchanged(self) -> dict[Path_, Path]:
+        """Files that are as the last commit had them, of whatever kind: the journal of a ledger
+        that moved to Postgres since is none of this machine's own."""
+        known = ((path, self._copy.find_file(path)) for path in self._base.files)
+        return {path: file for path, file in known
+                if file.is_file() and is_same(file.lstat(), self._base.files[path])}  # fmt: skip
 
     def close(self) -> None:
         """Removes what was fetched and not placed."""

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
+from orchestration.plan.launches import measure_changed, measure_recovered, weigh_launches
 from orchestration.plan.marketplace import StagePlan
 from orchestration.plan.plan import (
     Effects,
@@ -103,12 +105,14 @@ def test_rates_are_measured_or_say_that_they_are_not(monkeypatch: pytest.MonkeyP
     assert rates.find("llm:caller").usd == 0
 
 
-def estimate(warehouse: Warehouse, calls: dict[str, int], offline: bool) -> dict[str, float]:
+def estimate(
+    warehouse: Warehouse, calls: dict[str, int], offline: bool, launched: float = 0.0
+) -> dict[str, float]:
     costs = [cost("llm:generator", 10), cost("llm:judge", 40), cost("execute", 20)]
     rates = Rates(costs, load_settings())
     names = frozenset({"generator"}) if offline else frozenset()
     stages = {"registry": [StagePlan("pairs", calls=calls)]}
-    found = estimate_effects(warehouse, stages, rates, names)
+    found = estimate_effects(warehouse, stages, rates, names, launched)
     return {one.stage: one.calls for one in found}
 
 
@@ -126,12 +130,52 @@ def test_what_launched_servers_lead_to_is_estimated_from_those_of_the_home(
     warehouse: Warehouse,
 ) -> None:
     deploy(warehouse, {"a": "1", "b": "1", "c": "1", "d": "1", "e": "1"})
-    assert estimate(warehouse, {"deploy": 2}, offline=True) == {
+    assert estimate(warehouse, {"deploy": 2}, offline=True, launched=2.0) == {
         "deploy": 2,
         "execute": 8,
         "llm:generator": 4,
         "llm:judge": 16,
     }
+
+
+def list_tools(warehouse: Warehouse, servers: dict[str, list[str]]) -> None:
+    """A version of the snapshots: server -> its contracts."""
+    rows = [
+        {"server_id": server, "tool": f"t{n}", "contract_digest": name}
+        for server, names in servers.items()
+        for n, name in enumerate(names)
+    ]
+    tables = warehouse.tables
+    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+
+
+def judge_launches(warehouse: Warehouse, night: int, servers: dict[str, str]) -> None:
+    """A version of the deployments: server -> status, each launched in this night."""
+    rows = [
+        {"server_id": name, "status": status, "probed_at": float(night)}
+        for name, status in servers.items()
+    ]
+    tables = warehouse.tables
+    tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "run", [])
+
+
+def test_a_launch_after_a_failure_or_of_known_tools_is_taken_to_lead_to_less(
+    warehouse: Warehouse,
+) -> None:
+    tables = warehouse.tables
+    judge_launches(warehouse, 1, {"a": "ok", "b": "ok", "down": "failed", "e": "failed"})
+    list_tools(warehouse, {"a": ["1", "2", "3", "4"], "b": ["1"]})
+    assert measure_changed(tables) == 1.0, "no update was seen yet"
+    assert weigh_launches(tables, {"new", "newer"}) == 2.0
+    judge_launches(warehouse, 2, {"a": "ok", "b": "ok", "down": "failed", "e": "ok"})
+    list_tools(warehouse, {"a": ["1", "2", "3", "5"], "b": ["1"], "e": ["1"]})
+    assert measure_recovered(tables) == pytest.approx((1 + 1) / (2 + 2))
+    assert measure_changed(tables) == pytest.approx(1 / 4)
+    per_launched = 4 / 3  # servers of the home for each that lists tools
+    assert weigh_launches(tables, {"down"}) == pytest.approx(1 / 2 * per_launched)
+    judge_launches(warehouse, 3, {"a": "failed", "b": "ok", "down": "failed", "e": "ok"})
+    assert weigh_launches(tables, {"a"}) == pytest.approx(1 / 4 * 4 / 2), "its tools are known"
+    assert weigh_launches(tables, set()) == 0.0
 
 
 def make_listings(warehouse: Warehouse, market: str) -> None:
@@ -159,6 +203,22 @@ def test_a_server_that_two_marketplaces_list_is_launched_once(
     assert stages == ["listings", "deployments", "executions"], "calls that limits left are due"
     basis = made.marketplaces["pulsemcp"][1].basis
     assert "1 of them as if what is not resolved yet were launched" in basis
+
+
+def test_a_remote_server_is_asked_in_every_run_and_leads_to_nothing_by_that(
+    empty_home: Settings, warehouse: Warehouse
+) -> None:
+    deploy(warehouse, {"a": "1"})
+    warehouse.ledger.once("llm:generator", "k", lambda: Outcome(b"paid"))
+    url = "http://127.0.0.1:9/mcp"
+    listing = Listing(
+        marketplace="registry", native_id="a", name="a", transport="streamable-http", url=url,
+        runnable=True,
+    )  # fmt: skip
+    tables, frame = warehouse.tables, LISTINGS.frame([make_row(listing)])
+    tables.promote(tables.stage(LISTINGS, frame, "registry"), "run", [])
+    made = make_plan(empty_home, ["registry"], write=False)
+    assert [(one.stage, one.counted) for one in made.effects] == [("remote", 1)]
 
 
 def test_the_daily_change_is_that_of_the_last_versions(warehouse: Warehouse) -> None:

@@ -81,6 +81,37 @@ def test_a_ledger_that_was_merely_read_is_not_changed_and_is_not_sent_again(
         assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def test_the_journal_of_a_ledger_in_postgres_stays_on_its_machine(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """Its lines are what that machine alone was answered: another would take them for untold."""
+    one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
+    for machine in (one, two):
+        with machine.hold():
+            machine.state.mkdir(exist_ok=True)
+            (machine.state / "ledger.journal").write_text(machine.home.name)
+            (machine.home / f"{machine.home.name}.md").write_text("made")
+    one.refresh()
+    assert (one.home / "2.md").exists()
+    assert [(m.state / "ledger.journal").read_text() for m in (one, two)] == ["1", "2"]
+
+
+def test_the_journal_of_a_ledger_that_moved_to_postgres_goes_with_it(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
+    with one.hold():
+        write_rows(one, 1, paid="k")
+    two.refresh()
+    assert (two.state / "ledger.journal").exists()
+    with one.hold():
+        (one.state / "ledger.db").unlink()
+    two.refresh()
+    assert not (two.state / "ledger.db").exists()
+    assert not (two.state / "ledger.journal").exists()
+    assert (one.state / "ledger.journal").exists()
+
+
 def test_a_second_machine_is_told_who_holds_the_home(bucket: Bucket, tmp_path: Path) -> None:
     one, two = open_machine(bucket, tmp_path / "1"), open_machine(bucket, tmp_path / "2")
     with one.hold(), pytest.raises(HomeHeld, match=r"held by .*, process \d+ until 2"), two.hold():

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.storage.tables import Head, Tables, TableSpec
 
@@ -22,7 +22,7 @@ def weigh_launches(tables: Tables, servers: Collection[str]) -> float:
     Both shares are those of the last versions of the tables.
     """
     rows = tables.read(DEPLOYMENTS)
-    known = set(tables.read(SNAPSHOTS)["server_id"])
+    known = set(tables.read(CLEAR)["server_id"])
     failed = set(rows.filter(pl.col("status") == "failed")["server_id"]) - known
     everyone = rows["server_id"].n_unique()
     listing = len(set(rows.filter(pl.col("status") == "ok")["server_id"]))
@@ -52,7 +52,7 @@ def measure_changed(tables: Tables) -> float:
     """The share of an updated server's contracts that were others than before; all, before an
     update was seen."""
     total = new = 0
-    for before, after in _list_pairs(tables, SNAPSHOTS):
+    for before, after in _list_pairs(tables, CLEAR):
         then, now = (_group_contracts(frame) for frame in (before, after))
         for server in then.keys() & now.keys():
             if then[server] != now[server]:

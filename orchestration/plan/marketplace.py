@@ -2,15 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from assets.marketplaces.listing import Package, read_rows
+from assets.marketplaces.listing import Listing, Package, read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.plan import Executor, plan_executions
 from assets.outcomes.run import make_execution_key
-from assets.servers.deploy.plan import deploy_listings
+from assets.servers.deploy.plan import DeploymentRun, deploy_listings
 from assets.servers.deploy.policy import Launcher
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.packages.resolve import Resolver
@@ -124,14 +124,7 @@ def _plan_deployments(
     )
     calls = ledger.asked - before
     calls.pop("resolve", None)  # with those of the crawl, as its last run asked them
-    done, packaged = set(run.done), {one.listing_id for one in listings if one.package}
-    ledger.launched |= {
-        row["server_id"]
-        for row in run.rows
-        if row["server_id"] in done
-        and row["listing_id"] in packaged
-        and row["error_kind"] == INTERNAL  # as `NotSent` reads
-    }
+    ledger.launched |= _list_launched(run, listings)
     known = {row["server_id"] for row in previous}
     new = sum(key not in known for key in run.done)
     note = f", {len(unresolved)} of them as if what is not resolved yet were launched"
@@ -139,6 +132,18 @@ def _plan_deployments(
         "deployments", new, len(run.done) - new, len(run.gone), len(run.kept), dict(+calls),
         "counted one by one" + note * bool(unresolved),
     )  # fmt: skip
+
+
+def _list_launched(run: DeploymentRun, listings: Iterable[Listing]) -> set[str]:
+    """The servers that would be launched here; a remote one is asked, in every run."""
+    done, packaged = set(run.done), {one.listing_id for one in listings if one.package}
+    return {
+        row["server_id"]
+        for row in run.rows
+        if row["server_id"] in done
+        and row["listing_id"] in packaged
+        and row["error_kind"] == INTERNAL  # as `NotSent` reads
+    }
 
 
 def _plan_pairs(

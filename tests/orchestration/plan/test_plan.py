@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
@@ -139,14 +139,14 @@ def test_what_launched_servers_lead_to_is_estimated_from_those_of_the_home(
 
 
 def list_tools(warehouse: Warehouse, servers: dict[str, list[str]]) -> None:
-    """A version of the snapshots: server -> its contracts."""
+    """A version of the clear contracts: server -> its contracts."""
     rows = [
         {"server_id": server, "tool": f"t{n}", "contract_digest": name}
         for server, names in servers.items()
         for n, name in enumerate(names)
     ]
     tables = warehouse.tables
-    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
 
 
 def judge_launches(warehouse: Warehouse, night: int, servers: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def build_default_resources() -> Mapping[str, Any]:
 def _make_warehouse(context: dg.InitResourceContext) -> Iterator[Warehouse]:
     """The stores of one run, which holds its home where that lives in a bucket. It is tagged with
     the home that it writes to where others' runs may stand beside it."""
-    settings = load_settings()
+    settings = _load_for(context)
     instance, run = context.instance, context.run_id
     if instance and run and not _is_own(instance, settings):
         instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
@@ -67,7 +68,17 @@ def _make_writer(settings: Settings) -> Writer:
 
 
 def _make_resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:
-    def made(_: dg.InitResourceContext) -> Any:
-        return build(load_settings())
+    def made(context: dg.InitResourceContext) -> Any:
+        return build(_load_for(context))
 
     return dg.ResourceDefinition(made)
+
+
+def _load_for(context: dg.InitResourceContext) -> Settings:
+    """The settings as they were when the run's first resource was made."""
+    return _load_once(context.run_id) if context.run_id else load_settings()
+
+
+@lru_cache(maxsize=1)
+def _load_once(run: str) -> Settings:
+    return load_settings()

@@ -126,7 +126,7 @@ def drift(
             "reasons": "; ".join(decision.why),
             "fired": ", ".join(one.name for one in signals if one.fired) or "none",
             "signals": render_drift_table(rows),
-            "history": make_drift_page(read_drift_history(warehouse.tables), rows),
+            "history": make_drift_page(read_drift_history(warehouse.tables), rows, warehouse.home),
         },
     )
 

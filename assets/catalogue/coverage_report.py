@@ -2,10 +2,12 @@
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
 from warehouse.json_types import JsonObject, Row
+from warehouse.pictures import Pictures
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -153,6 +155,8 @@ def _draw_legend(axis: Any) -> None:
     axis.legend([ring, *dots], labels, frameon=False, fontsize=8, loc="lower right")
 
 
-def inline_image(png: bytes) -> Markdown:
+def embed_plot(rows: Rows, home: Path) -> Markdown:
     """The plot as Markdown that holds it."""
+    pictures = Pictures(home, "assets/catalogue")
+    png = pictures.draw("coverage", rows, lambda: draw_plot(rows))
     return embed_image("launched against listed servers", png)

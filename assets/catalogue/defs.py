@@ -104,7 +104,7 @@ def coverage_asset(
         metadata={
             **coverage_report.compute_figures(rows),
             "table": coverage_report.render_table(rows),
-            "plot": coverage_report.inline_image(coverage_report.draw_plot(rows)),
+            "plot": coverage_report.embed_plot(rows, warehouse.home),
         },
     )
 

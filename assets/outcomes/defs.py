@@ -83,7 +83,7 @@ def executions(
         metadata={
             **report_executions(rows),
             "verdicts": render_verdicts(compare_verdicts(pairs, judged, rows)),
-            "plot": embed_plot([row for row in rows if not is_sample(row)]),
+            "plot": embed_plot([row for row in rows if not is_sample(row)], warehouse.home, name),
             "left_for_the_next_run": made.left,
         },
     )

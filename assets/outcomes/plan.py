@@ -151,7 +151,8 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
         tools[one.call.server_id].add(one.call.tool)
     worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
     named = {one.name: one for one in executor.worlds}
-    jobs = []
+    jobs: list[Job] = []
+    digests: dict[tuple[str, int, str | None], str] = {}
     for one in add_refused(wanted, select_refused(pairs, judged), clear, servers, settings):
         world, seed = worlds[one.call.server_id], settings.seed
         if one.task:
@@ -159,7 +160,8 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
                 continue  # its file is gone since
             world, seed = named[one.task.world], one.task.seed
         key = one.identify(world.name, seed)
-        jobs.append(Job(key, one, servers[one.call.server_id], world, seed))
+        server = servers[one.call.server_id]
+        jobs.append(Job(key, one, server, world, seed, digests=digests))
     return jobs
 
 

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
 from assets.outcomes.execution import (
@@ -40,7 +39,7 @@ _READS = ("read", "search", "compute")  # families of verbs whose tools keep not
 @dataclass(frozen=True)
 class Job:
     """A call that is due. id: of its row; seed: of the world. again: the last run's result was one
-    in passing."""
+    in passing. digests: of worlds and their tasks, shared by the jobs of one plan."""
 
     id: str
     wanted: WantedCall
@@ -48,13 +47,22 @@ class Job:
     world: World
     seed: int
     again: bool = False
+    digests: dict[tuple[str, int, str | None], str] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
-    @cached_property
+    @property
     def world_digest(self) -> str:
         """Of all that decides where it runs, and of a task what it is checked by."""
-        if self.wanted.task is None:
-            return digest_world(self.world, self.seed)
-        return digest_task(self.world, self.seed, self.wanted.task.task)
+        task = self.wanted.task.task if self.wanted.task else None
+        key = (self.world.name, self.seed, task)
+        if key not in self.digests:
+            self.digests[key] = (
+                digest_world(self.world, self.seed)
+                if task is None
+                else digest_task(self.world, self.seed, task)
+            )
+        return self.digests[key]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,11 @@ from assets.synthesis.common.tables import dump_text, read_contract, read_golden
 from assets.synthesis.common.world_tasks import TaskOrigin, read_origin
 from assets.vectors.confusables.table import TWINS
 from warehouse.item_failure import try_item
-from warehouse.json_types import Record, Row
+from warehouse.json_types import Contract, Record, Row
+from warehouse.remembered import Remembered
 from warehouse.storage.digest import digest
 
+_FITTING = Remembered()  # (contract, arguments) -> whether they fit
 _CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, whatever a hint says
 
 
@@ -177,11 +179,19 @@ def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str
 
 def _make_call(tool: tuple[str, str], row: Record, arguments: Mapping[str, Any]) -> ToolCall | None:
     contract = try_item(lambda: read_contract(row), lambda _: {})
-    if not contract or any(
-        one["kind"] != "bad_schema" for one in find_problems(contract, arguments)
-    ):
+    if not contract or not _fits(str(row["contract"]), contract, arguments):
         return None
     return ToolCall(*tool, contract, row["contract_digest"], arguments)
+
+
+def _fits(text: str, contract: Contract, arguments: Mapping[str, Any]) -> bool:
+    """Whether the call fits its contract, whose JSON `text` is. What pairs of one marketplace call,
+    those of another call too."""
+    key = text, json.dumps(arguments, sort_keys=True, default=str)
+    if key not in _FITTING:
+        problems = find_problems(contract, arguments)
+        _FITTING[key] = all(one["kind"] == "bad_schema" for one in problems)
+    return _FITTING[key]
 
 
 def may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool:

@@ -12,7 +12,8 @@ from benchmarks.nights.place import point_at
 from benchmarks.nights.replay import Replay, replay_launches
 from demo.world.month import Month, Rates
 from orchestration.runs.instance import open_instance, size_pools
-from orchestration.runs.runner import Runner, Task
+from orchestration.runs.runner import Runner
+from orchestration.runs.task import Task
 
 KILL_AT = 2
 

@@ -27,7 +27,8 @@ from orchestration.factories import make_trainer, open_warehouse
 from orchestration.plan.plan import RunPlan, make_plan
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
-from orchestration.runs.runner import Runner, Task
+from orchestration.runs.runner import Runner
+from orchestration.runs.task import Task
 from orchestration.sensors import decide_on_drift
 from orchestration.settings.load import load_settings
 from training.drift.decide import Retrain

@@ -6,6 +6,7 @@ import sys
 import warnings
 from multiprocessing import forkserver, resource_tracker
 
+_STORAGES = [f"dagster._core.storage.{name}" for name in ("event_log", "runs", "schedules")]
 CORES = max(1, len(os.sched_getaffinity(0)))
 
 
@@ -16,8 +17,10 @@ def warm_up() -> None:
     """
     silence_warnings()
     if CORES > 1:
-        # Pandas is a second of LanceDB's import; LanceDB starts threads, so no fork of it is safe.
-        preload = ["orchestration.runs.runner", "pandas", "pyarrow.dataset"]
+        # Pandas and the rest are most of LanceDB's import; LanceDB starts threads, so no fork of it
+        # is safe.
+        preload = ["orchestration.runs.runner", *_STORAGES]
+        preload += ["pandas", "pyarrow.dataset", "lance_namespace"]
         forkserver.set_forkserver_preload(preload)
         resource_tracker.ensure_running()  # it unblocks the signal, so it goes first
         # Until it has imported all that, Ctrl-C would end it with a traceback; workers inherit

@@ -15,7 +15,7 @@ from orchestration.factories import list_enabled, make_trainer, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
-from orchestration.runs.runner import Outcome, Task
+from orchestration.runs.task import Outcome, Task
 from orchestration.runs.workers import Workers
 from orchestration.sensors import (
     ATTEMPT,

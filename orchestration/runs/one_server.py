@@ -13,7 +13,7 @@ from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.nightly import RunResult, hold_run_lock
-from orchestration.runs.runner import Task
+from orchestration.runs.task import Task
 from orchestration.runs.workers import Workers
 from orchestration.settings.model import Settings
 from warehouse.errors import UnusableInput

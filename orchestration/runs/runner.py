@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -11,47 +10,10 @@ from assets.partitions import SERVER_TAG
 from orchestration.definitions import build_defs
 from orchestration.runs.console import name_partition, terminal
 from orchestration.runs.dead_runs import make_process_tags
+from orchestration.runs.task import Outcome, Task
 from orchestration.sensors import INTERRUPTED
 
 _QUIET = {"loggers": {"console": {"config": {}}}}
-
-
-@dataclass(frozen=True)
-class Task:
-    """A job to run: all of it, one partition (or one server of that), one role's part of the
-    training, or some assets. tags: of its run, beside our own."""
-
-    job: str
-    partition: str | None = None
-    role: str | None = None
-    server: str | None = None
-    names: tuple[str, ...] = ()
-    tags: tuple[tuple[str, str], ...] = ()
-
-    def list_assets(self) -> list[dg.AssetKey] | None:
-        """The assets to run; None: all that the job has."""
-        if self.names:
-            return [dg.AssetKey(name) for name in self.names]
-        parts = ("adapter", "evaluation", "champion")
-        return [dg.AssetKey(f"{self.role}_{part}") for part in parts] if self.role else None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run of a job came to."""
-
-    task: Task
-    run_id: str
-    success: bool
-    seconds: float
-    failed_steps: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    def as_row(self) -> dict[str, Any]:
-        fields = asdict(self)
-        task = fields.pop("task")
-        del task["names"], task["tags"]
-        return {**task, **fields}
 
 
 class Runner:

@@ -13,17 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from orchestration.runs.console import Line, send_lines
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.instance import open_instance
-from orchestration.runs.runner import Outcome, Runner, Task
+from orchestration.runs.task import Outcome, Task
+
+if TYPE_CHECKING:
+    from orchestration.runs.runner import Runner
 
 _GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
-_RUNNER: list[Runner] = []  # of a worker process
+_RUNNER: "list[Runner]" = []  # of a worker process
 _GIVEN: dict[str, str] = {}  # its environment at the start
 
 
@@ -61,6 +64,8 @@ class Workers:
         Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
         """
         if self._pool is None:
+            from orchestration.runs.runner import Runner
+
             runner = self._runner = self._runner or Runner(self._instance)
             return (runner.execute(task) for task in tasks)
         # Two trainings with as many threads as cores each wait for one another at every product.
@@ -124,6 +129,8 @@ def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     silence_interrupts()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
+    from orchestration.runs.runner import Runner  # the caller has no use for the code location
+
     _RUNNER[:] = [Runner(open_instance())]
 
 

@@ -1,16 +1,18 @@
 """Drift for the asset's page and the report: a table of signals, and a panel of each one's
 history."""
 
-import io
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import time
-from typing import IO, Any
+from typing import Any
 
 from training.drift.drift import sort_signals
 from training.drift.signal import CONTRACTS
 from training.figures import NONE, Json, format_table
+from training.reporting.drawing import File, draw_png
+from warehouse.pictures import Pictures
 from warehouse.sanitize.markdown import Markdown, embed_image, fill_markdown, join_markdown
 
 _TITLES = {
@@ -24,6 +26,8 @@ _TITLES = {
 }
 _LINE, _INTERVAL, _LIMIT, _FIRED, _INK = "#2a6fb0", "#2a6fb0", "#b6bcc4", "#d1495b", "#30363d"
 _COLUMNS = 2
+_FIGURES = ("signal", "value", "low", "high", "threshold", "fired")
+_DAY_S = 86_400.0
 History = Mapping[str, Sequence[Json]]
 
 
@@ -72,20 +76,21 @@ def render_drift_part(drift: Json | None) -> Markdown:
     return join_markdown("\n", lines)
 
 
-def make_drift_page(history: History, rows: Sequence[Json]) -> Markdown:
-    """The plot of all signals for the asset's page, with what was measured just now at its end."""
+def make_drift_page(history: History, rows: Sequence[Json], home: Path) -> Markdown:
+    """The plot of all signals for the asset's page, with what was measured just now at its end.
+    The same figures on the same day are the picture that the home keeps."""
     now = time()
     points = {name: list(held) for name, held in history.items()}
     for row in rows:
-        figures = ("value", "low", "high", "threshold", "fired")
         points.setdefault(row["signal"], []).append(
-            {"at": now} | {name: row[name] for name in figures}
+            {"at": now} | {name: row[name] for name in _FIGURES[1:]}
         )
     if not has_points(points):
         return Markdown("No signal was measured yet.")
-    picture = io.BytesIO()
-    draw_drift(points, picture)
-    return embed_image("drift", picture.getvalue())
+    shown = [history, [[row[name] for name in _FIGURES] for row in rows], int(now // _DAY_S)]
+    pictures = Pictures(home, "training/reporting", "training/drift")
+    draw = partial(draw_drift, points)
+    return embed_image("drift", pictures.draw("drift", shown, lambda: draw_png(draw)))
 
 
 def has_points(history: History) -> bool:
@@ -93,7 +98,7 @@ def has_points(history: History) -> bool:
     return any(point["value"] is not None for held in history.values() for point in held)
 
 
-def draw_drift(history: History, path: Path | IO[bytes]) -> None:
+def draw_drift(history: History, path: File) -> None:
     """A panel a signal that was ever measured: its value as it stood, its interval, its threshold
     as a line of dashes, and a dot where it fired."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,15 +1,14 @@
 """The plots of a report: bars with intervals, drops as dots, losses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from training.evaluation.caller.markdown import CHANGES, MEASURES
 from training.figures import Json, make_plot_label, sort_by_split, split_name, split_order
+from training.reporting.drawing import Draw, File
 from training.reporting.drift_page import draw_drift, has_points
 
-Draw = Callable[[Path], None]
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
 _BEFORE, _AFTER = "#9aa3ad", "#2a6fb0"
 _INK = "#30363d"
@@ -98,7 +97,7 @@ def _plan_bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, 
     return {name: partial(_draw_bars, measured, names, title)}
 
 
-def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> None:
+def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: File) -> None:
     figure, axes = _make_canvas()
     width = 0.38
     for at, (name, colour) in enumerate(zip(names, (_BEFORE, _AFTER), strict=True)):
@@ -126,7 +125,7 @@ def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> 
     _save_figure(figure, [axes], title, path, small=6.5 if len(groups) > 6 else 7.5)
 
 
-def _draw_drops(drops: Sequence[Json], names: tuple[str, str], path: Path) -> None:
+def _draw_drops(drops: Sequence[Json], names: tuple[str, str], path: File) -> None:
     """One panel a measure; a dot a model and kind of change, in points."""
     measures = [key for key in ("tool_ok", "ast_ok") if any(d["measure"] == key for d in drops)]
     kinds = list(dict.fromkeys(each["perturbation"] for each in drops))
@@ -156,7 +155,7 @@ def _draw_dot(axes: Any, held: Json, row: float, colour: str) -> None:
         axes.plot([value], [row], "o", color=colour, markersize=5)
 
 
-def _draw_losses(losses: Mapping[str, Sequence[float]], path: Path) -> None:
+def _draw_losses(losses: Mapping[str, Sequence[float]], path: File) -> None:
     """Each model on axes of its own: their losses are not of one scale."""
     figure, panels = _make_canvas(len(losses))
     listed = list(panels) if len(losses) > 1 else [panels]
@@ -190,7 +189,7 @@ def _make_canvas(panels: int = 1, **options: Any) -> tuple[Any, Any]:
 
 
 def _save_figure(
-    figure: Any, panels: Sequence[Any], title: str, path: Path, *, small: float = 7.5
+    figure: Any, panels: Sequence[Any], title: str, path: File, *, small: float = 7.5
 ) -> None:
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.reporting.drawing import draw_plot
 from training.reporting.drift_page import render_drift_part
 from training.reporting.executions import render_executions_part
 from training.reporting.extra_sections import (
@@ -26,6 +27,7 @@ from training.reporting.models import (
 )
 from training.reporting.plots import choose_plots
 from training.reporting.training_set import set_part
+from warehouse.pictures import Pictures
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -35,6 +37,7 @@ from warehouse.sanitize.markdown import (
 )
 from warehouse.storage.files import write_atomically
 
+_DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller/markdown.py")
 _PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
 
 
@@ -49,8 +52,9 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
     drawn = choose_plots(facts)
+    pictures = Pictures(home, *_DRAWN_BY)
     for name, draw in drawn.items():
-        draw(folder / f"{name}.png")
+        write_atomically(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
     text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
     path = folder / "report.md"
     write_atomically(path, _drop_missing_plots(text, drawn).encode() + b"\n")

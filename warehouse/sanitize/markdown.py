@@ -18,6 +18,7 @@ from warehouse.sanitize.escape import escape_text
 
 _CELL, _PROSE, _NAME = 160, 1000, 100  # characters of a text: in a table, in a line, as a name
 _COLOURS = 64
+_INDEXED = b"\x03"  # the colour type of a PNG with a palette
 _JOINER = "&#8288;"
 _ADDRESS = frozenset("/@.")
 # Without the others these mean nothing where they stand: a card can be read as a file.
@@ -80,7 +81,8 @@ def join_markdown(separator: LiteralString, parts: Iterable[object]) -> Markdown
 
 def embed_image(label: object, png: bytes) -> Markdown:
     """A picture that our code drew, as Markdown that holds it: a page loads nothing."""
-    data = base64.b64encode(shrink_png(png)).decode()
+    few = png[25:26] == _INDEXED
+    data = base64.b64encode(png if few else shrink_png(png)).decode()
     return mark_markdown(f"![{escape_markdown(label)}](data:image/png;base64,{data})")
 
 

@@ -47,7 +47,7 @@ def reliability(
         RELIABILITY_AUDIT,
         RELIABILITY.frame(rows),
         rules=[check_intervals(rows), check_current(rows)],
-        metadata=report_reliability(found),
+        metadata=report_reliability(found, warehouse.home),
     )
     write_overlay(warehouse.home, rows, found.measured.overall, found.at)
 

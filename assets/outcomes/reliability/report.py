@@ -3,11 +3,13 @@
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.refresh import Refreshed
 from warehouse.json_types import Record
+from warehouse.pictures import Pictures
 from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import Markdown, embed_image, make_markdown_table
 from warehouse.statistics import wilson_interval
@@ -17,7 +19,7 @@ _INK, _GRID, _DOT = "#1f2937", "#e5e7eb", "#2563eb"
 _LABEL = 48  # characters
 
 
-def report_reliability(found: Refreshed) -> dict[str, Any]:
+def report_reliability(found: Refreshed, home: Path) -> dict[str, Any]:
     """Figures, tables and the plot of a refresh."""
     rows = [row for row in found.measured.rows if row["current"]]
     called = sorted((row for row in rows if row["calls"]), key=lambda row: (row["mean"], -row["n"]))
@@ -31,15 +33,17 @@ def report_reliability(found: Refreshed) -> dict[str, Any]:
         "least_reliable": _tabulate_tools(called[:_SHOWN]),
         "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
         "by_category": tabulate_categories(called),
-        "plot": embed_plot(called),
+        "plot": embed_plot(called[:_SHOWN], home),
     }
 
 
-def embed_plot(called: Sequence[Record]) -> Markdown:
-    """The plot of the least reliable tools as Markdown; says so where none was called."""
+def embed_plot(called: Sequence[Record], home: Path) -> Markdown:
+    """The plot of these tools as Markdown; says so where none was called."""
     if not called:
         return Markdown("no tool was called")
-    return embed_image("reliability of tools", draw_reliability(called[:_SHOWN]))
+    pictures = Pictures(home, "assets/outcomes/reliability")
+    png = pictures.draw("reliability", called, lambda: draw_reliability(called))
+    return embed_image("reliability of tools", png)
 
 
 def draw_reliability(rows: Sequence[Record]) -> bytes:

@@ -3,17 +3,20 @@
 import io
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.table import has_run
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
+from warehouse.pictures import Pictures
 from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import Markdown, embed_image
 from warehouse.statistics import wilson_interval
 
 _INK, _QUIET, _GRID = "#1f2937", "#4b5563", "#e5e7eb"
+_SOURCES = ("assets/outcomes", "assets/servers/probe/failure_kinds.py")  # whose code draws
 _NOBODY, _NOT_MADE = "nobody", "not made"
 _COLOURS = {
     _NOBODY: "#2563eb", "caller": "#dc2626", "tool": "#ea580c", "server": "#d97706",
@@ -23,11 +26,15 @@ _MOST = 24  # servers or tools of a plot, those with most calls
 _LABEL = 44  # characters
 
 
-def embed_plot(rows: Sequence[Row]) -> Markdown:
-    """The plot as Markdown that holds it; says so where nothing was executed."""
+def embed_plot(rows: Sequence[Row], home: Path, name: str) -> Markdown:
+    """The plot as Markdown that holds it; says so where nothing was executed. name: of the picture
+    that is kept in the home."""
     if not rows:
         return Markdown("nothing was executed")
-    return embed_image("outcomes of executed calls", draw_executions(rows))
+    shown = [_count_outcomes(rows), _measure_shares(rows), _count_ran(rows), len(rows)]
+    pictures = Pictures(home, *_SOURCES)
+    png = pictures.draw(f"executions-{name}", shown, lambda: draw_executions(rows))
+    return embed_image("outcomes of executed calls", png)
 
 
 def draw_executions(rows: Sequence[Row]) -> bytes:
@@ -44,14 +51,17 @@ def draw_executions(rows: Sequence[Row]) -> bytes:
     _draw_outcomes(panels[0], kinds)
     if shares:
         _draw_shares(panels[1], shares)
-    ran = sum(map(has_run, rows))
     figure.suptitle(
-        f"Calls that really ran: {ran:,} of {len(rows):,} wanted",
+        f"Calls that really ran: {_count_ran(rows):,} of {len(rows):,} wanted",
         x=0.01, ha="left", fontsize=12, color=_INK, fontweight="bold",
     )  # fmt: skip
     data = io.BytesIO()
     figure.savefig(data, format="png")
     return data.getvalue()
+
+
+def _count_ran(rows: Sequence[Row]) -> int:
+    return sum(map(has_run, rows))
 
 
 def _count_outcomes(rows: Sequence[Row]) -> dict[str, Counter[str]]:

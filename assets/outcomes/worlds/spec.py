@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,8 +162,14 @@ class World(_Part):
 
 def load_world(path: Path) -> World:
     """The world of one file. Raises WorldFileError that names the file and what of it is wrong."""
+    return _parse_world(path, read_text(path, _MOST_TOML))
+
+
+@lru_cache(maxsize=64)
+def _parse_world(path: Path, text: str) -> World:
+    """Each run of each marketplace asks for all worlds."""
     try:
-        facts = tomllib.loads(read_text(path, _MOST_TOML))
+        facts = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WorldFileError(f"{path}: not TOML: {' '.join(str(error).split())[:200]}") from error
     try:

@@ -1,6 +1,8 @@
 """npm's registry: one small request for one version or tag."""
 
-import ssl
+import threading
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,12 +22,22 @@ _ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
 class NpmRegistry:
     """Answers for one registry; one client serves all requests and threads."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext, proxy: str) -> None:
-        self._url = url.rstrip("/")
-        self._http = open_client(
-            trusted=[httpx2.URL(url).host],
+    def __init__(self, env: Mapping[str, str], url: str) -> None:
+        self._env, self._url, self._lock = env, url.rstrip("/"), threading.Lock()
+
+    @cached_property
+    def _http(self) -> httpx2.Client:
+        """Opened for the first request: to read certificates takes longer than all else of a run
+        that resolves nothing."""
+        env = self._env
+        cafile = env.get("npm_config_cafile") or env.get("NODE_EXTRA_CA_CERTS")
+        tls = httpx2.create_ssl_context(env.get("npm_config_strict_ssl") != "false")
+        if cafile and Path(cafile).exists():
+            tls.load_verify_locations(cafile)
+        return open_client(
+            trusted=[httpx2.URL(self._url).host],
             tls=tls,
-            proxy=proxy,
+            proxy=env.get("npm_config_https_proxy") or env.get("npm_config_proxy") or "",
             timeout=30.0,
             follow_redirects=True,
         )
@@ -50,7 +62,9 @@ class NpmRegistry:
     def _get(self, path: str) -> dict[str, Any] | None:
         """The JSON object at a path, None on 404."""
         try:
-            answer = self._http.get(f"{self._url}/{path}", headers={"Accept": _ACCEPT})
+            with self._lock:
+                http = self._http
+            answer = http.get(f"{self._url}/{path}", headers={"Accept": _ACCEPT})
             body = answer.json() if answer.status_code == 200 else None
         except (httpx2.HTTPError, ValueError, RecursionError) as error:
             detail = f"the npm registry on {path}: {error or type(error).__name__}"
@@ -69,9 +83,4 @@ def open_npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
     url = env.get("npm_config_registry")
     if not url:
         return None
-    cafile = env.get("npm_config_cafile") or env.get("NODE_EXTRA_CA_CERTS")
-    tls = httpx2.create_ssl_context(env.get("npm_config_strict_ssl") != "false")
-    if cafile and Path(cafile).exists():
-        tls.load_verify_locations(cafile)
-    proxy = env.get("npm_config_https_proxy") or env.get("npm_config_proxy") or ""
-    return NpmRegistry(url, tls, proxy)
+    return NpmRegistry(env, url)

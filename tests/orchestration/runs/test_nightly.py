@@ -5,7 +5,7 @@ import pytest
 
 from orchestration.definitions import MEASURED, TRAINED
 from orchestration.runs.nightly import list_trainings
-from orchestration.runs.runner import Outcome, Task
+from orchestration.runs.task import Outcome, Task
 from orchestration.settings.model import Settings
 from training.policies import ROLES
 from training.runtime import device

@@ -1,6 +1,7 @@
 """The plot of executions is drawn whatever third parties call their servers and tools."""
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,11 +37,14 @@ def test_any_name_outcome_and_blame_can_be_drawn() -> None:
     assert 400 < height < 1600
 
 
-def test_calls_none_of_which_was_sent_have_a_plot_too() -> None:
+def test_calls_none_of_which_was_sent_have_a_plot_too(tmp_path: Path) -> None:
     rows = [executed(outcome="refused", status="failed", blame="credentials")]
     assert measure_image(draw_executions(rows))[1] > 100
-    assert embed_plot(rows).startswith("![outcomes of executed calls](data:image/png;base64,")
-    assert "data:" not in embed_plot([])
+    shown = embed_plot(rows, tmp_path, "registry")
+    assert shown.startswith("![outcomes of executed calls](data:image/png;base64,")
+    assert "data:" not in embed_plot([], tmp_path, "registry")
+    assert embed_plot(rows, tmp_path, "registry") == shown
+    assert embed_plot([*rows, executed()], tmp_path, "registry") != shown
 
 
 def test_shares_are_of_servers_or_of_the_tools_of_the_only_one() -> None:

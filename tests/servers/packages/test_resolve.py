@@ -99,7 +99,7 @@ def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> Non
 
 def test_a_registry_out_of_reach_is_no_absence(tmp_path) -> None:
     with pytest.raises(PackageError) as error:
-        NpmRegistry("http://127.0.0.1:1", True, None).release("x", "latest")
+        NpmRegistry({}, "http://127.0.0.1:1").release("x", "latest")
     assert error.value.kind == "fetch_failed"
 
 

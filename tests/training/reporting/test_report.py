@@ -80,7 +80,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert "## Ablations\n| arm | AST |" in text
     plots = ("loss", "recall", "recall_splits", "caller", "caller_splits", "invariance", "drift")
     for name in plots:
-        assert (path.parent / f"{name}.png").stat().st_size > 5_000
+        assert (path.parent / f"{name}.png").stat().st_size > 2_000  # in few colours
         assert f"({name}.png)" in text
     assert sorted(p.stem for p in path.parent.glob("*.png")) == sorted(plots)
     figures = json.loads((path.parent / "figures.json").read_text())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from training.reporting.drawing import draw_plot
 from training.reporting.outcomes.alike import render_alike
 from training.reporting.outcomes.calibration import render_calibration
 from training.reporting.outcomes.changes import render_changes
@@ -15,9 +16,11 @@ from training.reporting.outcomes.exploration import render_exploration
 from training.reporting.outcomes.learning_curve import render_curve
 from training.reporting.outcomes.over_time import render_days
 from training.reporting.outcomes.plots import choose_outcome_plots
+from warehouse.pictures import Pictures
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
 from warehouse.storage.files import write_atomically
 
+_DRAWN_BY = ("training/reporting", "training/figures.py", "assets/outcomes/reliability")
 _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
     "days": (Markdown("Success over time"), render_days),
     "curve": (Markdown("The order that was served"), render_curve),
@@ -34,10 +37,11 @@ def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
     folder = home / "reports" / "outcomes"
     folder.mkdir(parents=True, exist_ok=True)
     drawn = choose_outcome_plots(facts)
+    pictures = Pictures(home, *_DRAWN_BY)
     for name in _PARTS:
         path = folder / f"{name}.png"
         if draw := drawn.get(name):
-            draw(path)
+            write_atomically(path, draw_plot(pictures, f"outcomes-{name}", draw))
         else:
             path.unlink(missing_ok=True)
     parts = [Markdown("# Outcomes")]

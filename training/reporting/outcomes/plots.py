@@ -1,17 +1,16 @@
 """The plots of the page of outcomes: lines over time, and dots with their intervals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from assets.outcomes.reliability.report import shorten_tool
 from training.figures import Json, shorten_model
+from training.reporting.drawing import Draw, File
 from training.reporting.outcomes.exploration import ORDERS
 from training.reporting.outcomes.over_time import collect_rates, rank_categories
 
-Draw = Callable[[Path], None]
 _INK, _QUIET, _GRID = "#1f2937", "#4b5563", "#e5e7eb"
 _AFTER, _BEFORE = "#2563eb", "#9ca3af"
 _COLOURS = ("#ea580c", "#0d9488", "#7c3aed", "#d97706", "#dc2626")
@@ -55,7 +54,7 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     return found
 
 
-def _draw_days(found: Json, path: Path) -> None:
+def _draw_days(found: Json, path: File) -> None:
     """The share of all calls with its interval, and below a line of each of the largest categories
     where they have calls enough."""
     figure, axis = _make_canvas(3.4)
@@ -91,7 +90,7 @@ def _merge_days(rates: Mapping[str, Json]) -> tuple[list[date], list[float]]:
     return places, values
 
 
-def _draw_curve(points: Sequence[Mapping[str, Any]], path: Path) -> None:
+def _draw_curve(points: Sequence[Mapping[str, Any]], path: File) -> None:
     figure, axis = _make_canvas(3.0)
     upto = [one["upto"] for one in points]
     labels = (("worked", "the call worked", _AFTER), ("first", "it was shown first", _BEFORE))
@@ -109,7 +108,7 @@ def _draw_curve(points: Sequence[Mapping[str, Any]], path: Path) -> None:
     _save_shares(figure, axis, "the order that was served, share of calls, 95% interval", path)
 
 
-def _draw_calibration(models: Sequence[Mapping[str, Any]], path: Path) -> None:
+def _draw_calibration(models: Sequence[Mapping[str, Any]], path: File) -> None:
     figure, axis = _make_canvas(4.2, width=5.6)
     axis.plot([0, 1], [0, 1], color=_BEFORE, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
     for colour, one in zip((_AFTER, *_COLOURS), models, strict=False):
@@ -130,7 +129,7 @@ def _draw_calibration(models: Sequence[Mapping[str, Any]], path: Path) -> None:
     _save_shares(figure, axis, "held-out calls that worked, 95% interval", path)
 
 
-def _draw_dots(dots: Dots, series: Mapping[str, str], title: str, path: Path) -> None:
+def _draw_dots(dots: Dots, series: Mapping[str, str], title: str, path: File) -> None:
     """One line a label, a dot with its interval of each series. series: name -> colour."""
     figure, axis = _make_canvas(1.3 + (0.34 if len(series) == 1 else 0.42) * len(dots))
     for place, (_, rates) in enumerate(reversed(dots)):
@@ -150,14 +149,14 @@ def _draw_dots(dots: Dots, series: Mapping[str, str], title: str, path: Path) ->
     _save_axes(figure, axis, f"{title}, 95% interval", path)
 
 
-def _save_shares(figure: Any, axis: Any, title: str, path: Path) -> None:
+def _save_shares(figure: Any, axis: Any, title: str, path: File) -> None:
     axis.set_ylim(0, 1.02)
     axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     axis.grid(axis="y", color=_GRID, linewidth=0.8)
     _save_axes(figure, axis, title, path)
 
 
-def _save_axes(figure: Any, axis: Any, title: str, path: Path) -> None:
+def _save_axes(figure: Any, axis: Any, title: str, path: File) -> None:
     axis.set_axisbelow(True)
     axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
     axis.tick_params(length=0, labelsize=8, labelcolor=_INK)

@@ -13,7 +13,10 @@ from warehouse.network.http import open_client
 
 _MOST_BYTES = 8_000_000  # of an answer
 _MOST_TOKENS = 4096
-_PASSED = {b"authorization", b"openai-organization", b"openai-project"}
+# Of the client's own request, which is another than this: its body, the answer that it takes, and
+# what makes two requests one.
+_OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
+_KEYS = {b"authorization", b"x-api-key", b"api-key"}
 
 
 class ReviserFailed(RuntimeError):
@@ -21,21 +24,25 @@ class ReviserFailed(RuntimeError):
     an error of HTTP may."""
 
 
-class EndpointReviser:
-    """Asks a model for a rewritten call. base: address that stands for `/v1`. key: "" asks with the
-    key that the client sent. timeout_s: without a byte."""
+class UpstreamReviser:
+    """Asks a model for a rewritten call. base: address that stands for `/v1`. upstream: that of the
+    upstream; one of another origin is sent nothing of the client's headers. key: in the place of
+    the client's, "" sends that to the upstream. timeout_s: without a byte."""
 
-    def __init__(self, base: str, model: str, key: str = "", timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, base: str, model: str, key: str = "", timeout_s: float = 20.0, *, upstream: str
+    ) -> None:
         self._url, self._model, self._key = f"{base}/chat/completions", model, key
+        self._passes = _find_origin(base) == _find_origin(upstream)
         host = urlsplit(base).hostname or ""
         self._client = open_client(
             trusted=[host], allow_loopback=True, most_bytes=_MOST_BYTES, timeout=timeout_s
         )
 
     def __call__(self, headers: Headers) -> Revise:
-        sent = [one for one in headers if one[0] in _PASSED]
+        sent = [one for one in headers if self._is_passed(one[0].lower())]
         if self._key:
-            sent = [(b"authorization", f"Bearer {self._key}".encode())]
+            sent.append((b"authorization", f"Bearer {self._key}".encode()))
 
         def revise(request: RevisionRequest) -> ProposedCall | None:
             """Raises ReviserFailed, or what an answer in another form does: the draft stands."""
@@ -49,6 +56,17 @@ class EndpointReviser:
             return read_proposal(answer.json()["choices"][0]["message"])
 
         return revise
+
+    def _is_passed(self, name: bytes) -> bool:
+        """Whether a header that the client sent for the upstream is sent here too."""
+        if not self._passes or (self._key and name in _KEYS):
+            return False
+        return not name.startswith(_OF_THE_REQUEST)
+
+
+def _find_origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:

@@ -53,6 +53,6 @@ Revise = Annotated[
 ]
 ReviseUrl = Annotated[str, typer.Option(help="another endpoint for --revise")]
 ReviseKeyEnv = Annotated[
-    str, typer.Option(help="variable with its key; default: as for the upstream")
+    str, typer.Option(help="variable with its key; default: the upstream's, at its origin alone")
 ]
 ReviseTimeout = Annotated[float, typer.Option(min=0.1, help="seconds of a call")]

@@ -46,15 +46,18 @@ def open_examples(
     return ExampleBook(read_examples(folder), n, chooser.embed_texts if chooser else None)
 
 
-def open_reviser(name: str, at: str, key: str, timeout_s: float) -> "Reviser":
-    """A model of the endpoint `at`, or with `local:` a sidecar that runs here, loaded now:
-    `champion`, its name or its folder."""
-    from serving.proxy.revise.endpoint import EndpointReviser
+def open_reviser(
+    name: str, at: str, key: str, timeout_s: float, *, upstream: str = ""
+) -> "Reviser":
+    """A model of the endpoint `at`, the upstream or another, or with `local:` a sidecar that runs
+    here, loaded now: `champion`, its name or its folder."""
+    from serving.proxy.revise.endpoint import UpstreamReviser
     from serving.proxy.revise.revising import Reviser, guard_model
     from serving.proxy.settings import ProxySettings
 
     if not name.startswith(LOCAL):
-        revise = EndpointReviser(ProxySettings(at).find_base(), name, key, timeout_s)
+        base = ProxySettings(at).find_base()
+        revise = UpstreamReviser(base, name, key, timeout_s, upstream=upstream)
         return Reviser(name, revise, timeout_s)
     from orchestration.cli.models.predictors import open_reviser as load_reviser
     from orchestration.settings.load import load_settings

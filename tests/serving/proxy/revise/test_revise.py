@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from serving.proxy.parts import ProxyParts
-from serving.proxy.revise.endpoint import EndpointReviser, read_proposal
+from serving.proxy.revise.endpoint import UpstreamReviser, read_proposal
 from serving.proxy.revise.revising import Reviser, guard_model
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.serving.proxy.examples import CHAT_TOOLS, VALID, make_completion, stream_chat
@@ -25,7 +25,8 @@ def asked() -> Iterator[tuple[Script, Running]]:
     """(the reviser's endpoint, the proxy)."""
     script = Script()
     with run_server(script) as port:
-        opened = EndpointReviser(f"http://127.0.0.1:{port}/v1", "big")
+        base = f"http://127.0.0.1:{port}/v1"
+        opened = UpstreamReviser(base, "big", upstream=base)
         reviser = Reviser("big", opened, 20.0)
         with run_proxied(parts=ProxyParts(reviser=reviser)) as running:
             yield script, running
@@ -133,10 +134,50 @@ def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, 
     assert 'toolmill_proxy_calls_revised_total{outcome="left"}' in text
 
 
+SENT = [
+    (b"Authorization", b"Bearer sk-client"),
+    (b"x-api-key", b"sk-client"),
+    (b"openai-project", b"p"),
+    (b"x-gateway-route", b"blue"),
+    (b"content-type", b"text/odd"),
+    (b"accept", b"text/event-stream"),
+    (b"idempotency-key", b"one"),
+]
+OWN = {"authorization": "Bearer sk-client", "x-api-key": "sk-client"}
+SET = {"openai-project": "p", "x-gateway-route": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "key", "passed"),
+    [
+        ("http://127.0.0.1:{port}", "", OWN | SET),
+        ("http://127.0.0.1:{port}/v1", "sk-own", SET | {"authorization": "Bearer sk-own"}),
+        ("http://127.0.0.1:1/v1", "", {}),
+        ("http://localhost:{port}/v1", "", {}),
+        ("https://127.0.0.1:{port}/v1", "", {}),
+        ("", "sk-own", {"authorization": "Bearer sk-own"}),
+    ],
+)
+def test_headers_of_the_client_reach_the_upstreams_origin_alone(
+    upstream: str, key: str, passed: dict[str, str]
+) -> None:
+    script = Script()
+    with run_server(script) as port:
+        at = upstream.format(port=port)
+        opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", key, upstream=at)
+        script.body = make_completion(VALID)
+        opened(SENT)(RevisionRequest([], [], "weather", {}, []))
+    [(_, headers, _)] = script.seen
+    watched = OWN | SET | {"idempotency-key": ""}
+    assert {name: value for name, value in headers.items() if name in watched} == passed
+    assert headers["content-type"] == "application/json"
+    assert "event-stream" not in headers.get("accept", "")
+
+
 def test_no_client_is_told_the_operators_key() -> None:
     """As it is read from a file, with the end of its line, which no header may hold."""
     with run_server(Script()) as port:
-        opened = EndpointReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n")
+        opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n", upstream="")
         with run_proxied(parts=ProxyParts(reviser=Reviser("big", opened))) as running:
             running.script.body = make_completion(MISSING)
             answer = post(running)

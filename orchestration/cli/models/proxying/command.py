@@ -68,8 +68,7 @@ def proxy(
     book = open_examples(examples, examples_from, chooser)
     own = open_local(model, waiting, book) if local or first_call else None
     key = _read_key("--revise-key-env", revise_key_env) or ("" if revise_url else key)
-    at = revise_url or upstream
-    reviser = open_reviser(revise, at, key, revise_timeout, upstream=upstream) if revise else None
+    reviser = open_reviser(revise, revise_url, upstream, key, revise_timeout) if revise else None
     search = make_search(served, candidates, search_rounds) if tool_search else None
     parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
     _start_log()

@@ -46,17 +46,15 @@ def open_examples(
     return ExampleBook(read_examples(folder), n, chooser.embed_texts if chooser else None)
 
 
-def open_reviser(
-    name: str, at: str, key: str, timeout_s: float, *, upstream: str = ""
-) -> "Reviser":
-    """A model of the endpoint `at`, the upstream or another, or with `local:` a sidecar that runs
-    here, loaded now: `champion`, its name or its folder."""
+def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) -> "Reviser":
+    """A model of the endpoint `at`, "" of the upstream, or with `local:` a sidecar that runs here,
+    loaded now: `champion`, its name or its folder."""
     from serving.proxy.revise.endpoint import UpstreamReviser
     from serving.proxy.revise.revising import Reviser, guard_model
     from serving.proxy.settings import ProxySettings
 
     if not name.startswith(LOCAL):
-        base = ProxySettings(at).find_base()
+        base = ProxySettings(at or upstream).find_base()
         revise = UpstreamReviser(base, name, key, timeout_s, upstream=upstream)
         return Reviser(name, revise, timeout_s)
     from orchestration.cli.models.predictors import open_reviser as load_reviser

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.outcomes.running import Executing, make_contract, open_executing
+from tests.support.python_process import PythonProcess
 
 CONTRACT = make_contract()
 SLOW = """
@@ -35,7 +35,7 @@ def main(folder: str) -> None:
 def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path, monkeypatch):
     executing = open_executing(tmp_path, monkeypatch)
     code = f"from tests.outcomes.test_kill import main; main({str(tmp_path)!r})"
-    victim = subprocess.Popen([sys.executable, "-c", code])
+    victim = PythonProcess([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
     while (done := executing.count_attempts().get(("execute", "done"), 0)) < 2:
         assert victim.poll() is None

@@ -11,12 +11,15 @@ import gc
 import importlib
 import os
 import pkgutil
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import types
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -25,6 +28,7 @@ from execnet import gateway_base, gateway_io
 
 from tests.support.paths import ROOT
 from tests.support.precompile import PACKAGES, list_rewritten
+from tests.support.python_process import end_process, start_server
 
 # Without LanceDB: its runtime and its thread are not to be forked.
 LIBRARIES = (
@@ -100,7 +104,7 @@ def fork_workers(count: int) -> list[ForkedIO]:
                 os.dup2(old, new)
                 os.close(old)
             serve_worker()
-            sys.exit(0)
+            end_process(0)
         os.close(stdin[0])
         os.close(stdout[1])
         workers.append(ForkedIO(pid, os.fdopen(stdin[1], "wb"), os.fdopen(stdout[0], "rb")))
@@ -120,6 +124,8 @@ def main(arguments: list[str]) -> int:
         import_tests()
     if compiling.returncode:
         return compiling.returncode
+    folder = Path(tempfile.mkdtemp())
+    server = start_server(folder)
     waiting = fork_workers(parser.parse_known_args(arguments)[0].n)
     start = gateway_io.create_io
 
@@ -127,8 +133,13 @@ def main(arguments: list[str]) -> int:
         return waiting.pop(0) if waiting else start(spec, execmodel)  # type: ignore[arg-type]
 
     gateway_io.create_io = create_io  # type: ignore[assignment]
-    return pytest.main(arguments)
+    try:
+        return pytest.main(arguments)
+    finally:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -1,8 +1,6 @@
 """`toolmill match` as a person meets it: files in, JSON or a table out, an exit code."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from typer.testing import CliRunner
 from orchestration.cli.app import app
 from tests.contracts.match.bfcl.test_bfcl_data import question, truth, write
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 
 SCHEMA = {
     "type": "object",
@@ -254,6 +253,5 @@ def test_options_that_do_not_go_together_are_usage(files: Files, arguments, mess
 def test_the_command_is_one_of_toolmills(files: Files):
     paths = [files.put(f"{i}.json", one) for i, one in enumerate((CONTRACT, CALL, SAME))]
     options = ["--schema", paths[0], "--expected", paths[1], "--called", paths[2], "--json"]
-    command = [sys.executable, "-m", "orchestration", "match", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-m", "orchestration", "match", *options, cwd=ROOT)
     assert (done.returncode, json.loads(done.stdout)["match"]) == (0, True)

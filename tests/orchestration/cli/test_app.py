@@ -20,6 +20,7 @@ from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.support.untrusted_server import require_sandbox
 from warehouse.home import LAYOUT, MARKER, claim_home
 
@@ -32,10 +33,13 @@ def toolmill(
         "TOOLMILL_HOME": str(home),
         **settings,
     }
-    command = [*prefix, sys.executable, "-m", "orchestration", *arguments]
+    command = ["-m", "orchestration", *arguments]
+    if not prefix:
+        return run_python(*command, env=environment, cwd=ROOT, timeout=120)
     return subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+        [*prefix, sys.executable, *command],
+        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def test_settings_are_json_without_secrets(tmp_path: Path) -> None:

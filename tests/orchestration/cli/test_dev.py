@@ -18,6 +18,7 @@ from orchestration.resources import HOME_TAG
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from warehouse.home import HomeUnavailable
 
 QUERY = """{ assetNodes { assetKey { path } metadataEntries { label
@@ -81,10 +82,8 @@ def test_a_taken_port_is_one_line_before_anything_starts(tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         env = {**os.environ, "TOOLMILL_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "orchestration", "dev", "--port", str(port)]
-        done = subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+        command = ["-m", "orchestration", "dev", "--port", str(port)]
+        done = run_python(*command, env=env, cwd=tmp_path, timeout=60)
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
     assert lines[-1] == (

@@ -16,6 +16,7 @@ from orchestration.cli.servers.login import app
 from tests.servers.remote.test_probe import ask
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 
 COMMAND = """
 from orchestration.cli.app import one_line_errors
@@ -26,7 +27,7 @@ with one_line_errors():
 
 
 def begin(home: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return PythonProcess(
         [sys.executable, "-c", COMMAND, *args],
         cwd=ROOT,
         env={**os.environ, "TOOLMILL_HOME": str(home), **env},

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +13,7 @@ from assets.synthesis.writing.compose import compose_rows
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.support.python_process import PythonProcess
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ROLES, SINGLES, asked_of, data_of, planned
 from warehouse.ledger.ledger import Ledger
@@ -55,7 +55,7 @@ def test_a_killed_run_writes_the_same_and_repeats_at_most_what_was_in_flight(
             "from tests.synthesis.writing import test_kill as t;"
             "t.compose_rows(t.market(), t.client(Path(sys.argv[1]), sys.argv[2]), t.POLICY)"
         )
-        victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), endpoint.url])
+        victim = PythonProcess([sys.executable, "-c", code, str(tmp_path), endpoint.url])
         deadline = time.monotonic() + 60
         while len(endpoint.requests) < 20 and time.monotonic() < deadline:
             assert victim.poll() is None

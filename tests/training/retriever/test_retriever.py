@@ -13,6 +13,7 @@ import pytest
 
 from assets.vectors.embed import BASE
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import (
     BASE_LABEL,
@@ -159,9 +160,8 @@ def test_a_loss_that_is_not_a_number_stops_the_training(
     assert not (tmp_path / "models").exists() or not list((tmp_path / "models").glob("*"))
 
 
-def script(*arguments: str, **options: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "training.retriever.script", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python("-m", "training.retriever.script", *arguments, cwd=ROOT)
 
 
 def test_the_script_tells_usage_and_a_bad_job(tmp_path: Path) -> None:

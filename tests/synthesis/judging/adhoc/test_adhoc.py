@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
 from assets.synthesis.judging.adhoc.files import Given, read_rows, read_tools
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
+from tests.support.python_process import run_python
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.errors import UnusableInput
@@ -167,10 +167,7 @@ def test_a_byte_order_mark_and_line_separators_in_texts_are_no_fault(tmp_path: P
 
 def _toolmill(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOOLMILL_HOME": str(cwd / "home")}
-    return subprocess.run(
-        [sys.executable, "-m", "orchestration", *arguments],
-        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return run_python("-m", "orchestration", *arguments, cwd=cwd, env=environment)
 
 
 def test_the_commands_print_a_line_a_row_and_one_line_of_error(

@@ -1,5 +1,6 @@
 """Resources: what the factories make of the settings, when a run starts."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -76,9 +77,11 @@ def _make_resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:
 
 def _load_for(context: dg.InitResourceContext) -> Settings:
     """The settings as they were when the run's first resource was made."""
-    return _load_once(context.run_id) if context.run_id else load_settings()
+    if context.run_id is None:
+        return load_settings()
+    return _load_once(context.run_id, hash(frozenset(os.environ.items())))
 
 
 @lru_cache(maxsize=1)
-def _load_once(run: str) -> Settings:
+def _load_once(run: str, environment: int) -> Settings:
     return load_settings()

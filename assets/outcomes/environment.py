@@ -95,10 +95,11 @@ def digest_world(world: World, seed: int) -> str:
     return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), first, seed])
 
 
-def digest_task(world: World, seed: int, name: str) -> str:
-    """Digest of all that decides where a task is carried out, what it asks and is checked by."""
+def digest_task(world: World, name: str, first: str) -> str:
+    """Digest of all that decides where a task is carried out, what it asks and is checked by.
+    first: `digest_world` of its world."""
     asked = [one.model_dump(mode="json") for one in world.tasks if one.name == name]
-    return digest([digest_world(world, seed), *asked])
+    return digest([first, *asked])
 
 
 @asynccontextmanager

@@ -54,15 +54,15 @@ class Job:
     @property
     def world_digest(self) -> str:
         """Of all that decides where it runs, and of a task what it is checked by."""
-        task = self.wanted.task.task if self.wanted.task else None
-        key = (self.world.name, self.seed, task)
-        if key not in self.digests:
-            self.digests[key] = (
-                digest_world(self.world, self.seed)
-                if task is None
-                else digest_task(self.world, self.seed, task)
-            )
-        return self.digests[key]
+        held, place = self.digests, (self.world.name, self.seed)
+        if (*place, None) not in held:
+            held[*place, None] = digest_world(self.world, self.seed)
+        if self.wanted.task is None:
+            return held[*place, None]
+        task = self.wanted.task.task
+        if (*place, task) not in held:
+            held[*place, task] = digest_task(self.world, task, held[*place, None])
+        return held[*place, task]
 
 
 @dataclass(frozen=True)

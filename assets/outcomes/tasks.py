@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assets.contracts.repair.problems import find_problems
-from assets.outcomes.environment import choose_world, digest_task
+from assets.outcomes.environment import choose_world, digest_task, digest_world
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.proofs.effect import Effect, Facts
 from assets.outcomes.proofs.proof import MOST, Perturbed, Proof, is_answered, judge_failure
@@ -40,12 +40,14 @@ class WorldTasks:
         """Tool -> digest of all that decides its tasks, of the tools that have any."""
         world = choose_world(server_id, self.worlds, tools)
         found: dict[str, list[str]] = defaultdict(list)
-        for template in _list_single(world, server_id, tools):
-            try:
-                decides = digest_task(world, self.seed, template.name)
-            except WorldFileError as error:
-                decides = str(error)  # drawing says so
-            found[template.calls[0].tool].append(decides)
+        single = list(_list_single(world, server_id, tools))
+        try:
+            first = digest_world(world, self.seed) if single else ""
+            decides = [digest_task(world, one.name, first) for one in single]
+        except WorldFileError as error:
+            decides = [str(error)] * len(single)  # drawing says so
+        for template, one in zip(single, decides, strict=True):
+            found[template.calls[0].tool].append(one)
         return {tool: digest([DRAWS, *parts]) for tool, parts in found.items()}
 
     def draw_tasks(self, server_id: str, tools: Collection[str]) -> list[WorldTask]:

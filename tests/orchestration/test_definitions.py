@@ -110,6 +110,19 @@ def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
     assert tagged == [("shared", {"toolmill/home": str(tmp_path / "home")})]
 
 
+def test_the_next_run_of_a_process_has_the_settings_of_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, seen = tmp_path / "toolmill.toml", []
+    monkeypatch.setenv("TOOLMILL_CONFIG", str(config))
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    make: Any = build_default_resources()["reliability_policy"].resource_fn
+    for run, days in (("one", 7), ("two", 9), ("two", 11), ("three", 11)):
+        config.write_text(f"[reliability]\nhalf_life_days = {days}\n")
+        seen.append(make(SimpleNamespace(run_id=run)).half_life_days)
+    assert seen == [7, 9, 9, 11]  # a run has one set of settings
+
+
 def test_loading_the_code_location_imports_nothing_heavy() -> None:
     heavy = ("torch", "transformers", "peft", "lancedb", "great_expectations", "mcp", "openai")
     first = "import sys, orchestration.factories;print('dagster' in sys.modules)"  # of a command

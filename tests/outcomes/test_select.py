@@ -173,3 +173,11 @@ def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
         "remote:https://c.example/mcp": True,
     }
     assert all(one.moving for one in list_launchable(rows, network=True).values())
+
+
+def test_a_call_that_fitted_is_judged_anew_by_another_contract():
+    number = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
+    changed = {**LOOK, "inputSchema": number}
+    for contract, fits in ((LOOK, True), (changed, False), (LOOK, True), (changed, False)):
+        found = chosen([pair(contract, "a")], [clear_row(contract)])
+        assert found == (["look a"] if fits else [])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from warehouse.audit import Expect
-from warehouse.storage.files import write_atomically
+from warehouse.storage.files import write_changed
 from warehouse.storage.pointers import PointerBroken
 from warehouse.storage.tables import Head, Tables, TableSpec
 
@@ -44,9 +44,9 @@ def write_audits(home: Path, audits: Iterable[Audited]) -> Path:
     for one in listed:
         if one.expectations:
             data = json.dumps(make_suite(one), indent=1).encode()
-            write_atomically(folder / "suites" / f"{one.asset}.json", data)
+            write_changed(folder / "suites" / f"{one.asset}.json", data)
     path = folder / "index.html"
-    write_atomically(path, render_audits(listed, Tables(home / "tables")).encode())
+    write_changed(path, render_audits(listed, Tables(home / "tables")).encode())
     return path
 
 

@@ -35,7 +35,7 @@ from warehouse.sanitize.markdown import (
     join_markdown,
     mark_markdown,
 )
-from warehouse.storage.files import write_atomically
+from warehouse.storage.files import write_changed
 
 _DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller/markdown.py")
 _PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
@@ -54,13 +54,13 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     drawn = choose_plots(facts)
     pictures = Pictures(home, *_DRAWN_BY)
     for name, draw in drawn.items():
-        write_atomically(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
+        write_changed(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
     text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))
     path = folder / "report.md"
-    write_atomically(path, _drop_missing_plots(text, drawn).encode() + b"\n")
+    write_changed(path, _drop_missing_plots(text, drawn).encode() + b"\n")
     left_out = ("manifest", "retriever_card", "caller_card")
     figures = {name: held for name, held in facts.items() if name not in left_out}
-    write_atomically(folder / "figures.json", json.dumps(figures, indent=1).encode())
+    write_changed(folder / "figures.json", json.dumps(figures, indent=1).encode())
     return path
 
 

@@ -34,6 +34,16 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_changed(path: Path, data: bytes) -> bool:
+    """`write_atomically` where the file holds something else, or is none; whether it wrote. A write
+    waits for the disk twice."""
+    with suppress(OSError):
+        if path.read_bytes() == data:
+            return False
+    write_atomically(path, data)
+    return True
+
+
 def remove_unfinished(path: Path) -> None:
     """Removes what killed `write_atomically`s of a path left beside it. For who keeps others from
     writing it meanwhile."""

@@ -1,5 +1,7 @@
 """World files: what they may hold, and one error that names the file for what they may not."""
 
+import os
+
 import pytest
 
 from assets.outcomes.worlds import spec
@@ -13,6 +15,15 @@ def test_a_world_file_is_read(tmp_path):
     world = load_world(write_world(tmp_path))
     assert (world.name, [one.name for one in world.tasks]) == ("small", ["write", "read"])
     assert world.read_files() == {"a.txt": b"first\n", "sub/b.txt": b"second\n"}
+
+
+def test_a_world_file_that_was_edited_is_read_anew(tmp_path):
+    path = write_world(tmp_path)
+    stamp = path.stat()
+    first = load_world(path)
+    path.write_text(SMALL.replace('name = "small"', 'name = "other"', 1))  # as long as it was
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert (first.name, load_world(path).name) == ("small", "other")
 
 
 WRONG = [

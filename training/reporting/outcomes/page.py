@@ -18,7 +18,7 @@ from training.reporting.outcomes.over_time import render_days
 from training.reporting.outcomes.plots import choose_outcome_plots
 from warehouse.pictures import Pictures
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
-from warehouse.storage.files import write_atomically
+from warehouse.storage.files import write_changed
 
 _DRAWN_BY = ("training/reporting", "training/figures.py", "assets/outcomes/reliability")
 _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
@@ -41,7 +41,7 @@ def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
     for name in _PARTS:
         path = folder / f"{name}.png"
         if draw := drawn.get(name):
-            write_atomically(path, draw_plot(pictures, f"outcomes-{name}", draw))
+            write_changed(path, draw_plot(pictures, f"outcomes-{name}", draw))
         else:
             path.unlink(missing_ok=True)
     parts = [Markdown("# Outcomes")]
@@ -51,6 +51,6 @@ def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
             parts.append(fill_markdown("![{}]({}.png)", name, name))
         parts.append(render(facts[name]))
     path = folder / "report.md"
-    write_atomically(path, join_markdown("\n\n", parts).encode() + b"\n")
-    write_atomically(folder / "figures.json", json.dumps(facts, indent=1).encode())
+    write_changed(path, join_markdown("\n\n", parts).encode() + b"\n")
+    write_changed(folder / "figures.json", json.dumps(facts, indent=1).encode())
     return path

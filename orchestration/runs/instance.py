@@ -41,6 +41,8 @@ _OVERRIDES: Any = {
         "class": "NoOpComputeLogManager",
     }
 }
+# Of dagster-postgres, SQLAlchemy and psycopg2.
+_GONE = {"DagsterPostgresException", "OperationalError", "InterfaceError"}
 # (process, database) -> (its file, the engine), the last used ones.
 _ENGINES: OrderedDict[tuple[int, str], tuple[int | None, Any]] = OrderedDict()
 _ENGINES_LOCK = threading.Lock()
@@ -61,20 +63,37 @@ def open_instance() -> dg.DagsterInstance:
         raise _describe_gone(type(error).__name__) from None
 
 
-@contextmanager
-def _retry_silently() -> Iterator[None]:
+def silence_retries() -> None:
     """dagster-postgres logs each of its tries on the root logger, in words that may hold the
     password; the one that counts is raised."""
+    logging.getLogger().addFilter(_is_no_retry)
 
-    def is_other(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("Retrying failed database")
 
-    root = logging.getLogger()
-    root.addFilter(is_other)
+def _is_no_retry(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Retrying failed database")
+
+
+@contextmanager
+def _retry_silently() -> Iterator[None]:
+    silenced = _is_no_retry in logging.getLogger().filters
+    silence_retries()
     try:
         yield
     finally:
-        root.removeFilter(is_other)
+        if not silenced:
+            logging.getLogger().removeFilter(_is_no_retry)
+
+
+@contextmanager
+def explain_gone_postgres() -> Iterator[None]:
+    """Raises UnusableInput where Dagster's Postgres goes away while the block runs."""
+    with _retry_silently():
+        try:
+            yield
+        except Exception as error:
+            if not os.environ.get(POSTGRES) or type(error).__name__ not in _GONE:
+                raise
+            raise _describe_gone(type(error).__name__) from None
 
 
 def make_config() -> bytes:

@@ -14,7 +14,7 @@ import dagster as dg
 from orchestration.factories import list_enabled, make_trainer, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
-from orchestration.runs.instance import open_instance, size_pools
+from orchestration.runs.instance import explain_gone_postgres, open_instance, size_pools
 from orchestration.runs.task import Outcome, Task
 from orchestration.runs.workers import Workers
 from orchestration.sensors import (
@@ -93,7 +93,12 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
     names = only or list_enabled(settings)
-    with hold_run_lock(warehouse.state), open_instance() as instance, RunView().open() as view:
+    with (
+        hold_run_lock(warehouse.state),
+        explain_gone_postgres(),
+        open_instance() as instance,
+        RunView().open() as view,
+    ):
         send_lines(view.show)
         size_pools(instance)
         result = RunResult(cleared=len(clear_dead_runs(instance)))

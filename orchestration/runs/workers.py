@@ -19,7 +19,7 @@ import dagster as dg
 
 from orchestration.runs.console import Line, send_lines
 from orchestration.runs.fork_server import CORES
-from orchestration.runs.instance import open_instance
+from orchestration.runs.instance import open_instance, silence_retries
 from orchestration.runs.task import Outcome, Task
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     _GIVEN.update(environment)
     os.environ.update(environment)  # the fork server may be older than the caller's settings
     silence_interrupts()
+    silence_retries()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
     from orchestration.runs.runner import Runner  # the caller has no use for the code location

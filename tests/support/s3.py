@@ -1,5 +1,6 @@
 """A real S3 server on loopback (moto's), some of whose answers are replaced."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ def open_s3(bucket: str) -> Iterator[tuple[Faulty, dict[str, str]]]:
     )
     from werkzeug.serving import make_server  # pyright: ignore[reportMissingImports]
 
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
     app = Faulty(DomainDispatcherApplication(create_backend_app))
     http = make_server("127.0.0.1", 0, app, threaded=True)
     threading.Thread(target=http.serve_forever, daemon=True).start()

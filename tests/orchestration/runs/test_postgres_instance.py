@@ -11,6 +11,7 @@ from orchestration.runs.instance import (
     POSTGRES,
     SLOTS,
     check_postgres,
+    explain_gone_postgres,
     make_config,
     open_instance,
     size_pools,
@@ -60,6 +61,23 @@ def test_runs_events_and_pools_lie_in_postgres_and_no_password_in_a_file(
         limits = {one.name: one.limit for one in again.event_log_storage.get_pool_limits()}
     assert limits.items() >= SLOTS.items()
     assert not list(home.rglob("*.db"))
+
+
+class OperationalError(Exception):
+    """As psycopg2 and SQLAlchemy name what a server that is gone comes to."""
+
+
+def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(monkeypatch):
+    gone = OperationalError("connection to mill:x@db failed")
+    monkeypatch.setenv(POSTGRES, "postgresql://mill:x@db/runs")
+    with pytest.raises(UnusableInput, match=POSTGRES) as told, explain_gone_postgres():
+        raise gone
+    assert "mill:x" not in str(told.value)
+    with pytest.raises(ValueError, match="else"), explain_gone_postgres():
+        raise ValueError("something else")
+    monkeypatch.delenv(POSTGRES)
+    with pytest.raises(OperationalError), explain_gone_postgres():
+        raise gone
 
 
 @pytest.mark.slow

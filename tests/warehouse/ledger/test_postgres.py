@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,7 @@ def pay(ledger: Ledger, key: str, usd: float = 0.01) -> bytes:
 WORKER = """
 import os, sys, time
 from pathlib import Path
+from types import SimpleNamespace
 sys.path.insert(0, {root!r})
 from tests.warehouse.ledger.test_postgres import open_machine
 from warehouse.ledger.attempts import Outcome
@@ -122,6 +124,26 @@ def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
     assert ledger.spent() == pytest.approx(0.03)
     health = check(ledger.path, ledger.blobs, url=postgres_url)
     assert (health.healthy, health.effects, health.unknown) == (True, 3, 0)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_is_waited_for_once_and_not_by_each_who_asks(
+    tmp_path: Path, postgres_server: Postgres, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has 64 workers on one ledger: each waited four seconds, one after the other."""
+    slept: list[float] = []
+    monkeypatch.setattr(session, "time", SimpleNamespace(sleep=slept.append))
+    ledger = open_machine(tmp_path / "a", postgres_url)
+    pay(ledger, "before")
+    postgres_server.kill()
+    try:
+        for _ in range(64):
+            with pytest.raises(LedgerUnavailable, match="does not answer"):
+                ledger.seen("k")
+    finally:
+        postgres_server.start()
+    assert slept == list(session.PAUSES_S)
+    assert pay(ledger, "next") == b"next"
 
 
 @pytest.mark.slow

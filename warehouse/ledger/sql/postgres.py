@@ -41,6 +41,8 @@ _SESSION = (
     "SET search_path = toolmill; SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 15;"
     " SET tcp_keepalives_count = 4; SET synchronous_commit = off"
 )
+_MISSED_S = 30.0
+_TRY_S, _QUICK_S = 10, 2  # of a try; then; libpq takes no less
 # A commit that waits for the disk frees the writers' lock only then, so that the next one waits
 # too: ours frees it at once, and waits in a transaction of its own (whose log record comes after).
 # Those of many sessions wait side by side, and the server writes their logs with one flush.
@@ -69,13 +71,18 @@ class PostgresStore(Session):
         self._seen: int | None = None  # of the journal, in the transaction that is open
         self._noted: int | None = None
         self._owes = False  # some transaction since the disk was last waited for
+        self._missed = -_MISSED_S  # when it was last found gone, by the monotonic clock
         self._connect(FIRST_PAUSES_S)
 
     def _connect(self, pauses: Sequence[float] = PAUSES_S) -> None:
-        """A session that holds the locks of a living process. Raises LedgerUnavailable."""
+        """A session that holds the locks of a living process. Raises LedgerUnavailable, at once for
+        those who ask soon after it was waited for: each of a run's workers does."""
+        missed = time.monotonic() - self._missed < _MISSED_S
+        pauses, timeout_s = ((), _QUICK_S) if missed else (pauses, _TRY_S)
         try:
-            db = open_connection(self._url, pauses, self._prepare)
+            db = open_connection(self._url, pauses, self._prepare, timeout_s)
         except Unreachable as error:
+            self._missed = time.monotonic()
             raise _describe_gone(str(error)) from None
         except self._driver.ProgrammingError as error:
             raise self.explain(error) from None

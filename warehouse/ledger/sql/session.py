@@ -28,13 +28,14 @@ def open_connection(
     url: str,
     pauses: Sequence[float] = FIRST_PAUSES_S,
     prepare: Callable[[Any], None] = lambda _: None,
+    timeout_s: int = 10,
 ) -> Any:
-    """A connection of psycopg2 that `prepare` had, tried once more after each pause. Raises
-    Unreachable, and psycopg2.ProgrammingError of `prepare`."""
+    """A connection of psycopg2 that `prepare` had, tried once more after each pause. timeout_s: of
+    one try. Raises Unreachable, and psycopg2.ProgrammingError of `prepare`."""
     driver: Any = import_module("psycopg2")
     for pause in (*pauses, None):
         try:
-            db = driver.connect(url, connect_timeout=10, application_name="toolmill")
+            db = driver.connect(url, connect_timeout=timeout_s, application_name="toolmill")
         except (driver.OperationalError, driver.InterfaceError) as error:
             found = describe_fault(error)
         except driver.ProgrammingError:

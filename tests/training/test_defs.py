@@ -1,6 +1,7 @@
 """The assets of training in Dagster: a real script by Pipes, and a failure that says why."""
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import training.defs
 from orchestration.pipes import Scripts
+from tests.support.python_process import find_python
 from training.caller.settings import CallerSettings
 from training.policies import Trainer
 from training.retriever.settings import RetrieverSettings
@@ -46,7 +48,9 @@ def trained_root(
     """Folder of `home` and `state` after a retriever was trained; tests copy it."""
     root = tmp_path_factory.mktemp("adapter")
     warehouse = Warehouse(home=root / "home", state=root / "state")
-    assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", find_python())
+        assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
     warehouse.ledger.close()
     return root
 

@@ -1,7 +1,6 @@
 """Over streamable HTTP: tokens, allow-lists, limits, hosts, and a new index underneath."""
 
 import signal
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.serving.meta_server import (
     served,
 )
 from tests.support.paths import ROOT
+from tests.support.python_process import find_python
 
 SECRET, OTHER = "alice-secret-alice-secret", "bob-secret-bob-secret-bob"
 INITIALIZE = {
@@ -345,7 +345,7 @@ async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_run
     tmp_path: Path,
 ) -> None:
     publish(tmp_path)
-    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
+    command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
     async with await anyio.open_process(command, cwd=ROOT) as process:
         with anyio.fail_after(60):
             while not (tmp_path / "address").exists():

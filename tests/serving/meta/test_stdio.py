@@ -1,6 +1,5 @@
 """Over stdio: a real process, the real client, both eras."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from mcp_types import ToolListChangedNotification
 
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, answering, publish, read_text
 from tests.support.paths import ROOT
+from tests.support.python_process import find_python
 
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
@@ -19,7 +19,7 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
     command = ["-m", "tests.serving.meta_process", str(place), consent]
     root = ROOT
-    server = StdioServerParameters(command=sys.executable, args=command, cwd=root)
+    server = StdioServerParameters(command=find_python(), args=command, cwd=root)
     return Client(server, mode=mode, **more)
 
 
@@ -88,7 +88,7 @@ async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
     tmp_path: Path,
 ) -> None:
     publish(tmp_path)
-    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
+    command = [find_python(), "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
     root = ROOT
     async with await anyio.open_process(command, cwd=root, stderr=None) as process:
         assert process.stdin

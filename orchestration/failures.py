@@ -2,6 +2,8 @@
 
 from typing import Any
 
+_FAILURE = "dagster._core.definitions.events.Failure: "
+
 
 def find_reason(event: Any) -> str:
     """Why a step failed, as its own code or the error that began it says."""
@@ -13,8 +15,8 @@ def find_reason(event: Any) -> str:
 
 
 def find_innermost(event: Any) -> str:
-    """The message of the error that began it."""
+    """The message of the error that began it; of ours, where one tells it in words for people."""
     error = event.event_specific_data.error
-    while error and error.cause:
+    while error and error.cause and error.cls_name != "Failure":
         error = error.cause
-    return error.message.strip() if error else "failed"
+    return error.message.strip().removeprefix(_FAILURE) if error else "failed"

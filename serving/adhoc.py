@@ -22,6 +22,7 @@ from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from serving.ranking.query import check_ask
 from serving.router import Ask, BadQuery, Router
+from warehouse.errors import UnusableInput
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
@@ -39,6 +40,12 @@ def index_command(
     """
     began = time.perf_counter()
     source, skipped = read_source(servers)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnusableInput(
+            f"--out {out}: {error.strerror}; name a folder that is there or can be made"
+        ) from error
     version, counted = _build_into(out, source, encoder, progress or Silent())
     _keep_source(out, source)
     move_pointer(out, version)

@@ -21,9 +21,13 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
 
     Raises UnusableInput.
     """
-    entries = [
-        (_read_mark(server, f"{path}, line {at}"), server) for at, server in read_lines(path)
-    ]
+    entries, skipped = [], []
+    for at, server in read_lines(path):
+        where = f"{path}, line {at}"
+        if get_server_name(server):
+            entries.append((_read_mark(server, where), server))
+        else:
+            skipped.append(f"{where}: a server without qualified_name, server_id and name")
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
     for server in (one for marked, one in entries if not marked):
@@ -36,7 +40,7 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
         _add_tools(tools, server, launched)
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
-        why = next(iter(tools.unusable.values()), "no tools found")
+        why = next(iter([*tools.unusable.values(), *skipped]), "no tools found")
         raise UnusableInput(f"{path}: {why}; expected a server a line as {shape}")
     rows = [
         _make_row(name, key, tools) | ({} if key in launched else {"flags": (UNVERIFIED,)})
@@ -50,7 +54,8 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
         )
     held = {row["server_id"] for row in rows}
     about = {name: facts for name, facts in servers.items() if name in held}
-    return Source(rows, about, {}, {}), sorted(tools.unusable.values())
+    twice = [f"{key[:200]} stands more than once; the last is kept" for key in tools.repeated]
+    return Source(rows, about, {}, {}), [*skipped, *sorted([*tools.unusable.values(), *twice])]
 
 
 def _read_mark(server: Mapping[str, Any], where: str) -> bool:

@@ -26,6 +26,9 @@ START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
 _STYLES = {NOTE: "dim", WARNING: "yellow", MADE: "green", FAILED: "red", PROGRESS: "dim"}
 _FIGURES = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
 _COUNTED = re.compile(r"\b\d+/\d+\b|\bsteps=\d+")  # the lines of `warehouse.progress` and of losses
+_NOT_RUN = re.compile(
+    r"Dependencies for step \S+ (?:failed: \[(?P<failed>.*?)\]|were not executed)"
+)
 _PIPES = "[pipes] external process successfully opened"
 _PLAIN_EVERY_S = 20.0
 
@@ -58,6 +61,9 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
     text = str(meta.get("orig_message") or record.getMessage())
     if text.startswith(_PIPES):
         return None
+    if waited := _NOT_RUN.match(text):  # of those further down nothing is said: they are many
+        failed = (waited["failed"] or "").replace("'", "")
+        return Line(WARNING, stage, f"not run: it needs {failed}") if failed else None
     if record.levelno >= logging.WARNING:
         return Line(WARNING, stage, text)
     return Line(PROGRESS if _COUNTED.search(text) else NOTE, stage, text)

@@ -35,7 +35,7 @@ def summarise_run(settings: Settings, result: RunResult) -> str:
         _describe_failed_servers(warehouse),
         _describe_models(warehouse, result),
         _describe_effects(warehouse, result),
-        _describe_next(settings),
+        _describe_next(settings, result),
     ]
     return "\n" + "\n\n".join(part for part in parts if part)
 
@@ -160,7 +160,7 @@ def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:
     return "\n".join(lines)
 
 
-def _describe_next(settings: Settings) -> str:
+def _describe_next(settings: Settings, result: RunResult) -> str:
     home = settings.home_path()
     lines = [
         "Where",
@@ -168,9 +168,12 @@ def _describe_next(settings: Settings) -> str:
         f"  report   {home / 'reports'}",
         "Next",
         "  make dev                                the Dagster UI on http://127.0.0.1:3000",
-        '  .venv/bin/toolmill search "list the files of a folder"',
     ]
-    if settings.source == "demo" and settings.demo.day == 1:
+    if (home / "router" / "HEAD.json").exists():
+        lines.append('  .venv/bin/toolmill search "list the files of a folder"')
+    if result.failed:
+        lines.append("  .venv/bin/toolmill doctor               what is wrong here, and its fix")
+    elif settings.source == "demo" and settings.demo.day == 1:
         lines.append(
             "  make run DAY=2                          one server new, one changed, one gone"
         )

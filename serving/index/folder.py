@@ -123,7 +123,7 @@ def read_served_version(place: Path) -> str:
         raise IndexMissing(
             f"no router index under {place}: found no router/HEAD.json, expected the one that a"
             " run publishes; use `make run` or `toolmill index SERVERS.jsonl --out DIR` first,"
-            " or point TOOLMILL_HOME (or --index) at the folder that holds one"
+            " or point TOOLMILL_HOME (or --index, --place) at the folder that holds one"
         )
     version = head.get("version")
     if not isinstance(version, str) or not version.isalnum():

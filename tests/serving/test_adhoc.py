@@ -224,7 +224,9 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
         (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
         (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),
         (("search", "--index", "{at}", "x", "--retriever", "{at}"), 1, "no LoRA adapter"),
+        (("serve", "--place", "{at}", "--http", "--port", "99999"), 2, "equal to 65535"),
         (("index", "{at}/none", "--out", "{at}/new"), 2, "No such file"),
+        (("index", "{at}/ok", "--out", "{at}/q"), 2, "q: File exists; name a folder that"),
         (("index", "{at}/source.json.zst", "--out", "{at}/new"), 2, "not UTF-8"),
         (("index", "{at}/q", "--out", "{at}/new"), 2, "no tools found; expected a server a line"),
         (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 1, "'foo'"),
@@ -234,6 +236,7 @@ def test_bad_input_is_one_error_that_names_the_mend(
     index: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     (index / "q").write_text('{"name": "nobody"}\n')
+    written(index / "ok", MAIL)
     (index / "empty").write_text("\n")
     found = run(*(part.replace("{at}", str(index)) for part in arguments))
     assert found[0] == code, found
@@ -311,6 +314,16 @@ def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], ind
     report = json.loads(run("index", made[0], "--out", index)[1])
     assert (report["version"], report["embedded"]) == (version, 0)
     assert run("search", "--index", index, "send an email")[0] == 0
+
+
+def test_a_server_without_a_name_and_a_tool_that_stands_twice_are_told(tmp_path: Path) -> None:
+    nameless = {"tools": MAIL["tools"]}
+    source, skipped = read_source(written(tmp_path / "s.jsonl", nameless, MAIL, CLOCK, MAIL))
+    assert [row["tool"] for row in source.rows] == ["send_email", "get_time", "list_zones"]
+    assert skipped == [
+        f"{tmp_path / 's.jsonl'}, line 1: a server without qualified_name, server_id and name",
+        "npm:mail::send_email stands more than once; the last is kept",
+    ]
 
 
 def test_a_server_that_says_so_is_unverified_in_every_hit(tmp_path: Path) -> None:

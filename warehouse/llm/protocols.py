@@ -37,11 +37,11 @@ def open_provider(protocol: str) -> Provider:
         raise LLMError("no_provider", f"protocol {protocol!r:.80}", expected, hint)
     point = known[protocol]
     expected = "a class without arguments, with version() and answer(request)"
-    hint = "correct or remove the package that names it"
+    hint = f"correct that package, or choose another protocol than {protocol!r:.80} for the role"
     try:
         made = point.load()()
         missing = [name for name in ("version", "answer") if not callable(getattr(made, name, 0))]
-    except Exception as error:  # another package's code
+    except (Exception, SystemExit) as error:  # another package's code
         found = f"{point.value}, which fails with {_describe_place(error)}"
         raise LLMError("no_provider", found, expected, hint) from error
     if missing:
@@ -65,7 +65,7 @@ class _Guarded:
             found = await self._made.answer(request)
         except LLMError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             told = f"{self._point.value}, which fails with {_describe_place(error)}"
             raise LLMError("provider_failed", told, "a Completion or an LLMError", hint) from error
         if not isinstance(found, Completion):
@@ -78,8 +78,17 @@ class _Guarded:
             await close()
 
 
-def _describe_place(error: Exception) -> str:
-    """`ZeroDivisionError at provider.py:12 answer`."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _describe_place(error: BaseException) -> str:
+    """`ZeroDivisionError at provider.py:12 answer`, or `ModuleNotFoundError of 'acme'` where what
+    the entry point names is not there. Names alone: a message may hold a key."""
+    if isinstance(error, ImportError | AttributeError) and error.name:
+        return f"{type(error).__name__} of {error.name!r:.80}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith("<frozen ")
+    ]
+    if not frames:
+        return f"{type(error).__name__} when it is made"
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"
-    return f"{type(error).__name__}{at if frames else ''}"
+    return f"{type(error).__name__}{at}"

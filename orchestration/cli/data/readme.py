@@ -33,6 +33,6 @@ def readme_tools(
     found = extract_tools(server, text, llm)
     print_json(found.as_server())
     if found.status != "ok":
-        fail(f"{readme}: {found.error_kind}: {found.hint}", 1)
+        fail(f"{readme}: {str(found.hint).removeprefix(f'{found.error_kind}: ')}", 1)
     if not found.tools:
         fail(f"{readme}: it names no tool", 1)

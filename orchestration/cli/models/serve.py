@@ -30,7 +30,9 @@ def serve(
         bool, typer.Option("--http", help="streamable HTTP in place of standard input and output")
     ] = False,
     host: Annotated[str | None, typer.Option(help="with --http; default 127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="with --http; default 8930")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="with --http; default 8930; 0: any")
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="TOML or JSON file of who may ask; with --http")
     ] = None,

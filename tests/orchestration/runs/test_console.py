@@ -54,8 +54,9 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
     made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
     failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
-    cause = SimpleNamespace(message="TypeError: no model\n", cause=None)
-    broken = SimpleNamespace(error=SimpleNamespace(message="resource failed", cause=cause))
+    cause = SimpleNamespace(message="TypeError: no model\n", cause=None, cls_name="TypeError")
+    outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
+    broken = SimpleNamespace(error=outer)
     outside = event("PIPELINE_FAILURE", event_specific_data=broken)
     assert read_record(record("", step_key=None, job_name="train", dagster_event=outside)) == Line(
         FAILED, "train", "TypeError: no model"
@@ -76,6 +77,26 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     assert read_record(record("pairs 3/9 usd=0.0")) == Line(PROGRESS, "pairs", "pairs 3/9 usd=0.0")
     assert read_record(record("0 tools are held")) == Line(NOTE, "pairs", "0 tools are held")
     assert read_record(record("set a key", logging.WARNING)) == Line(WARNING, "pairs", "set a key")
+
+
+def test_a_run_that_failed_is_told_in_our_own_words() -> None:
+    group = SimpleNamespace(message="ExceptionGroup: 1 sub-exception", cause=None, cls_name="E")
+    said = "dagster._core.definitions.events.Failure: listings is not published: empty\n"
+    ours = SimpleNamespace(message=said, cause=group, cls_name="Failure")
+    outer = SimpleNamespace(message="step failed", cause=ours, cls_name="Dagster")
+    ended = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
+    assert read_record(record("", step_key=None, dagster_event=ended), "docker") == Line(
+        FAILED, "docker", "listings is not published: empty"
+    )
+
+
+def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_not() -> None:
+    waits = "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing."
+    assert read_record(record(waits, logging.ERROR)) == Line(
+        WARNING, "pairs", "not run: it needs listings, snapshots"
+    )
+    after = "Dependencies for step pairs were not executed: ['deployments']. Not executing."
+    assert read_record(record(after, logging.ERROR)) is None
 
 
 def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line() -> None:

@@ -49,3 +49,15 @@ def test_the_second_day_is_proposed_after_the_first_alone(
     assert "make run DAY=2" not in summarise_run(change_demo(settings, 2, None), RunResult())
     live = settings.model_copy(update={"source": "live"})
     assert "make run DAY=2" not in summarise_run(live, RunResult())
+
+
+def test_after_a_failure_nothing_is_proposed_that_cannot_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    run = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
+    run |= {"run_id": "none"}
+    page = summarise_run(load_settings(), RunResult([run]))
+    assert "toolmill doctor" in page
+    assert "toolmill search" not in page
+    assert "make run DAY=2" not in page

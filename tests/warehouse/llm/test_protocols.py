@@ -49,6 +49,16 @@ class Careless(AcmeProvider):
         return {"text": "heron"}  # type: ignore[return-value]
 
 
+class Leaving:
+    def __init__(self) -> None:
+        raise SystemExit(0)
+
+
+class Quitting(AcmeProvider):
+    async def answer(self, request: Request) -> Completion:
+        raise SystemExit(0)
+
+
 class Versionless:
     async def answer(self, request: Request) -> Completion: ...
 
@@ -61,6 +71,10 @@ def installed(monkeypatch: pytest.MonkeyPatch):
         EntryPoint("faulty", f"{__name__}:Faulty", protocols.GROUP),
         EntryPoint("careless", f"{__name__}:Careless", protocols.GROUP),
         EntryPoint("versionless", f"{__name__}:Versionless", protocols.GROUP),
+        EntryPoint("leaving", f"{__name__}:Leaving", protocols.GROUP),
+        EntryPoint("quitting", f"{__name__}:Quitting", protocols.GROUP),
+        EntryPoint("lost", "acme_nosuch:Provider", protocols.GROUP),
+        EntryPoint("nameless", f"{__name__}:Nobody", protocols.GROUP),
         EntryPoint("openai", f"{__name__}:NeedsMore", protocols.GROUP),
     ]
     monkeypatch.setattr(protocols, "entry_points", lambda group: points)
@@ -99,7 +113,10 @@ def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> Non
     ("protocol", "told"),
     [
         ("acmee", "expected one of openai, acme"),
-        ("broken", "NeedsMore, which fails with TypeError at protocols"),
+        ("broken", "NeedsMore, which fails with TypeError when it is made"),
+        ("leaving", r"Leaving, which fails with SystemExit at test_protocols\.py:\d+ __init__"),
+        ("lost", "fails with ModuleNotFoundError of 'acme_nosuch'.*other protocol than 'lost'"),
+        ("nameless", "fails with AttributeError of 'Nobody'"),
         ("versionless", r"Versionless without version\(\)"),
     ],
 )
@@ -113,6 +130,7 @@ def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, t
     ("protocol", "told"),
     [
         ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
+        ("quitting", "Quitting, which fails with SystemExit at"),
         ("careless", "Careless, which answers with a dict"),
     ],
 )

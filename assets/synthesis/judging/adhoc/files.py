@@ -39,6 +39,7 @@ class Tools:
     unusable: dict[str, str] = field(default_factory=dict)  # and why
     digests: dict[str, str] = field(default_factory=dict)
     contracts: dict[str, dict[str, Json]] = field(default_factory=dict)  # by digest
+    repeated: set[str] = field(default_factory=set)  # ids that stand more than once
     _servers: dict[str, list[str]] = field(default_factory=dict)
 
     def list_server_tools(self, server: str) -> list[str]:
@@ -60,8 +61,11 @@ class Tools:
         except (ContractError, KeyError, AttributeError, TypeError, ValueError) as error:
             self.unusable[key] = f"{key[:200]} has no usable contract ({str(error)[:120]})"
             return
+        if key in self.by_id:
+            self.repeated.add(key)
+        else:
+            self._servers.setdefault(server, []).append(key)
         self.by_id[key], self.digests[key], self.contracts[digest] = made, digest, made
-        self._servers.setdefault(server, []).append(key)
 
 
 def read_rows(path: Path) -> list[Given]:

@@ -23,6 +23,7 @@ from warehouse.backup.manifest import (
     open_folder,
     read_manifest,
 )
+from warehouse.backup.resolve import find_broken_pointer, is_sound
 from warehouse.backup.walk import (
     list_databases,
     list_home_files,
@@ -33,6 +34,7 @@ from warehouse.errors import UnusableInput
 from warehouse.home import LAYOUT
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import hash_file, hold_lock, write_atomically
+from warehouse.storage.pointers import PointerBroken
 from warehouse.storage.untrusted_files import UnreadableFile, open_file
 
 # Of a database's header (https://sqlite.org/fileformat2.html#the_database_header): place and value
@@ -60,7 +62,8 @@ def save_backup(home: Path, state: Path, folder: Path, version: str, *, link: bo
     changed in place get a second name where that is possible, instead of a copy.
 
     The backup counts from the moment its manifest is there: a kill leaves the ones before, and
-    files that the next one needs not copy. Raises UnusableInput, OSError.
+    files that the next one needs not copy. Raises UnusableInput, OSError, and PointerBroken for a
+    home whose pointers do not resolve: what a restore of it would make is broken too.
     """
     folder = folder.resolve()
     for root in (home, state):
@@ -73,12 +76,13 @@ def save_backup(home: Path, state: Path, folder: Path, version: str, *, link: bo
 
 def prune_backups(home: Path, folder: Path, keep: int) -> int:
     """Removes all but the last backups of this home, then the files that only those held; returns
-    how many backups went. Those of other homes stay. A kill leaves files that the next call
-    removes. Raises UnusableInput where a backup cannot be read: what it holds is not known."""
+    how many backups went. The last one whose pointers resolve stays, however old. Those of other
+    homes stay. A kill leaves files that the next call removes. Raises UnusableInput where a backup
+    cannot be read: what it holds is not known."""
     folder, source = folder.resolve(), identify_source(home)
     with hold_lock(folder / ".lock"):
         made = [read_manifest(folder, stamp) for stamp in list_stamps(folder)]
-        going = [one.stamp for one in made if one.source == source][:-keep]
+        going = _choose_going(folder, [one for one in made if one.source == source], keep)
         for stamp in going:
             (folder / "backups" / f"{stamp}.json").unlink()
         kept = [one for one in made if one.stamp not in going]
@@ -87,6 +91,13 @@ def prune_backups(home: Path, folder: Path, keep: int) -> int:
             if path.is_file() and path.name not in held:
                 path.unlink()
     return len(going)
+
+
+def _choose_going(folder: Path, made: Sequence[Manifest], keep: int) -> set[str]:
+    """The stamps of all but the last backups, and but the last sound one."""
+    going = {one.stamp for one in made[:-keep]}
+    sound = next((one for one in reversed(made) if is_sound(folder, one)), None) if going else None
+    return going - {sound.stamp} if sound else going
 
 
 class _Saver:
@@ -138,10 +149,17 @@ class _Saver:
             {**rest, **databases},
             self._source,
         )
+        self._require_pointers(manifest)
         path = self._folder / "backups" / f"{self.saved.stamp}.json"
         write_atomically(path, manifest.dump(), 0o600)
         self.saved.files = len(manifest.home) + len(manifest.state)
         return self.saved
+
+    def _require_pointers(self, manifest: Manifest) -> None:
+        """Raises PointerBroken."""
+        if found := find_broken_pointer(self._folder, manifest):
+            path, problem = self._home / found[0], found[1]
+            raise PointerBroken(f"{path}: {problem}; `toolmill doctor` says what to do")
 
     def _keep_all(self, side: str, root: Path, paths: Iterable[Path]) -> dict[str, Entry]:
         found = {}

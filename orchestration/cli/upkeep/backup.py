@@ -28,6 +28,7 @@ def backup(
     Left out: installed packages and caches, which are fetched again."""
     from warehouse.backup.save import prune_backups, save_backup
     from warehouse.home import require_home
+    from warehouse.storage.pointers import PointerBroken
 
     settings = load_settings()
     home, state = settings.home_path(), settings.state_path()
@@ -35,8 +36,9 @@ def backup(
     try:
         made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
         removed = prune_backups(home, folder, keep) if keep else 0
-    except OSError as error:
-        fail(f"no backup was made: {_describe_error(error)}; the ones before are whole", 1)
+    except (OSError, PointerBroken) as error:
+        reason = _describe_error(error) if isinstance(error, OSError) else str(error)
+        fail(f"no backup was made: {reason}; the ones before are as they were", 1)
     print_json({"folder": str(folder), **made, "removed_backups": removed})
 
 

@@ -74,6 +74,16 @@ def test_a_home_is_saved_and_restored_and_found_well(well: Warehouse, tmp_path: 
     made = json.loads(done.stdout)
     assert (made["healthy"], made["version"]) == (True, version("toolmill"))
     assert (home / "state" / "ledger.db").exists()
+    (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
+    broken = invoke_toolmill(
+        *("backup", str(tmp_path / "kept"), "--keep", "1"),
+        home=well.home,
+        TOOLMILL_STATE=str(well.state),
+        DAGSTER_HOME=none,
+    )
+    assert (broken.returncode, broken.stdout) == (1, "")
+    assert f"{well.home / 'tables/pairs/registry/HEAD.json'}: cannot be read" in broken.stderr
+    assert len(list((tmp_path / "kept" / "backups").iterdir())) == 1
     again = invoke_toolmill("restore", str(tmp_path / "kept"), home=home, DAGSTER_HOME=none)
     assert again.returncode == 2
     assert "holds something already" in again.stderr

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -21,6 +22,7 @@ from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.files import find_journal
 from warehouse.ledger.recovery import check
 from warehouse.storage.files import hash_file
+from warehouse.storage.pointers import PointerBroken
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -393,3 +395,57 @@ def test_a_link_put_in_place_of_a_volume_s_file_is_not_followed(
     assert "volumes/v/notes.db" not in manifest.state
     pool = [path.read_bytes() for path in (tmp_path / "kept/files").rglob("*") if path.is_file()]
     assert b"of the host" not in pool
+
+
+def lose_version(pointer: Path) -> None:
+    for path in pointer.parent.glob("*.parquet"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_text("{"), r"names/_/HEAD\.json: cannot be read \(Expecting"),
+        (lambda path: path.write_text("[]"), r"expected a JSON object"),
+        (lambda path: path.write_text("{}"), "names no version"),
+        (Path.unlink, "is not there, though its history names publications"),
+        (lose_version, "names version .{12}, which is not there"),
+    ],
+)
+def test_of_a_home_whose_pointer_does_not_resolve_no_backup_is_made(
+    lived: Warehouse, tmp_path: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    kept = tmp_path / "kept"
+    first = back_up(lived, kept)
+    damage(lived.home / "tables/names/_/HEAD.json")
+    with pytest.raises(PointerBroken, match=words):
+        back_up(lived, kept)
+    assert list_stamps(kept) == [first.stamp]
+    assert_whole(bring_back(kept, tmp_path / "new"), 1)
+
+
+def test_the_last_backup_that_resolves_outlives_any_number_of_later_ones(
+    lived: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    stamps = [back_up(lived, kept).stamp, back_up(lived, kept).stamp]
+    (lived.home / "tables/names/_/HEAD.json").write_text("{")
+    monkeypatch.setattr(save._Saver, "_require_pointers", lambda *_: None)  # as versions before
+    stamps += [back_up(lived, kept).stamp, back_up(lived, kept).stamp]
+    assert prune_backups(lived.home, kept, 1) == 2
+    assert list_stamps(kept) == [stamps[1], stamps[3]]
+    assert_whole(bring_back(kept, tmp_path / "new", stamps[1]), 1)
+
+
+def test_a_backup_that_lost_a_file_does_not_count_as_the_good_one(
+    lived: Warehouse, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    first = back_up(lived, kept)
+    live(lived, 2)
+    second = back_up(lived, kept)
+    before = {one.sha256 for one in read_manifest(kept, first.stamp).home.values()}
+    versions = {hash_file(path) for path in (lived.home / "tables").rglob("*.parquet")}
+    get_pool_path(kept, (versions - before).pop()).unlink()
+    assert prune_backups(lived.home, kept, 1) == 0
+    assert list_stamps(kept) == [first.stamp, second.stamp]

@@ -16,7 +16,8 @@ def read_text(path: Path, most: int = MOST) -> str:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise UnusableInput(f"{path}: {error.strerror or 'it cannot be opened'}") from error
+        why = error.strerror or "it cannot be opened"
+        raise UnusableInput(f"{path}: {why}; expected a file that can be read") from error
     if len(data) > most:
         raise UnusableInput(f"{path}: more than {most:,} bytes")
     try:
@@ -33,8 +34,11 @@ def parse_json(text: str, where: object, **decoding: Any) -> Any:
     try:
         return json.loads(text, **decoding)
     except (ValueError, RecursionError) as error:
-        deep = isinstance(error, RecursionError)
-        reason = "nested too deep to be read" if deep else " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())[:120]
+        if isinstance(error, RecursionError):
+            reason = "nested too deep to be read"
+        elif "integer string conversion" in reason:  # Python's advice is to its own settings
+            reason = "an integer of too many digits to be read"
         raise UnusableInput(f"{where}: not JSON ({reason})") from error
 
 

@@ -208,7 +208,9 @@ def test_a_bad_file_is_one_line_and_usage(files: Files, schema, expected, called
 
 def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
     done = files.run("--schema", "none.json", "--expected", "e", "--called", "c")
-    assert (done.exit_code, done.stderr) == (2, "none.json: No such file or directory\n")
+    assert (done.exit_code, done.stderr) == (
+        *(2, "none.json: No such file or directory; expected a file that can be read\n"),
+    )
     (files.folder / "latin.json").write_bytes(b'"\xe9"')
     path = str(files.folder / "latin.json")
     done = files.run("--schema", path, "--expected", "e", "--called", "c")

@@ -1,12 +1,15 @@
 """The marker that says which layout a home has: a home of another version is refused unread."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from warehouse.storage.files import write_atomically
 
 LAYOUT = 3  # raise it when what lies in a home can no longer be read as it is
 MARKER = "home.json"
+# Of a home in a bucket: of its record, of who commits, of who works under the lease.
+BUCKET_LOCKS = (".bucket.lock", ".bucket.commit.lock", ".bucket.users.lock")
 # What 0.1.0 made in a home, before homes were marked.
 _UNMARKED = ("tables", "blobs", "lance", "models", "router", "releases", "state/ledger.db")
 
@@ -17,27 +20,29 @@ class HomeUnavailable(RuntimeError):
 
 def check_home(home: Path) -> None:
     """Raises HomeUnavailable where a folder was made by another version; writes nothing."""
+    require_folder(home)
     marker = home / MARKER
     try:
         found = json.loads(marker.read_bytes())["layout"]
+        if type(found) is not int:  # nor a bool, which is one
+            raise TypeError
     except FileNotFoundError:
-        found = next((name for name in _UNMARKED if (home / name).exists()), None)
-        if found is None:
-            return
-        raise _describe_other_version(
-            home, f"made by an earlier version ({found} without {MARKER})"
-        ) from None
+        if held := next((name for name in _UNMARKED if (home / name).exists()), None):
+            raise _describe_unmarked(home, f"holds {held}, and no {MARKER}") from None
+        return
     except OSError as error:
         raise describe_unwritable(home, error) from error
-    except (ValueError, KeyError, TypeError):
-        raise _describe_other_version(
-            home, f"{MARKER} is not readable as {{'layout': {LAYOUT}}}"
-        ) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _describe_unmarked(home, f"its {MARKER} does not say which layout it has") from None
     if found != LAYOUT:
-        age = "a later" if isinstance(found, int) and found > LAYOUT else "another"
-        raise _describe_other_version(
-            home, f"made by {age} version (layout {str(found)[:20]}, expected {LAYOUT})"
-        )
+        raise _describe_other_version(home, found)
+
+
+def require_folder(home: Path) -> None:
+    """Raises HomeUnavailable where a file is in the home's place."""
+    with suppress(OSError):  # whoever reads or writes there tells of it
+        if home.exists() and not home.is_dir():
+            raise HomeUnavailable(f"{home}: is a file; set TOOLMILL_HOME to a folder")
 
 
 def require_home(home: Path) -> None:
@@ -69,8 +74,23 @@ def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
     )
 
 
-def _describe_other_version(home: Path, found: str) -> HomeUnavailable:
+def _describe_unmarked(home: Path, found: str) -> HomeUnavailable:
+    """The error of a home whose marker was lost or damaged; all else may be good."""
     return HomeUnavailable(
-        f"{home}: {found}; it must be made anew: if it is Toolmill's, remove it (`make clean`) and"
-        " run again, or set TOOLMILL_HOME to another folder"
+        f'{home}: {found}; if this version made it, put {{"layout": {LAYOUT}}} into'
+        f" {home / MARKER}, or restore a backup; else use the version that made it, or set"
+        " TOOLMILL_HOME to another folder"
+    )
+
+
+def _describe_other_version(home: Path, found: int) -> HomeUnavailable:
+    """The error of a home that is good, for another version."""
+    made = f"{home}: made by {{}} version (layout {found}, expected {LAYOUT}); "
+    if found > LAYOUT:
+        fix = "install that version of toolmill, or set TOOLMILL_HOME to another folder"
+        return HomeUnavailable(made.format("a later") + fix)
+    return HomeUnavailable(
+        made.format("an earlier")
+        + "that version reads it and its backups; for this one it must be made anew: set"
+        " TOOLMILL_HOME to another folder, or move it away and run again"
     )

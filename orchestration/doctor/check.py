@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
+from warehouse.errors import UnusableInput
+from warehouse.ledger.files import LedgerUnavailable
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.tables import Tables
 
@@ -95,9 +97,18 @@ def run_check(check: Check, at: Home) -> Result:
     began = time.monotonic()
     try:
         looked = check.look(at)
+    except (UnusableInput, LedgerUnavailable) as error:  # ours end with the fix
+        problem, fix = _split_fix(" ".join(str(error).split()))
+        looked = Looked(0, [Finding(check.name, f"cannot be looked at: {problem}", fix)])
     except Exception as error:  # a damaged home breaks what reads it in ways nobody listed
         reason = " ".join(str(error).split())[:300]
         problem = f"cannot be looked at: {type(error).__name__}: {reason}"
         looked = Looked(0, [Finding(check.name, problem, "see the other findings first")])
     seconds = round(time.monotonic() - began, 3)
     return Result(check.name, check.claim, looked.n, seconds, looked.findings)
+
+
+def _split_fix(message: str) -> tuple[str, str]:
+    """What is wrong, and what to do: the last part of an error of ours."""
+    problem, sign, fix = message.rpartition("; " if "; " in message else ": ")
+    return (problem, fix) if sign else (message, "correct what it names")

@@ -21,7 +21,8 @@ def check_layout(at: Home) -> Looked:
     try:
         check_home(at.home)
     except HomeUnavailable as error:
-        return Looked(1, [Finding("home.json", str(error), "name another home, or `make clean`")])
+        problem, _, fix = str(error).partition("; ")
+        return Looked(1, [Finding("home.json", problem, fix)])
     return Looked(1)
 
 

@@ -95,13 +95,27 @@ class RehearsedLedger(Ledger):
 
 @contextmanager
 def open_rehearsal(real: Warehouse, offline: frozenset[str]) -> Iterator[Warehouse]:
-    """A warehouse over the same data, whose writes are thrown away."""
+    """A warehouse over the same data, whose writes are thrown away. Errors of what is done with it
+    name the real home's files."""
     with tempfile.TemporaryDirectory(prefix="toolmill-plan-") as folder:
         home = Path(folder) / "home"
         _copy_home(real.home, home)
         made = Warehouse(home=home, state=real.state, run_id="plan", budget_usd=real.budget_usd)
         vars(made)["ledger"] = RehearsedLedger(real.ledger, offline)
-        yield made
+        try:
+            yield made
+        except Exception as error:
+            _rewrite_paths(error, str(home), str(real.home))
+            raise
+
+
+def _rewrite_paths(error: Exception, home: str, real: str) -> None:
+    """In place of those of a folder that is gone when the error is read."""
+    error.args = tuple(
+        one.replace(home, real) if isinstance(one, str) else one for one in error.args
+    )
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        error.filename = error.filename.replace(home, real)
 
 
 def _copy_home(real: Path, home: Path) -> None:

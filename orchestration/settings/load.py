@@ -7,7 +7,7 @@ import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import AliasChoices, ValidationError
 from pydantic.fields import FieldInfo
@@ -32,7 +32,8 @@ def load_settings() -> Settings:
     _require_named_file(os.environ)
     wrong: list[str] = []
     try:
-        return Settings()  # type: ignore[call-arg]
+        if not (wrong := list(_list_untrue_numbers())):
+            return Settings()  # type: ignore[call-arg]
     except ValidationError as error:
         wrong = explain_errors(error)
     except SourceError as error:
@@ -108,6 +109,34 @@ def _require_named_file(environment: Mapping[str, str]) -> None:
         return
     what = "which is no file" if path.exists() else "but there is no such file"
     raise SettingsError(f"{CONFIG} names {path}, {what}; correct it or unset it")
+
+
+def _list_untrue_numbers() -> Iterator[str]:
+    """One line for each number of the file that is `true` or `false`: Pydantic takes them for 1 and
+    0. Raises OSError, TOMLDecodeError, UnicodeDecodeError."""
+    path = config_path()
+    if not path.is_file():
+        return
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    numbers = {name for name, field in _walk_fields(Settings, ()) if _is_number(field)}
+    for name, value in _walk_values(given, ()):
+        if isinstance(value, bool) and name in numbers:
+            found = str(value).lower()
+            yield _explain_error(tuple(name.split(".")), "expected a number", found, {})
+
+
+def _is_number(field: FieldInfo) -> bool:
+    kinds = {field.annotation, *get_args(field.annotation)}
+    return bool(kinds & {int, float}) and bool not in kinds
+
+
+def _walk_values(given: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of all that stands in the file."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _walk_values(value, (*path, name))
+        else:
+            yield ".".join((*path, name)), value
 
 
 def _explain_source(message: str) -> str:

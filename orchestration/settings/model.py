@@ -168,6 +168,14 @@ class Settings(BaseSettings):
         file = TomlConfigSettingsSource(settings_cls, config_path())
         return (init_settings, env_settings, file)
 
+    @field_validator("home", "state", "chromium", mode="before")
+    @classmethod
+    def is_named(cls, path: Any) -> Any:
+        """Empty would be the working directory."""
+        if isinstance(path, str) and not path.strip():
+            raise ValueError("expected a path, or nothing at all for the default")
+        return path
+
     @field_validator("training")
     @classmethod
     def fits_the_start(cls, training: Training, info: ValidationInfo) -> Training:

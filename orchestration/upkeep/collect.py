@@ -73,8 +73,13 @@ class Collection:
 
 def find_garbage(place: Place) -> Collection:
     """All that may go: older than the grace period and than every run that goes on, or taken down.
-    It only looks; whatever is used again before it is removed stays."""
-    began = find_oldest_start(place.state, place.instance)
+    It only looks; whatever is used again before it is removed stays. Where it cannot be told since
+    when a run goes on, nothing may go: `skipped` says why, as of `all`."""
+    try:
+        began = find_oldest_start(place.state, place.instance)
+    except _UNKNOWN as error:
+        before = place.now - place.keep.grace_days * DAY
+        return Collection(before, skipped={"all": " ".join(str(error).split())[:300]})
     before = min(place.now - place.keep.grace_days * DAY, began or place.now)
     found = Collection(before)
     parts = {

@@ -18,7 +18,10 @@ from warehouse.backup.manifest import (
     read_manifest,
 )
 from warehouse.errors import UnusableInput
+from warehouse.home import BUCKET_LOCKS
 from warehouse.storage.files import hash_file
+
+_LOCKS = {*BUCKET_LOCKS, "run.lock", "ledger.lock"}
 
 
 class BackupBroken(RuntimeError):
@@ -38,12 +41,12 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
     """Makes home and state as they were at a backup (default: the last). Every file is held against
     its digest; both are made beside their place and take it last, the home at the very end.
 
-    Raises UnusableInput for a home or state that holds anything, and for a backup of another
-    version; BackupBroken with nothing in place.
+    Raises UnusableInput for a home or state that holds anything but locks of ours, and for a
+    backup of another version; BackupBroken with nothing in place.
     """
     manifest = _read_backup(folder, stamp)
     for place in (home, state):
-        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        if place.exists() and not _is_vacant(place, state):
             raise UnusableInput(
                 f"{place}: holds something already; restore into an empty or absent folder"
                 " (TOOLMILL_HOME, TOOLMILL_STATE), or move it away first"
@@ -61,12 +64,27 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
         _restore_links(folder, {to / name: one for side, to in sides for name, one in side.items()})
         for place, made in beside.items():
             if place.exists():
-                place.rmdir()
+                _remove_vacant(place)
             made.rename(place)
     finally:
         for made in beside.values():
             shutil.rmtree(made, ignore_errors=True)
     return Restored(manifest.stamp, manifest.version, len(manifest.home) + len(manifest.state))
+
+
+def _is_vacant(place: Path, state: Path) -> bool:
+    """Whether a folder holds nothing but locks of ours, which a refused command may leave."""
+    if not place.is_dir():
+        return False
+    others = [path for path in place.rglob("*") if path.name not in _LOCKS]
+    return all(path == state and not path.is_symlink() for path in others)
+
+
+def _remove_vacant(place: Path) -> None:
+    """Raises OSError where something else was put there meanwhile."""
+    for path in sorted(place.rglob("*"), reverse=True):
+        path.unlink() if path.name in _LOCKS else path.rmdir()
+    place.rmdir()
 
 
 def _find_made(beside: Mapping[Path, Path], place: Path) -> Path:

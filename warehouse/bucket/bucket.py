@@ -189,7 +189,9 @@ def open_bucket(url: str) -> Bucket:
     if not _URL.fullmatch(url):
         found = "an address with a key in it" if "@" in url else repr(url[:80])
         raise UnusableInput(
-            f"a bucket: found {found}, expected s3://BUCKET/PREFIX (letters, digits and ._=+-)"
+            f"a bucket: found {found}, expected s3://BUCKET/PREFIX: BUCKET has 3 to 63 lower-case"
+            " letters, digits, dots and hyphens, and begins and ends with a letter or digit; PREFIX"
+            " has letters, digits and ._=+-, and no part of dots alone"
         )
     if find_spec("obstore") is None:
         fix = ".venv/bin/uv pip install 'toolmill[bucket]'"

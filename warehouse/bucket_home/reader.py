@@ -12,6 +12,7 @@ from warehouse.bucket_home.manifest import Manifest, dump_manifest, read_manifes
 from warehouse.bucket_home.policy import StoragePolicy
 from warehouse.bucket_home.root import Root, read_root
 from warehouse.bucket_home.working_copy import (
+    RECORD,
     ReadOnlyCopy,
     Record,
     keep_base,
@@ -53,6 +54,10 @@ class HomeReader:
             return Fetched()
 
     def _refresh(self, strict: bool) -> Fetched:
+        first = self._ask_before_first_use()
+        if first and not first.number:
+            self.tell(self._describe_nothing())
+            return Fetched()
         with open_users(self.home) as users, lock_record(self.home):
             if not users.is_alone():
                 return Fetched()
@@ -61,7 +66,7 @@ class HomeReader:
                 root = read_root(self.bucket)
                 require_own(self.home, record, root.number)
                 if not root.number:
-                    self.tell(f"{self.bucket.url}: nothing is committed there yet")
+                    self.tell(self._describe_nothing())
                 held = root.lease.token if root.lease else ""
                 ours, abandoned = bool(held) and held == record.token, bool(record.token)
                 return self.reconcile(record, root, ours, abandoned)
@@ -71,6 +76,15 @@ class HomeReader:
                     raise
                 self.tell(f"{error}; commit {record.number} is read, which was fetched last")
                 return Fetched()
+
+    def _ask_before_first_use(self) -> Root | None:
+        """The root where there is no working copy yet, asked for before any file is made: where
+        the bucket does not answer, none is left. None where there is a copy. Raises
+        BucketUnavailable."""
+        return None if (self.home / RECORD).exists() else read_root(self.bucket)
+
+    def _describe_nothing(self) -> str:
+        return f"{self.bucket.url}: nothing is committed there yet"
 
     def reconcile(self, record: Record, root: Root, ours: bool, abandoned: bool) -> Fetched:
         """Makes the copy what the root names; one that is of that commit stays, with whatever was

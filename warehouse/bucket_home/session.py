@@ -42,6 +42,7 @@ class BucketHome(LeasedHome):
         Processes of one working copy share its lease. Raises HomeHeld, HomeLost, UnusableInput,
         BucketUnavailable.
         """
+        self._ask_before_first_use()
         with open_users(self.home) as users:
             self._enter(users)
             keeper = Keeper(self.policy, self.renew, self.commit_if_due, self.tell)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from warehouse.bucket.bucket import Bucket, BucketUnavailable
 from warehouse.bucket_home.manifest import Manifest, parse_manifest, read_manifest
 from warehouse.errors import UnusableInput
-from warehouse.home import MARKER
+from warehouse.home import BUCKET_LOCKS, MARKER
 from warehouse.storage.files import hold_lock, write_atomically
 from warehouse.storage.pointers import read_pointer, write_pointer
 
@@ -87,11 +87,11 @@ def keep_base(home: Path, data: bytes) -> None:
 
 
 def lock_record(home: Path) -> AbstractContextManager[None]:
-    return hold_lock(home / ".bucket.lock")
+    return hold_lock(home / BUCKET_LOCKS[0])
 
 
 def lock_commit(home: Path) -> AbstractContextManager[None]:
-    return hold_lock(home / ".bucket.commit.lock")
+    return hold_lock(home / BUCKET_LOCKS[1])
 
 
 class Users:
@@ -99,7 +99,7 @@ class Users:
 
     def __init__(self, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = (home / ".bucket.users.lock").open("a+b")
+        self._file: BinaryIO = (home / BUCKET_LOCKS[2]).open("a+b")
 
     def is_alone(self) -> bool:
         """Whether no other process works under it; then nobody can begin until `join` or

@@ -38,7 +38,7 @@ def rebuild() -> None:
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
-    path = warehouse.state / "ledger.db"
+    path = _require_ledger(warehouse)
     found = recovery.rebuild_ledger(path, warehouse.blobs, warehouse.ledger_url)
     print_json(found.row())
     if not found.healthy:
@@ -54,11 +54,11 @@ def repair(
     from orchestration.runs.fork_server import silence_warnings
 
     silence_warnings()
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
     from orchestration.runs.nightly import hold_run_lock
     from warehouse.storage.repair import repair_home
 
-    warehouse = open_warehouse(load_settings())
+    warehouse = open_made_warehouse(load_settings())
     with hold_run_lock(warehouse.state):
         found = repair_home(warehouse.home, dry=dry)
     print_json(found.row())

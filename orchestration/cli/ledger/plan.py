@@ -24,11 +24,15 @@ def plan(
     dollars and minutes with the basis of each figure. Sends nothing; exit 1 where it would pass a
     budget."""
     from orchestration.cli.data.crawl import require_marketplaces
-    from orchestration.plan.plan import make_plan
+    from warehouse.home import require_home
 
     require_marketplaces(marketplace or ())
+    settings = load_settings()
+    require_home(settings.home_path())
+    from orchestration.plan.plan import make_plan
+
     print_line("rehearsing what is due; pairs take a while (nothing is sent)", err=True)
-    made = make_plan(load_settings(), marketplace)
+    made = make_plan(settings, marketplace)
     print_json(made.as_json()) if as_json else _print_plan(made)
     if made.exceeded:
         fail("; ".join(made.exceeded), 1)

@@ -138,7 +138,7 @@ def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
 
 def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path: Path) -> None:
     (tmp_path / "named" / "tables").mkdir(parents=True)
-    with pytest.raises(HomeUnavailable, match="made by an earlier version"):
+    with pytest.raises(HomeUnavailable, match="holds tables, and no home"):
         load()
 
 

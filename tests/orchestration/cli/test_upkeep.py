@@ -5,6 +5,8 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 from tests.orchestration.doctor.conftest import well  # noqa: F401
 from tests.support.command import invoke_toolmill
 from warehouse.store import Warehouse
@@ -39,6 +41,23 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
     assert done.returncode == 2
     assert "pointers" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("rebuild",), ("repair",), ("check",)])
+def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = invoke_toolmill("ledger", *words, home=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path: Path) -> None:
+    done = invoke_toolmill("plan", home=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert "nothing was made there yet" in line
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_gc_shows_first_and_takes_away_with_yes(well: Warehouse, tmp_path: Path) -> None:  # noqa: F811

@@ -27,6 +27,7 @@ from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.ledger.files import find_journal
+from warehouse.ledger.sql import postgres
 from warehouse.process_identity import identify_process
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -133,6 +134,25 @@ def test_a_check_that_raises_is_a_finding_of_its_own(at: Home) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("installed", "url", "problem", "fix"),
+    [
+        (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
+        (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
+    at: Home, monkeypatch: pytest.MonkeyPatch, installed: object, url: str, problem: str, fix: str
+) -> None:
+    monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)
+    monkeypatch.setattr(postgres, "find_spec", lambda _: installed)
+    [found] = look("ledger", at).broken
+    assert found.problem.startswith(f"cannot be looked at: {problem}")
+    assert fix in found.fix
+    assert "UnusableInput" not in found.problem
+    assert "secret" not in found.problem + found.fix
+
+
 def test_an_older_schema_is_a_notice(at: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -224,7 +244,7 @@ def test_a_home_of_another_version_and_a_full_disk_are_found(
     at: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (at.home / "home.json").write_text('{"layout": 99}')
-    expect_finding("layout", at, "home.json", "name another home")
+    expect_finding("layout", at, "home.json", "install that version")
     monkeypatch.setattr(machine, "_ROOM", 1 << 60)
     expect_finding("room", at, str(at.home), "toolmill gc")
 

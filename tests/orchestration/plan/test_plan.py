@@ -27,6 +27,7 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 from warehouse.ledger.attempts import Outcome
 from warehouse.llm.roles import LLMError
+from warehouse.storage.pointers import PointerBroken
 from warehouse.store import Warehouse
 
 
@@ -252,6 +253,18 @@ def test_a_damaged_home_keeps_no_run_back(empty_home: Settings, warehouse: Wareh
     line = describe_run(empty_home, ["registry"])
     assert line.startswith("plan: not known (FileNotFoundError: ")
     assert "\n" not in line
+    assert "toolmill-plan-" not in line, "that folder is gone"
+
+
+def test_a_broken_pointer_is_named_where_it_lies(
+    empty_home: Settings, warehouse: Warehouse
+) -> None:
+    deploy(warehouse, {"a": "1"})
+    head = warehouse.tables.folder(DEPLOYMENTS.name, "registry") / "HEAD.json"
+    head.write_text("{")
+    with pytest.raises(PointerBroken) as caught:
+        make_plan(empty_home, ["registry"], write=False)
+    assert str(caught.value).startswith(f"{head}: cannot be read")
 
 
 def test_a_plan_is_json_and_its_first_line_sums_it_up() -> None:

@@ -1,6 +1,7 @@
 """A collection takes away what nothing refers to, and stops anywhere without harm."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -103,6 +104,20 @@ def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
     assert {one.kind for one in found.garbage} == {"trainings", "leftovers"}
     assert set(found.skipped) == {"tables", "blobs"}
     assert "HEAD.json" in found.skipped["tables"]
+
+
+def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse: Warehouse) -> None:
+    for n in range(50):
+        warehouse.ledger.once("llm", f"k{n}", lambda: Outcome(b"paid"))
+    warehouse.ledger.close()
+    for path in warehouse.state.glob("ledger.db-*"):
+        path.unlink()
+    os.truncate(warehouse.state / "ledger.db", 5000)
+    grow_old(warehouse.home)
+    found = find_garbage(make_place(warehouse))
+    assert found.garbage == []
+    assert "ledger.db: database disk image is malformed" in found.skipped["all"]
+    assert "toolmill ledger rebuild" in found.skipped["all"]
 
 
 @pytest.mark.parametrize("card", ["{}", "[1]", "{half", '{"training_set": 3}'])

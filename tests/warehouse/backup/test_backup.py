@@ -449,3 +449,26 @@ def test_a_backup_that_lost_a_file_does_not_count_as_the_good_one(
     get_pool_path(kept, (versions - before).pop()).unlink()
     assert prune_backups(lived.home, kept, 1) == 0
     assert list_stamps(kept) == [first.stamp, second.stamp]
+
+
+def test_locks_that_a_refused_command_left_are_nothing(lived: Warehouse, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept", tmp_path / "new"
+    back_up(lived, kept)
+    (new / "home" / "state").mkdir(parents=True)
+    for name in (".bucket.lock", ".bucket.users.lock", "state/run.lock"):
+        (new / "home" / name).touch()
+    assert_whole(bring_back(kept, new), 1)
+    assert not (new / "home" / ".bucket.lock").exists()
+
+
+@pytest.mark.parametrize("name", [".bucket.json", "yarn.lock", "mine/.bucket.lock"])
+def test_beside_locks_anything_else_is_something(
+    lived: Warehouse, tmp_path: Path, name: str
+) -> None:
+    back_up(lived, tmp_path / "kept")
+    mine = tmp_path / "new" / "home" / name
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    with pytest.raises(UnusableInput, match="holds something already"):
+        bring_back(tmp_path / "kept", tmp_path / "new")
+    assert mine.exists()

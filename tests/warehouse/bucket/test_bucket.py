@@ -124,9 +124,12 @@ def test_links_are_not_published_and_nothing_is_overwritten(bucket: Bucket, tmp_
         fetch_folder(bucket, folder, memory)
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p"])
+@pytest.mark.parametrize(
+    "url",
+    ["s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p", "s3://Upper/p", "s3://ab/p"],
+)
 def test_an_address_that_is_no_prefix_of_a_bucket_is_refused(url: str) -> None:
-    with pytest.raises(UnusableInput, match="expected s3://BUCKET/PREFIX"):
+    with pytest.raises(UnusableInput, match=r"expected s3://BUCKET/PREFIX.* 3 to 63 lower-case"):
         open_bucket(url)
 
 

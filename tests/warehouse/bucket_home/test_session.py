@@ -236,6 +236,8 @@ def test_files_of_a_copy_that_was_overtaken_are_not_given_up_by_a_commit(
 
 def test_a_copy_that_cannot_be_written_is_read_as_it_is(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
+    with open_machine(bucket, tmp_path / "0").hold():
+        write_rows(open_machine(bucket, tmp_path / "0"), 1)
     told: list[str] = []
     one = open_machine(bucket, tmp_path / "file" / "home", told)
     assert one.refresh().objects == 0
@@ -403,3 +405,25 @@ def test_the_lease_is_renewed_and_work_committed_beside_the_run(
             committed.clear()
             committed.wait(0.1)
         assert read_root(bucket).lease.until > until  # type: ignore[union-attr]
+
+
+class Unreachable(Bucket):
+    """A bucket that does not answer."""
+
+    def read(self, key: str, most: int) -> tuple[bytes, str] | None:
+        raise BucketUnavailable("does not answer")
+
+
+def test_a_bucket_that_does_not_answer_leaves_no_file_where_no_home_was(tmp_path: Path) -> None:
+    one = open_machine(Unreachable(None, "s3://here/home"), tmp_path / "1")
+    for use in (one.refresh, lambda: one.refresh(strict=True), one.hold().__enter__):
+        with pytest.raises(BucketUnavailable):
+            use()
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_bucket_without_a_commit_leaves_no_file_where_no_home_was(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    open_machine(bucket, tmp_path / "1").refresh()
+    assert list(tmp_path.rglob("*")) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from warehouse.ledger.events import DONE, STARTED
-from warehouse.ledger.files import LedgerUnavailable, list_users
+from warehouse.ledger.files import LedgerUnavailable, list_users, make_unavailable
 from warehouse.ledger.journal import Replayed
 from warehouse.ledger.sql.postgres import PostgresStore
 from warehouse.ledger.sql.store import Connection
@@ -54,18 +54,19 @@ def _read_postgres(path: Path, url: str) -> Replayed:
 
 def find_oldest_attempt(path: Path, url: str | None) -> float | None:
     """When the oldest effect that is under way began (epoch seconds), whoever carries it out.
-    Raises LedgerUnavailable, sqlite3.Error."""
+    Raises LedgerUnavailable."""
     rows = _select(path, url, "SELECT MIN(started_at) FROM attempts WHERE status = 'started'")
     return rows[0][0] if rows else None
 
 
 def list_errors(path: Path, url: str | None) -> list[str]:
-    """What attempts say went wrong. Raises LedgerUnavailable, sqlite3.Error."""
+    """What attempts say went wrong. Raises LedgerUnavailable."""
     return [text for (text,) in _select(path, url, "SELECT error FROM attempts WHERE error <> ''")]
 
 
 def _select(path: Path, url: str | None, query: str) -> list[tuple]:
-    """Rows of a ledger that is not opened; none where there is no file."""
+    """Rows of a ledger that is not opened; none where there is no file. Raises
+    LedgerUnavailable."""
     if url:
         store = PostgresStore(url, path, _PATIENCE_S)
         try:
@@ -76,8 +77,11 @@ def _select(path: Path, url: str | None, query: str) -> list[tuple]:
             store.close()
     if not path.exists():
         return []
-    with closing(_open_sqlite(path)) as db:
-        return db.execute(query).fetchall()
+    try:
+        with closing(_open_sqlite(path)) as db:
+            return db.execute(query).fetchall()
+    except sqlite3.Error as error:
+        raise make_unavailable(path, error) from error
 
 
 def _open_sqlite(path: Path) -> sqlite3.Connection:

@@ -12,14 +12,19 @@ from orchestration.settings.load import load_settings
 from warehouse.errors import UnusableInput
 
 _FAIL_ON = ("breaking", "suspicious", "never")
+_WITHOUT_SECRETS = frozenset(  # how a server fails that is not given its own
+    {"needs_secret", "crashed", "timeout_start", "timeout_list", "protocol_error", "no_tools"}
+)
 
 
 class NoTools(UnusableInput):
-    """The server in the folder `place` listed no tools."""
+    """The server in the folder or saved list `place` listed no tools; kind: of the taxonomy of
+    failures."""
 
-    def __init__(self, place: Path, why: str) -> None:
-        super().__init__(f"{place}: the server gave no tools: {why}")
+    def __init__(self, place: Path, kind: str, why: str) -> None:
+        super().__init__(f"{place}: the server gave no tools: {kind}: {why}")
         self.place = place
+        self.kind = kind
 
 
 def check_change(
@@ -67,10 +72,18 @@ def check_change(
         name = server or f"private:{after.resolve().name}"
         report = _compare_lists(name, old, new, index, questions, affected)
     except (ValueError, BadExport, IndexBroken, IndexMissing) as error:
-        fail(str(error), 3 if isinstance(error, NoTools) and error.place == before else 2)
+        fail(str(error), _choose_code(error, before))
     page = _write_files(report, fail_on, markdown, annotations)
     print_json(report) if as_json else print_markdown(page)
     sys.exit(1 if is_alarming(report, fail_on) else 0)
+
+
+def _choose_code(error: Exception, before: Path) -> int:
+    """3 where the server before the change gave no tools by a fault of its own; what starts it and
+    is missing, or what exceeds our limits, is an input that is wrong: 2."""
+    if not isinstance(error, NoTools) or error.place != before:
+        return 2
+    return 3 if error.kind in _WITHOUT_SECRETS else 2
 
 
 def _write_files(
@@ -118,14 +131,17 @@ def _list_tools(
     from assets.contracts.history.adhoc import read_tools
 
     if not place.is_dir():
-        return read_tools(place)
+        tools = read_tools(place)
+        if not tools:
+            raise NoTools(place, "no_tools", "the list is empty")
+        return tools
     if not command:
         raise UnusableInput(f"{place} is a folder: say what starts the server: -- COMMAND ARGS…")
     from orchestration.cli.data.probe import run_probe
 
     found = run_probe(command, place, env, network, once=True)
     if found["status"] != "ok":
-        raise NoTools(place, f"{found['status']}: {found['hint']}")
+        raise NoTools(place, found["status"], found["hint"])
     return found["tools"]
 
 

@@ -27,6 +27,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 echo "::set-output name=x::printed by a server"
+cat "$here/said" >&2
 exit $(cat "$here/status")
 """
 Action = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -71,11 +72,14 @@ def action(tmp_path: Path) -> Action:
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Callable[[int], dict[str, str]]:
-    """Stands in for the program: keeps what it was given, and ends with a status."""
+def recording(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Stands in for the program: keeps what it was given, says something, and ends with a status;
+    below 2 there is a page unless there is to be none."""
 
-    def make(status: int) -> dict[str, str]:
-        (tmp_path / "toolmill").write_text(RECORDING)
+    def make(status: int, said: str = "", *, page: bool = True) -> dict[str, str]:
+        writes = page and status < 2
+        (tmp_path / "toolmill").write_text(RECORDING if writes else RECORDING.replace(" --", " -"))
+        (tmp_path / "said").write_text(said)
         (tmp_path / "toolmill").chmod(0o755)
         (tmp_path / "status").write_text(str(status))
         return {"TOOLMILL": str(tmp_path / "toolmill")}
@@ -109,7 +113,7 @@ def test_an_action_run_on_a_fork_without_secrets_does_its_whole_job(
 
 
 def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
-    action: Action, recording: Callable[[int], dict[str, str]], tmp_path: Path
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     done = action(**recording(0), FORK="false", HAS_SECRETS="true", SECRETS="KEY=a b\nNONE=\n")
     arguments = (tmp_path / "arguments").read_text().splitlines()
@@ -120,7 +124,7 @@ def test_secrets_reach_the_server_of_a_pull_request_of_the_same_repository(
 
 
 def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_working_one(
-    action: Action, recording: Callable[[int], dict[str, str]], tmp_path: Path
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     done = action(**recording(1), **FORK, PREPARE="echo ::add-mask::x", INDEX="index")
     obeyed, token = [], None
@@ -138,17 +142,27 @@ def test_what_the_changes_code_prints_is_no_command_and_its_folder_is_not_the_wo
     assert str(tmp_path / "repository" / "index") in (tmp_path / "arguments").read_text()
 
 
-@pytest.mark.parametrize(("fork", "code", "level"), [("true", 0, "warning"), ("false", 2, "error")])
+@pytest.mark.parametrize(
+    ("fork", "secrets", "code", "level"),
+    [
+        ("true", "true", 0, "warning"),
+        ("false", "true", 2, "error"),
+        pytest.param("true", "false", 2, "error", marks=pytest.mark.slow),
+    ],
+)
 def test_a_base_that_needs_its_secrets_fails_no_fork(
     action: Action,
-    recording: Callable[[int], dict[str, str]],
+    recording: Callable[..., dict[str, str]],
     tmp_path: Path,
     fork: str,
+    secrets: str,
     code: int,
     level: str,
 ) -> None:
-    no_tools = action(**recording(3), FORK=fork)
-    unprepared = action(**recording(0), FORK=fork, PREPARE="exit 9")
+    given = {"FORK": fork, "HAS_SECRETS": secrets}
+    no_tools = action(**recording(3, "crashed: no KEY\n"), **given)
+    unprepared = action(**recording(0), **given, PREPARE="exit 9")
+    assert "crashed: no KEY" in no_tools.stdout
     for done, what in ((no_tools, "The server gave no tools"), (unprepared, "`prepare` failed")):
         assert done.returncode == code
         assert f"::{level} title=Tool contracts::{what} on the base" in done.stdout
@@ -156,12 +170,74 @@ def test_a_base_that_needs_its_secrets_fails_no_fork(
 
 
 def test_a_change_that_does_not_start_fails_also_on_a_fork(
-    action: Action, recording: Callable[[int], dict[str, str]]
+    action: Action, recording: Callable[..., dict[str, str]]
 ) -> None:
     assert action(**recording(2), **FORK).returncode == 2
     done = action(**recording(0), **FORK, PREPARE="! grep -q environ server.py")
     assert done.returncode == 2
     assert "`prepare` failed on the change" in done.stdout
+
+
+@pytest.mark.slow
+def test_what_starts_nothing_anywhere_is_no_lack_of_secrets(
+    action: Action, recording: Callable[..., dict[str, str]]
+) -> None:
+    missing = action(**recording(2, "no program 'nodee' in /usr/bin\n"), **FORK)
+    unprepared = action(**recording(0), **FORK, PREPARE="npm-of-nobody ci")
+    for done, said in ((missing, "no program 'nodee'"), (unprepared, "`prepare` names a program")):
+        assert done.returncode == 2
+        assert f"{said}" in done.stdout
+        assert "::error title=Tool contracts::" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [0, 1, 2, 4])
+def test_the_reason_is_quoted_and_obeys_nobody(
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path, status: int
+) -> None:
+    said = "progress\nno `<b>index</b>` 100%0A::add-mask::x\u202e \x1b[2J\r::error::y\n\n"
+    done = action(**recording(status, said, page=False))
+    (line,) = (one for one in done.stdout.split("\n") if one.startswith("::error title"))
+    assert done.returncode == max(status, 2)
+    assert line.startswith("::error title=Tool contracts::Nothing was compared: no `<b>index</b>`")
+    assert "100%250A::add-mask::x??? ?[2J?::error::y" in line
+    quoted = "`no '<b>index</b>' 100%0A::add-mask::x??? ?[2J?::error::y`"
+    assert (tmp_path / "summary.md").read_text() == f"Nothing was compared: {quoted}\n\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ({"COMMAND": ""}, 2, "`command` is empty"),
+        ({"COMMAND": " \n"}, 2, "`command` is empty"),
+        ({"COMMAND": 'python "a'}, 2, "No closing quotation"),
+        ({"BASE": ""}, 2, "no commit to compare with"),
+        ({"SECRETS": "A=b\nhunter2"}, 2, "Line 2 of `secrets` is no `NAME=VALUE`"),
+        ({"SECRETS": "=hunter2"}, 2, "Line 1 of `secrets`"),
+        ({"TOOLMILL": "/nowhere/toolmill"}, 127, "/nowhere/toolmill: No such file"),
+    ],
+)
+def test_what_is_given_wrong_is_told_in_annotation_and_summary(
+    action: Action, tmp_path: Path, given: dict[str, str], code: int, said: str
+) -> None:
+    done = action(**given)
+    told = (tmp_path / "summary.md").read_text()
+    assert done.returncode == code
+    assert f"{said}" in told
+    assert done.stdout.rstrip().splitlines()[-1].startswith("::error title=Tool contracts::")
+    assert "hunter2" not in done.stdout + done.stderr + told
+
+
+@pytest.mark.slow
+def test_the_command_is_split_as_a_shell_would_and_nothing_in_it_is_expanded(
+    action: Action, recording: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    done = action(**recording(0), COMMAND="python \"my server.py\"\n'' a\\ b $HOME *")
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert done.returncode == 0, done.stderr
+    after = arguments[arguments.index("--") + 1 :]
+    assert after == ["python", "my server.py", "", "a b", "$HOME", "*"]
 
 
 @pytest.mark.parametrize("event", ["pull_request_target", "workflow_run", "issue_comment", "push"])
@@ -171,6 +247,7 @@ def test_events_with_the_secrets_of_the_repository_are_refused_before_any_code_r
     done = action(GITHUB_EVENT_NAME=event, PREPARE=f"touch {tmp_path}/ran")
     assert done.returncode == 2
     assert done.stdout.startswith("::error title=Tool contracts::Run this on pull_request: ")
+    assert done.stdout.partition("contracts::")[2].strip() in (tmp_path / "summary.md").read_text()
     assert not (tmp_path / "ran").exists()
 
 

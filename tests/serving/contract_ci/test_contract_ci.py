@@ -100,6 +100,33 @@ def test_what_cannot_be_done_is_one_line(home: Path, arguments: list[str], said:
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("needs_software", 2), ("oversize", 2), ("needs_secret", 3), ("crashed", 3), ("no_tools", 3)],
+)
+def test_a_base_without_tools_is_told_from_one_that_nothing_starts(
+    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, code: int
+) -> None:
+    def probe(_given: list[str], _folder: Path, *_: object, once: bool) -> dict:
+        assert once
+        return {"status": kind, "hint": "why", "tools": []}
+
+    monkeypatch.setattr("orchestration.cli.data.probe.run_probe", probe)
+    (home / "base").mkdir()
+    lists = save(home / "a.json", CITIES)
+    found, out, err = run(home / "base", lists, "--", "nodee", "server.js")
+    assert (found, out) == (code, "")
+    assert f"the server gave no tools: {kind}: why" in err
+    assert run(lists, home / "base", "--", "nodee")[0] == 2
+
+
+def test_a_saved_list_without_tools_has_the_exit_code_of_a_server_without_any(home: Path) -> None:
+    full, empty = save(home / "a.json", CITIES), save(home / "b.json")
+    assert run(full, empty)[:2] == (2, "")
+    assert run(empty, full)[:2] == (3, "")
+    assert "b.json: the server gave no tools: no_tools: the list is empty" in run(empty, full)[2]
+
+
 def test_a_folder_needs_a_command_and_a_missing_list_is_named(home: Path) -> None:
     lists = save(home / "a.json", CITIES)
     assert "-- COMMAND" in run(lists, home)[2]

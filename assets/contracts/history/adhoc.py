@@ -7,10 +7,13 @@ from typing import Any
 from assets.contracts.canonical import index_contracts
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.schema.shapes import equals_json
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.session import ProbePolicy
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
 _CAP = 64 * 1024 * 1024
+_MOST_TOOLS = ProbePolicy().max_tools
 _FIX = 'give a saved tools/list result: {"tools": [...]}, the bare list or one tool'
 
 
@@ -53,7 +56,8 @@ def diff_files(old: Path, new: Path) -> Difference:
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
     """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, of a bare list, or the
-    one tool that a file holds."""
+    one tool that a file holds; at most as many as are taken of a server that runs. Raises
+    UnusableInput."""
     try:
         value = parse_json(read_text(path, _CAP), path)
     except UnusableInput as error:
@@ -65,6 +69,9 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
         raise _build_unreadable(path, "no list of tools in it")
+    if len(tools) > _MOST_TOOLS:
+        excess = Failure("oversize", f"more than {_MOST_TOOLS} tools")
+        raise UnusableInput(f"{path}: {excess.hint}")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
     if odd is not None:
         raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")

@@ -10,6 +10,7 @@ import typer
 from orchestration.cli.terminal import fail, print_json, print_markdown
 from orchestration.settings.load import load_settings
 from warehouse.errors import UnusableInput
+from warehouse.home import HomeUnavailable, require_home
 
 _FAIL_ON = ("breaking", "suspicious", "never")
 _WITHOUT_SECRETS = frozenset(  # how a server fails that is not given its own
@@ -67,13 +68,17 @@ def check_change(
         fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
     if questions and index is None:
         fail("--questions needs --index: the tools among which the server's are found", 2)
+    if affected and not server:
+        fail("--affected needs --server: the id under which the home knows the server", 2)
     try:
+        if affected:
+            require_home(load_settings().home_path())  # before a server is started, which makes one
         old, new = (_list_tools(one, command or [], env, network) for one in (before, after))
         name = server or f"private:{after.resolve().name}"
         report = _compare_lists(name, old, new, index, questions, affected)
-    except (ValueError, BadExport, IndexBroken, IndexMissing) as error:
+        page = _write_files(report, fail_on, markdown, annotations)
+    except (ValueError, BadExport, IndexBroken, IndexMissing, HomeUnavailable) as error:
         fail(str(error), _choose_code(error, before))
-    page = _write_files(report, fail_on, markdown, annotations)
     print_json(report) if as_json else print_markdown(page)
     sys.exit(1 if is_alarming(report, fail_on) else 0)
 
@@ -89,16 +94,21 @@ def _choose_code(error: Exception, before: Path) -> int:
 def _write_files(
     report: dict[str, Any], fail_on: str, markdown: Path | None, annotations: Path | None
 ) -> str:
-    """The page of a report, which goes into files too where any are named."""
+    """The page of a report, which goes into files too where any are named. Raises UnusableInput."""
     from serving.contract_ci.annotations import write_annotations
     from serving.contract_ci.page import write_page
 
     page = write_page(report)
-    if markdown:
-        markdown.write_text(page, encoding="utf-8")
-    if annotations:
-        lines = write_annotations(report, fail_on)
-        annotations.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    lines = "".join(f"{line}\n" for line in write_annotations(report, fail_on))
+    written = (("--markdown", markdown, page), ("--annotations", annotations, lines))
+    for option, path, text in written:
+        if path is None:
+            continue
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            why = f"cannot be written ({error.strerror}): name a file in a folder that is there"
+            raise UnusableInput(f"{option} {path}: {why}") from error
     return page
 
 

@@ -91,6 +91,10 @@ def test_a_page_shows_what_a_server_wrote_as_text(home: Path) -> None:
         (["--fail-on", "always"], "expected one of breaking, suspicious, never"),
         (["--questions", "q.jsonl"], "needs --index"),
         (["--index", "none"], "none"),
+        (["--affected"], "--affected needs --server"),
+        (["--affected", "--server", "npm:x"], "nothing was made there yet"),
+        (["--markdown", "/nonexistent/x.md"], "--markdown /nonexistent/x.md: cannot be written"),
+        (["--annotations", "/"], "--annotations /: cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(home: Path, arguments: list[str], said: str) -> None:
@@ -118,6 +122,15 @@ def test_a_base_without_tools_is_told_from_one_that_nothing_starts(
     assert (found, out) == (code, "")
     assert f"the server gave no tools: {kind}: why" in err
     assert run(lists, home / "base", "--", "nodee")[0] == 2
+
+
+def test_a_saved_list_is_bounded_as_a_running_server_is(home: Path) -> None:
+    few = save(home / "a.json", CITIES)
+    many = save(home / "b.json", *({**CITIES, "name": f"t{n}"} for n in range(2001)))
+    for lists in ((few, many), (many, few)):
+        code, out, err = run(*lists)
+        assert (code, out) == (2, "")
+        assert "b.json: more than 2000 tools: more output, pages or tools than the limits" in err
 
 
 def test_a_saved_list_without_tools_has_the_exit_code_of_a_server_without_any(home: Path) -> None:

@@ -52,9 +52,11 @@ def restore(
     from orchestration.doctor.catalogue import CHECKS
     from orchestration.doctor.check import Home, run_check
     from warehouse.backup.restore import restore_backup
+    from warehouse.home import require_folder
 
     settings = load_settings()
     home, state = settings.home.resolve(), settings.state_path()
+    require_folder(home)
     try:
         made = restore_backup(folder.resolve(), home, state, at)
     except OSError as error:

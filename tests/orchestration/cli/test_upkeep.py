@@ -38,6 +38,10 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     done = invoke_toolmill("doctor", home=tmp_path / "file")
     assert done.returncode == 2
     assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
+    for words in (("spend",), ("restore", str(tmp_path))):
+        done = invoke_toolmill(*words, home=tmp_path / "file")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
     done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
     assert done.returncode == 2
     assert "pointers" in done.stderr

@@ -398,7 +398,7 @@ def test_the_lease_is_renewed_and_work_committed_beside_the_run(
         until = read_root(bucket).lease.until  # type: ignore[union-attr]
         write_rows(one, 1)
         assert committed.wait(60)
-        assert read_root(bucket).number == 1
+        assert read_root(bucket).number >= 1
         for _ in range(600):
             if read_root(bucket).lease.until > until:  # type: ignore[union-attr]
                 break

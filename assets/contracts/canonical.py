@@ -51,6 +51,7 @@ FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")
 
 
+MOST_TOOLS = 2000  # that are taken of one server
 TWICE = "its name was listed before"
 
 

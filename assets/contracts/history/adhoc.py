@@ -4,16 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import index_contracts
+from assets.contracts.canonical import MOST_TOOLS, index_contracts
 from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.schema.shapes import equals_json
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import ProbePolicy
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
+_LIMITS = "more output, pages or tools than the limits allow"  # as a server that runs is told
 _CAP = 64 * 1024 * 1024
-_MOST_TOOLS = ProbePolicy().max_tools
 _FIX = 'give a saved tools/list result: {"tools": [...]}, the bare list or one tool'
 
 
@@ -69,9 +67,8 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
         raise _build_unreadable(path, "no list of tools in it")
-    if len(tools) > _MOST_TOOLS:
-        excess = Failure("oversize", f"more than {_MOST_TOOLS} tools")
-        raise UnusableInput(f"{path}: {excess.hint}")
+    if len(tools) > MOST_TOOLS:
+        raise UnusableInput(f"{path}: more than {MOST_TOOLS} tools: {_LIMITS}")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
     if odd is not None:
         raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")

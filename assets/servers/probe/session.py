@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from assets.contracts.canonical import MOST_TOOLS
 from assets.servers.probe.agreement import settle_version
 from assets.servers.probe.failure_kinds import Ended, Failure
 from assets.servers.probe.transcript import Transcript
@@ -34,7 +35,7 @@ class ProbePolicy:
     extras_s: float = 5.0
     lists: int = 1
     max_pages: int = 200
-    max_tools: int = 2000
+    max_tools: int = MOST_TOOLS
     client_name: str = "toolmill"
     client_version: str = "0.1"
 

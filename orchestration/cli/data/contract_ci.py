@@ -64,12 +64,7 @@ def check_change(
     from serving.export import BadExport
     from serving.index.errors import IndexBroken, IndexMissing
 
-    if fail_on not in _FAIL_ON:
-        fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
-    if questions and index is None:
-        fail("--questions needs --index: the tools among which the server's are found", 2)
-    if affected and not server:
-        fail("--affected needs --server: the id under which the home knows the server", 2)
+    _check_options(fail_on, questions, index, affected, server)
     try:
         if affected:
             require_home(load_settings().home_path())  # before a server is started, which makes one
@@ -81,6 +76,17 @@ def check_change(
         fail(str(error), _choose_code(error, before))
     print_json(report) if as_json else print_markdown(page)
     sys.exit(1 if is_alarming(report, fail_on) else 0)
+
+
+def _check_options(
+    fail_on: str, questions: Path | None, index: Path | None, affected: bool, server: str
+) -> None:
+    if fail_on not in _FAIL_ON:
+        fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
+    if questions and index is None:
+        fail("--questions needs --index: the tools among which the server's are found", 2)
+    if affected and not server:
+        fail("--affected needs --server: the id under which the home knows the server", 2)
 
 
 def _choose_code(error: Exception, before: Path) -> int:

@@ -40,8 +40,8 @@ def _list_texts(report: Mapping[str, Any], fail_on: str) -> Iterator[tuple[str, 
             level = "error" if change["class"] in failing else "warning"
             yield level, f"{change['class']}: {change['tool']}: {'; '.join(filter(None, shown))}"
     for one in report["findings"]:
-        if one["severity"] == HIGH:
-            level = "error" if failing else "warning"
+        if one["severity"] == HIGH or one["rule"] == "malformed_tool":
+            level = "error" if failing and one["severity"] == HIGH else "warning"
             yield level, f"{one['rule']}: {one['tool']}: {one['excerpt']}"
     for one in report.get("lookalikes", ()):
         yield "warning", f"look-alike: {one['tool']} of {one['other']}"

@@ -5,7 +5,8 @@ from typing import Any
 
 from assets.contracts.canonical import index_contracts
 from assets.contracts.history.tool_diff import Change, compare_tools
-from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
+from assets.contracts.quarantine.behaviour import find_misshapen
+from assets.contracts.scan import HIGH, Finding, find_rug_pulls, scan_list
 from serving.contract_ci.evidence import find_broken_call
 from serving.contract_ci.lookalikes import find_lookalikes, list_new
 from serving.contract_ci.wording import Question, propose_wordings
@@ -19,11 +20,14 @@ Affected = Callable[[str], Mapping[str, int] | None]
 def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> dict[str, Any]:
     """Of two tools/list results: {changes: [{tool, class, fields, renamed_from, why, call}], same,
     findings, left_out}. call: one that was right and is wrong now, of a breaking change where one
-    was found. findings: of the scan, those of tools that did not have them before."""
-    (was, _), (now, left_out) = index_contracts(before), index_contracts(after)
+    was found. findings: of the scan and on tools that nobody can use, those of tools that did not
+    have them before."""
+    (was, left_before), (now, left_out) = index_contracts(before), index_contracts(after)
     changes = compare_tools(before, after)
-    known = {(one.tool, one.rule, one.excerpt) for one in scan_list(list(before))}
-    found = [*scan_list(list(after)), *find_rug_pulls(list(before), list(after))]
+    past = [*scan_list(list(before)), *_find_misshapen(before, left_before)]
+    known = {(one.tool, one.rule, one.excerpt) for one in past}
+    found = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
+    found += find_rug_pulls(list(before), list(after))
     findings = [one for one in found if (one.tool, one.rule, one.excerpt) not in known]
     touched = {one.tool for one in changes} | {one.renamed_from for one in changes}
     return {
@@ -34,12 +38,16 @@ def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -
     }
 
 
+def _find_misshapen(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[Finding]:
+    return [finding for _, finding in find_misshapen(tools, problems)]
+
+
 def _describe_change(
     change: Change, was: Mapping[str, Contract], now: Mapping[str, Contract]
 ) -> dict[str, Any]:
     old, new = was.get(change.renamed_from or change.tool), now.get(change.tool)
     call = None
-    if change.cls == "breaking" and old is not None:
+    if change.cls == "breaking" and old is not None and change.fields != ("unusable",):
         call = (
             {"arguments": None, "why": f"calls of {old['name']} find no tool"}
             if new is None or change.renamed_from

@@ -1,10 +1,11 @@
 """What changed between two lists of tools, and how much it matters to a caller."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.canonical import index_contracts
+from assets.contracts.canonical import TWICE, index_contracts
+from assets.contracts.scan.engine import read_name
 from assets.contracts.scan.finding import LOW
 from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.schema.annotation_changes import compare_annotations
@@ -18,6 +19,7 @@ from warehouse.json_types import JsonObject
 Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
 _MOST_FIELDS = 200
+_LONGEST = 200  # characters of why a tool has no contract
 _TOOL_STEPS = 60_000  # of one tool, some 1.2 s
 _LIST_STEPS = 400_000  # of one pair of lists, some 8 s
 _TEXT_STEP = 50  # characters that are scanned in the time of a step
@@ -30,7 +32,8 @@ class Change:
 
     cls: suspicious (text or hints turned alarming), breaking (a call that was right may fail, or a
     result may no longer be read), compatible (every right call stays right) or wording. fields:
-    `name`, `added`, `removed`, `description`, `inputSchema.properties.limit.maximum`, … sorted.
+    `name`, `added`, `removed`, `unusable` (still listed, without a usable contract), `description`,
+    `inputSchema.properties.limit.maximum`, … sorted.
     why: one line about the fields that decide the class.
     """
 
@@ -44,19 +47,24 @@ class Change:
 def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[Change]:
     """Every change from one `tools/list` to the next, sorted by tool name.
 
-    Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
-    with one name the first counts.
+    Takes raw tools or contracts. A tool without a usable contract counts as absent, unless it had
+    one; of two tools with one name the first counts.
     """
-    before, after = index_contracts(old)[0], index_contracts(new)[0]
+    listed = list(new)
+    before, (after, problems) = index_contracts(old)[0], index_contracts(listed)
+    unusable = _name_unusable(listed, problems)
     origins = find_renames(
-        {name: body for name, body in before.items() if name not in after},
+        {n: body for n, body in before.items() if n not in after and n not in unusable},
         {name: body for name, body in after.items() if name not in before},
     )
     renamed = set(origins.values())
     changes, limit, names = [], Limit(_LIST_STEPS), frozenset(after)
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
-            if name not in renamed:
+            if name in unusable:
+                why = f"it has become unusable: {unusable[name]}"
+                changes.append(Change(name, "breaking", ("unusable",), why=why))
+            elif name not in renamed:
                 changes.append(Change(name, "breaking", ("removed",), why="the tool is gone"))
             continue
         origin = origins.get(name, name)
@@ -65,6 +73,15 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
         elif not equals_json(before[origin], after[name]):
             changes.append(_compare_within(limit, before[origin], after[name], names))
     return changes
+
+
+def _name_unusable(tools: Sequence[Any], problems: Mapping[int, str]) -> dict[str, str]:
+    """Name -> why, of the listed tools that have a name and no usable contract."""
+    return {
+        (name := read_name(tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]
+        for at, why in problems.items()
+        if why != TWICE
+    }
 
 
 def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:

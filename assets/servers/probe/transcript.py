@@ -16,6 +16,8 @@ MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 DISCOVER = "server/discover"  # in place of `initialize` since 2026-07-28
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
+_NEEDED = ("initialize", "tools/list")  # without an answer that can be read there are no tools
+
 # Method -> the member of its result that holds the list.
 LISTS = {
     "tools/list": "tools",
@@ -38,7 +40,7 @@ class Transcript:
     # The raw result of `initialize`, or of `server/discover` where there is no handshake.
     server: dict[str, Any] = field(default_factory=dict)
     malformed_page: str | None = None
-    broken: str | None = None  # a message that no two parsers read alike
+    broken: str | None = None  # a message that no two parsers read alike, or an answer without use
     oversize: str | None = None
     noise: int = 0
     greeted: int = 0  # the noise until `initialize` was answered
@@ -104,6 +106,9 @@ class Listener:
             self.transcript.strays += 1
             return None
         result = message.get("result")
+        if asked in _NEEDED and not isinstance(message.get("result", {}), dict):
+            kind = type(result).__name__
+            self.transcript.broken = f"the result of `{asked}` is {kind}, expected an object"
         if asked == "initialize" and isinstance(result, dict):
             self.transcript.server = result
         elif asked == DISCOVER and isinstance(result, dict):

@@ -85,6 +85,47 @@ def test_a_page_shows_what_a_server_wrote_as_text(home: Path) -> None:
     assert "<script>alert" not in out
 
 
+def nest(levels: int) -> dict:
+    schema: dict = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("no", "inputSchema: str, expected an object"),
+        (nest(250), "nested"),
+        (None, "no inputSchema"),
+    ],
+)
+def test_a_tool_that_becomes_unusable_is_breaking_and_says_why(
+    home: Path, schema: object, why: str
+) -> None:
+    before = save(home / "a.json", WEATHER, CITIES)
+    after = save(home / "b.json", WEATHER, {**CITIES, "inputSchema": schema})
+    code, out, _ = run(before, after, "--json")
+    (change,) = json.loads(out)["changes"]
+    assert (code, change["tool"], change["class"]) == (1, "list_cities", "breaking")
+    assert change["why"].startswith("it has become unusable: ")
+    assert why in change["why"]
+    assert change["fields"] == ["unusable"]
+    assert json.loads(out)["same"] == 1
+
+
+def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home: Path) -> None:
+    before = save(home / "a.json", CITIES)
+    odd = ({**WEATHER, "inputSchema": "no"}, {"description": "nameless"})
+    after, lines = save(home / "b.json", CITIES, *odd), home / "lines"
+    code, out, _ = run(before, after, "--json", "--annotations", lines)
+    found = {(one["tool"], one["rule"]) for one in json.loads(out)["findings"]}
+    assert code == 0
+    assert found == {("get_weather", "malformed_tool"), ("", "malformed_tool")}
+    assert lines.read_text().count("::warning title=Tool contracts::malformed_tool: ") == 2
+    assert json.loads(run(after, after, "--json")[1])["findings"] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

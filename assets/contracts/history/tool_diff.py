@@ -52,7 +52,7 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     """
     listed = list(new)
     before, (after, problems) = index_contracts(old)[0], index_contracts(listed)
-    unusable = _name_unusable(listed, problems)
+    unusable = _find_unusable_tools(listed, problems)
     origins = find_renames(
         {n: body for n, body in before.items() if n not in after and n not in unusable},
         {name: body for name, body in after.items() if name not in before},
@@ -75,7 +75,7 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     return changes
 
 
-def _name_unusable(tools: Sequence[Any], problems: Mapping[int, str]) -> dict[str, str]:
+def _find_unusable_tools(tools: Sequence[Any], problems: Mapping[int, str]) -> dict[str, str]:
     """Name -> why, of the listed tools that have a name and no usable contract."""
     return {
         (name := read_name(tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]

@@ -20,5 +20,5 @@ def draw_png(draw: Draw) -> bytes:
 
 def draw_plot(pictures: Pictures, name: str, draw: Draw) -> bytes:
     """The PNG of a plot. name: under which the home keeps it."""
-    shown = [draw.func.__name__, draw.args]
+    shown = [draw.func.__name__, draw.args, draw.keywords]
     return pictures.draw(name, shown, lambda: draw_png(draw))

@@ -5,6 +5,7 @@ with the methods of `Provider`, made without arguments: address, key, model and 
 each request's role.
 """
 
+import importlib
 import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -14,6 +15,7 @@ from typing import Any
 from warehouse.llm.roles import OPENAI, Completion, LLMError, Provider, Request
 
 GROUP = "toolmill.providers"
+_IMPORTING = ("<frozen ", str(Path(importlib.__file__).parent))  # frames that say nothing
 
 
 @cache
@@ -79,16 +81,16 @@ class _Guarded:
 
 
 def _describe_place(error: BaseException) -> str:
-    """`ZeroDivisionError at provider.py:12 answer`, or `ModuleNotFoundError of 'acme'` where what
-    the entry point names is not there. Names alone: a message may hold a key."""
+    """`ModuleNotFoundError of 'acme' at provider.py:12 answer`, as far as they are known. Names
+    alone: a message may hold a key."""
+    told = type(error).__name__
     if isinstance(error, ImportError | AttributeError) and error.name:
-        return f"{type(error).__name__} of {error.name!r:.80}"
+        told += f" of {error.name!r:.80}"
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and not frame.filename.startswith("<frozen ")
+        if frame.filename != __file__ and not frame.filename.startswith(_IMPORTING)
     ]
     if not frames:
-        return f"{type(error).__name__} when it is made"
-    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"
-    return f"{type(error).__name__}{at}"
+        return f"{told} when it is made"
+    return f"{told} at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"

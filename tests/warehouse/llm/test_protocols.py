@@ -49,6 +49,11 @@ class Careless(AcmeProvider):
         return {"text": "heron"}  # type: ignore[return-value]
 
 
+class Misspelt(AcmeProvider):
+    async def answer(self, request: Request) -> Completion:
+        return self.anser(request)  # type: ignore[attr-defined]
+
+
 class Leaving:
     def __init__(self) -> None:
         raise SystemExit(0)
@@ -71,6 +76,7 @@ def installed(monkeypatch: pytest.MonkeyPatch):
         EntryPoint("faulty", f"{__name__}:Faulty", protocols.GROUP),
         EntryPoint("careless", f"{__name__}:Careless", protocols.GROUP),
         EntryPoint("versionless", f"{__name__}:Versionless", protocols.GROUP),
+        EntryPoint("misspelt", f"{__name__}:Misspelt", protocols.GROUP),
         EntryPoint("leaving", f"{__name__}:Leaving", protocols.GROUP),
         EntryPoint("quitting", f"{__name__}:Quitting", protocols.GROUP),
         EntryPoint("lost", "acme_nosuch:Provider", protocols.GROUP),
@@ -116,7 +122,7 @@ def test_another_protocol_is_another_question_and_openai_keeps_its_keys() -> Non
         ("broken", "NeedsMore, which fails with TypeError when it is made"),
         ("leaving", r"Leaving, which fails with SystemExit at test_protocols\.py:\d+ __init__"),
         ("lost", "fails with ModuleNotFoundError of 'acme_nosuch'.*other protocol than 'lost'"),
-        ("nameless", "fails with AttributeError of 'Nobody'"),
+        ("nameless", "fails with AttributeError of 'Nobody' when it is made"),
         ("versionless", r"Versionless without version\(\)"),
     ],
 )
@@ -130,6 +136,7 @@ def test_what_cannot_be_made_is_one_clear_error(ledger: Ledger, protocol: str, t
     ("protocol", "told"),
     [
         ("faulty", r"Faulty, which fails with RuntimeError at test_protocols\.py:\d+ answer"),
+        ("misspelt", r"fails with AttributeError of 'anser' at test_protocols\.py:\d+ answer"),
         ("quitting", "Quitting, which fails with SystemExit at"),
         ("careless", "Careless, which answers with a dict"),
     ],

@@ -21,6 +21,7 @@ from assets.outcomes.reliability.overlay import OVERLAY
 from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router
+from warehouse.errors import UnusableInput
 from warehouse.storage.pointers import write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
 
@@ -40,10 +41,10 @@ def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> 
     """Copies what `home` serves to a new or empty folder; returns its manifest. add_files: writes
     more of the release's models into the folder, and returns what the manifest tells of it.
 
-    Raises BadExport, IndexMissing, IndexBroken, EncoderMissing.
+    Raises UnusableInput, BadExport, IndexMissing, IndexBroken, EncoderMissing.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadExport(f"{out}: it is there and not empty; give a new or an empty folder")
+        raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
     version = read_served_version(home)
     index = load_index(home, version)
     encoder = find_encoder_folder(home, index.embedder)

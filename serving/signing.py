@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serving.export import MANIFEST, SIGNATURE, BadExport, check_export, read_manifest
+from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
 from warehouse.storage.untrusted_files import UnreadableFile, read_file
 
@@ -33,7 +34,8 @@ _MAKE = (
 
 
 def sign_export(folder: Path, key: Path) -> dict[str, Any]:
-    """Checks and signs an exported release; returns its manifest. Raises BadExport."""
+    """Checks and signs an exported release; returns its manifest. Raises BadExport, and
+    UnusableInput for a key that cannot be read."""
     manifest = check_export(folder)
     private = _read_private(key)
     signature = base64.b64encode(private.sign(_ABOUT + read_manifest(folder))).decode()
@@ -44,7 +46,7 @@ def sign_export(folder: Path, key: Path) -> dict[str, Any]:
 
 def verify_export(folder: Path, trusted: Sequence[Path]) -> dict[str, Any]:
     """The manifest of a release that one of these public keys signed, all its files held against
-    it. Raises BadExport."""
+    it. Raises BadExport, and UnusableInput for a key that cannot be read."""
     from cryptography.exceptions import InvalidSignature
 
     keys = [_read_public(path) for path in trusted]  # a key that cannot be read is told first
@@ -116,8 +118,9 @@ def _load_library() -> tuple[Any, Any]:
     return serialization, ed25519
 
 
-def _make_key_error(path: Path, error: Exception, kind: str) -> BadExport:
+def _make_key_error(path: Path, error: Exception, kind: str) -> UnusableInput:
     """What is wrong with a key; nothing of what the file holds is shown."""
     reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-    return BadExport(f"{path}: {reason}; expected an Ed25519 {kind} key in PEM without password;"
-                     f" {_MAKE}")  # fmt: skip
+    return UnusableInput(
+        f"{path}: {reason}; expected an Ed25519 {kind} key in PEM without password; {_MAKE}"
+    )

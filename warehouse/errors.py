@@ -2,4 +2,5 @@
 
 
 class UnusableInput(ValueError):
-    """A file, option or setting that a user gave cannot be used; commands exit 2 on it, not 1."""
+    """A file, name, option or setting that a user gave cannot be used; commands exit 2 on it, not
+    1."""

@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
 
 LAYOUT = 3  # raise it when what lies in a home can no longer be read as it is
@@ -15,11 +16,15 @@ _UNMARKED = ("tables", "blobs", "lance", "models", "router", "releases", "state/
 
 
 class HomeUnavailable(RuntimeError):
-    """The data folder cannot be written, or has the layout of another version."""
+    """The data folder cannot be written, or is no home that can be used."""
+
+
+class HomeUnusable(HomeUnavailable, UnusableInput):
+    """The folder that settings name is a file, another version's home, or none was made there."""
 
 
 def check_home(home: Path) -> None:
-    """Raises HomeUnavailable where a folder was made by another version; writes nothing."""
+    """Raises HomeUnusable where a folder was made by another version; writes nothing."""
     require_folder(home)
     marker = home / MARKER
     try:
@@ -39,20 +44,22 @@ def check_home(home: Path) -> None:
 
 
 def require_folder(home: Path) -> None:
-    """Raises HomeUnavailable where a file is in the home's place."""
+    """Raises HomeUnusable where a file is in the home's place."""
     with suppress(OSError):  # whoever reads or writes there tells of it
         if home.exists() and not home.is_dir():
-            raise HomeUnavailable(f"{home}: is a file; set TOOLMILL_HOME to a folder")
+            raise HomeUnusable(f"{home}: is a file; set TOOLMILL_HOME to a folder")
 
 
-def require_home(home: Path) -> None:
-    """Raises HomeUnavailable where nothing was made yet, or by another version; writes nothing."""
+def require_home(home: Path) -> Path:
+    """A home in which something was made. Raises HomeUnusable where nothing was yet, or by another
+    version; writes nothing."""
     check_home(home)
     if not (home / MARKER).exists():
-        raise HomeUnavailable(
+        raise HomeUnusable(
             f"{home}: nothing was made there yet; `toolmill run` makes it, TOOLMILL_HOME names"
             " another folder"
         )
+    return home
 
 
 def claim_home(home: Path) -> None:
@@ -74,22 +81,22 @@ def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
     )
 
 
-def _describe_unmarked(home: Path, found: str) -> HomeUnavailable:
+def _describe_unmarked(home: Path, found: str) -> HomeUnusable:
     """The error of a home whose marker was lost or damaged; all else may be good."""
-    return HomeUnavailable(
+    return HomeUnusable(
         f'{home}: {found}; if this version made it, put {{"layout": {LAYOUT}}} into'
         f" {home / MARKER}, or restore a backup; else use the version that made it, or set"
         " TOOLMILL_HOME to another folder"
     )
 
 
-def _describe_other_version(home: Path, found: int) -> HomeUnavailable:
+def _describe_other_version(home: Path, found: int) -> HomeUnusable:
     """The error of a home that is good, for another version."""
     made = f"{home}: made by {{}} version (layout {found}, expected {LAYOUT}); "
     if found > LAYOUT:
         fix = "install that version of toolmill, or set TOOLMILL_HOME to another folder"
-        return HomeUnavailable(made.format("a later") + fix)
-    return HomeUnavailable(
+        return HomeUnusable(made.format("a later") + fix)
+    return HomeUnusable(
         made.format("an earlier")
         + "that version reads it and its backups; for this one it must be made anew: set"
         " TOOLMILL_HOME to another folder, or move it away and run again"

@@ -1,6 +1,7 @@
 """The `toolmill` command: wires settings to the packages and decides nothing.
 
-JSON on stdout, progress and errors on stderr; exit 0 done, 1 found or failed, 2 usage, 130 Ctrl-C.
+JSON on stdout, progress and errors on stderr; exit 0 done, 1 the answer is no or it failed, 2 it
+could not be asked, 130 Ctrl-C (docs/operations.md, "Exit codes").
 Packages are imported inside each command, so that `toolmill --help` answers at once.
 """
 

@@ -70,6 +70,6 @@ def log_to_terminal() -> None:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Ends the command: 1 found or failed, 2 usage."""
+    """Ends the command: 1 the answer is no, or it failed; 2 it could not be asked."""
     typer.echo(escape_lines(message), err=True)
     sys.exit(code)

@@ -1,7 +1,9 @@
 """The errors of reading an index."""
 
+from warehouse.errors import UnusableInput
 
-class IndexMissing(RuntimeError):
+
+class IndexMissing(UnusableInput):
     """There is no router index to search."""
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from serving.ranking.overlay import Reliability
+from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import drop_surrogates
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
@@ -11,7 +12,7 @@ MOST_HITS = 1_000
 MAX_TEXT = 4_000  # characters that are read; the encoder takes the first 64 word pieces
 
 
-class BadQuery(ValueError):
+class BadQuery(UnusableInput):
     """A question that cannot be answered, with what was found and expected."""
 
 

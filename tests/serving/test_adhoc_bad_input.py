@@ -265,7 +265,7 @@ def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, name
         ("index", servers, "--out", tmp_path / "new", "--retriever", folder),
     ):
         code, out, err = run(*asked)
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert "belongs to another base model" in err
         assert named in err
     assert not (tmp_path / "new").exists()
@@ -278,7 +278,7 @@ def test_an_adapter_whose_weights_are_no_numbers_is_refused(index: Path, tmp_pat
     path = folder / "adapter_model.safetensors"
     save_file({name: np.full_like(held, np.nan) for name, held in load_file(path).items()}, path)
     code, _, err = run("search", "--index", index, "--retriever", folder, "an email")
-    assert code == 1
+    assert code == 2
     assert "no finite number" in err
 
 

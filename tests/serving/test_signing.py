@@ -18,6 +18,7 @@ from serving.router import ServedRouter
 from serving.signing import sign_export, verify_export
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.small_bert import small_bert
+from warehouse.errors import UnusableInput
 
 
 def write_keys(folder: Path, name: str, private: object = None) -> tuple[Path, Path]:
@@ -222,9 +223,9 @@ def test_a_key_that_cannot_be_used_is_told_without_its_text(release: Path, tmp_p
     private, public = write_keys(tmp_path, "maker")
     rsa, rsa_public = write_keys(tmp_path, "rsa", generate_private_key(65537, 2048))
     for wrong in (public, rsa, tmp_path / "absent"):
-        with pytest.raises(BadExport, match="Ed25519 private key") as found:
+        with pytest.raises(UnusableInput, match="Ed25519 private key") as found:
             sign_export(release, wrong)
         assert "BEGIN" not in str(found.value)
     for wrong in (private, rsa_public, tmp_path / "absent"):
-        with pytest.raises(BadExport, match="Ed25519 public key"):
+        with pytest.raises(UnusableInput, match="Ed25519 public key"):
             verify_export(release, [wrong])

@@ -28,6 +28,7 @@ from training.releases.pointers import (
     read_current_pointer,
 )
 from training.releases.stored import list_release_flaws, read_index_meta
+from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.pointers import read_pointer
@@ -39,7 +40,11 @@ _FIX = "delete it and materialize release and router_index: `make run`"
 
 
 class ReleaseError(ValueError):
-    """A release that does not exist, is not on disk or does not fit itself."""
+    """A release that is not on disk or does not fit itself."""
+
+
+class UnknownRelease(ReleaseError, UnusableInput):
+    """A name that no release has, or several have."""
 
 
 def make_release(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str:
@@ -157,13 +162,13 @@ def list_releases(home: Path) -> list[Json]:
 
 
 def find_release(home: Path, wanted: str) -> Json:
-    """The release of that name, or of which it is the beginning. Raises ReleaseError."""
+    """The release of that name, or of which it is the beginning. Raises UnknownRelease."""
     known = list_releases(home)
     found = [body for body in known if wanted and body["release"].startswith(wanted)]
     if len(found) != 1:
         names = ", ".join(body["release"][:12] for body in known[:8]) or "none was made yet"
         what = f"{len(found)} releases begin with" if found else "no release"
-        raise ReleaseError(f"{what} {wanted!r:.80}; known, newest first: {names}")
+        raise UnknownRelease(f"{what} {wanted!r:.80}; known, newest first: {names}")
     return found[0]
 
 

@@ -22,7 +22,7 @@ _NEAR = 5
 _LONGEST = 120  # characters of what was asked that an error repeats
 
 
-class UnknownTool(LookupError):
+class UnknownTool(UnusableInput):
     """No contract of that name was ever published."""
 
 

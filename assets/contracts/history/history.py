@@ -10,6 +10,7 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS, format_date
 from assets.contracts.history.tool_diff import compare_tools
+from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject, Record
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.digest import canonical_json
@@ -87,7 +88,7 @@ def _group_by_server(rows: Iterable[JsonObject]) -> dict[str, dict[str, JsonObje
     return found
 
 
-class UnknownServer(LookupError):
+class UnknownServer(UnusableInput):
     """A server of which no contract was ever published."""
 
 

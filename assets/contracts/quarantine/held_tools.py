@@ -22,7 +22,7 @@ from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
 
 
-class UnknownContract(LookupError):
+class UnknownContract(UnusableInput):
     """A contract that no current snapshot holds."""
 
 

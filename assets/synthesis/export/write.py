@@ -23,6 +23,7 @@ from assets.synthesis.export.select import (
     check_published,
     select_pairs,
 )
+from warehouse.errors import UnusableInput
 from warehouse.storage.tables import Tables
 
 Line = Mapping[str, Any]
@@ -38,12 +39,12 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
     """Writes the export of one format into `folder`, which must be empty or absent.
 
     The same tables as of the same moment give the same bytes. label: the moment as it was asked
-    for. Raises ExportError; then nothing was written.
+    for. Raises ExportError, UnusableInput; then nothing was written.
     """
     if name not in FORMATS:
         raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ExportError(f"{folder} is not empty: name another folder with --out, or empty it")
+        raise UnusableInput(f"{folder} is not empty: name another folder with --out, or empty it")
     if not (choice.more or choice.preferences):
         check_published(tables, choice.as_of)
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")

@@ -6,10 +6,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from warehouse.errors import UnusableInput
+
 Progress = Callable[[int, int], None]
 
 
-class BadEmbedder(ValueError):
+class BadEmbedder(UnusableInput):
     """An embedder that was asked for is unknown, not installed, or cannot be used."""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.layout.head import read_tensors
 from assets.vectors.encoders.prompts import Prompts, read_prompts
+from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 
 BASE = "minilm-l6-v2"
@@ -31,7 +32,7 @@ _CARD = "model.json"  # beside an adapter that was trained here
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
-class BadAdapter(ValueError):
+class BadAdapter(UnusableInput):
     """A folder that is not a LoRA adapter of this encoder."""
 
 

@@ -61,8 +61,7 @@ def check_change(
     where something is wrong with what was given or the changed server gives no tools, 3 where the
     one before gives none."""
     from serving.contract_ci.check import is_alarming
-    from serving.export import BadExport
-    from serving.index.errors import IndexBroken, IndexMissing
+    from serving.index.errors import IndexBroken
 
     _check_options(fail_on, questions, index, affected, server)
     try:
@@ -72,7 +71,7 @@ def check_change(
         name = server or f"private:{after.resolve().name}"
         report = _compare_lists(name, old, new, index, questions, affected)
         page = _write_files(report, fail_on, markdown, annotations)
-    except (ValueError, BadExport, IndexBroken, IndexMissing, HomeUnavailable) as error:
+    except (ValueError, IndexBroken, HomeUnavailable) as error:
         fail(str(error), _choose_code(error, before))
     print_json(report) if as_json else print_markdown(page)
     sys.exit(1 if is_alarming(report, fail_on) else 0)

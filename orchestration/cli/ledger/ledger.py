@@ -105,5 +105,5 @@ def _require_ledger(warehouse: "Warehouse") -> Path:
     no ledger."""
     path = warehouse.state / "ledger.db"
     if not warehouse.ledger_url and not path.exists() and not path.with_suffix(".journal").exists():
-        fail(f"ledger {path}: there is none yet; the first run makes it", 1)
+        fail(f"ledger {path}: there is none yet; the first run makes it", 2)
     return path

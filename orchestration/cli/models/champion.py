@@ -2,6 +2,7 @@
 decides on, and a lost pointer put back."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ def list_champions(
     from training.releases.champion import UNTRAINED, read_champion
     from training.releases.in_service import find_model_in_service
 
-    home = load_settings().home_path()
+    home = _find_home()
     found = {
         role: (read_champion(home, role), find_model_in_service(home, role)) for role in UNTRAINED
     }
@@ -52,7 +53,7 @@ def approve(role: Annotated[str, ROLE], by: Annotated[str, BY], why: Annotated[s
     from training.releases.promotion import approve_candidate
 
     _require_role(role)
-    print_json(asdict(approve_candidate(load_settings().home_path(), role, by=by, why=why)))
+    print_json(asdict(approve_candidate(_find_home(), role, by=by, why=why)))
 
 
 @app.command()
@@ -61,7 +62,7 @@ def refuse(role: Annotated[str, ROLE], by: Annotated[str, BY], why: Annotated[st
     from training.releases.promotion import refuse_candidate
 
     _require_role(role)
-    print_json(asdict(refuse_candidate(load_settings().home_path(), role, by=by, why=why)))
+    print_json(asdict(refuse_candidate(_find_home(), role, by=by, why=why)))
 
 
 @app.command()
@@ -70,7 +71,13 @@ def restore(role: Annotated[str, ROLE]) -> None:
     from training.releases.champion import restore_pointer as put_back
 
     _require_role(role)
-    print_json(asdict(put_back(load_settings().home_path(), role)))
+    print_json(asdict(put_back(_find_home(), role)))
+
+
+def _find_home() -> Path:
+    from warehouse.home import require_home
+
+    return require_home(load_settings().home_path())
 
 
 def _require_role(role: str) -> None:

@@ -22,8 +22,7 @@ def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     from training.releases.release import list_releases
     from warehouse.home import require_home
 
-    home = load_settings().home_path()
-    require_home(home)
+    home = require_home(load_settings().home_path())
     made = list_releases(home)
     if as_json:
         print_json({"releases": made})
@@ -50,11 +49,12 @@ def show(
     from training.releases.cards.model_card import README
     from training.releases.release import find_release, read_served
     from training.runtime.model_store import get_model_folder
+    from warehouse.home import require_home
 
-    home = load_settings().home_path()
+    home = require_home(load_settings().home_path())
     name = release or read_served(home).get("release")
     if name is None:
-        fail("nothing is served yet: `make run` makes the first release", 1)
+        fail("nothing is served yet: `make run` makes the first release", 2)
     facts = find_release(home, name)
     cards = {role: get_model_folder(home, held) / README for role, held in facts["models"].items()}
     print_json({**facts, "cards": {role: str(at) for role, at in cards.items() if at.exists()}})
@@ -75,13 +75,14 @@ def rollback(
     from training.releases.index_source import make_hold
     from training.releases.rollback import roll_back_release as back
     from training.releases.rollback import undo_rollback as lift
+    from warehouse.home import require_home
     from warehouse.store import Warehouse
 
     if to is not None and undo:
         fail("give --to or --undo, not both", 2)
     settings = load_settings()
     # Not by way of the resources: Dagster's import would take longer than going back.
-    home = settings.home_path()
+    home = require_home(settings.home_path())
     before = make_hold(Warehouse(home=home, state=settings.state_path()))
     print_json(asdict(lift(home, before) if undo else back(home, to, before)))
 
@@ -94,10 +95,11 @@ def watch(
     it serves worse and was left as it is."""
     from training.releases.index_source import make_hold
     from training.releases.live.rollback import judge_release, watch_release
+    from warehouse.home import require_home
     from warehouse.store import Warehouse
 
     settings = load_settings()
-    home, policy = settings.home_path(), settings.training.rollback
+    home, policy = require_home(settings.home_path()), settings.training.rollback
     if yes:
         hold = make_hold(Warehouse(home=home, state=settings.state_path()))
         found = watch_release(home, policy, time.time(), hold)

@@ -55,7 +55,7 @@ def show(
     ]
     if tool and not found:
         fix = "`toolmill search` finds ids; a run, then `toolmill reliability`, knows its tools"
-        fail(f"{tool[:120]!r}: none of {len(rows)} versions of tools; {fix}", 1)
+        fail(f"{tool[:120]!r}: none of {len(rows)} versions of tools; {fix}", 2)
     found.sort(key=lambda row: (row["mean"], -row["n"], row["tool_id"]))
     if as_json:
         print_json(found)

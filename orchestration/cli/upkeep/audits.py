@@ -13,15 +13,14 @@ def audits() -> None:
     """Write the page of expectations, rules and verdicts of every asset, and the suites of Great
     Expectations beside it; the asset `report` writes it, too."""
     from orchestration.runs.fork_server import silence_warnings
+    from warehouse.home import require_home
 
+    home = require_home(load_settings().home_path())
     silence_warnings()
     import orchestration.definitions  # noqa: F401  (declares every audit)
     from training.reporting.audits import write_audits
-    from warehouse.home import require_home
     from warehouse.publish import list_declared_audits
 
-    home = load_settings().home_path()
-    require_home(home)
     declared = list_declared_audits()
     path = write_audits(home, declared)
     expected = sum(len(one.expectations) for one in declared)

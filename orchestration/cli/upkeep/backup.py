@@ -31,8 +31,7 @@ def backup(
     from warehouse.storage.pointers import PointerBroken
 
     settings = load_settings()
-    home, state = settings.home_path(), settings.state_path()
-    require_home(home)
+    home, state = require_home(settings.home_path()), settings.state_path()
     try:
         made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
         removed = prune_backups(home, folder, keep) if keep else 0

@@ -52,14 +52,11 @@ def _find_home(everything: bool) -> "Home":
     """The configured home, also one of another version. Ends the command where there is none."""
     from orchestration.doctor.check import Home
     from orchestration.settings.load import load_settings
-    from warehouse.home import HomeUnavailable, require_folder
+    from warehouse.home import require_folder
 
     settings = load_settings()
     home = settings.home.resolve()
-    try:
-        require_folder(home)
-    except HomeUnavailable as error:
-        fail(str(error), 2)
+    require_folder(home)
     if not home.exists() or all(one.name.startswith(".") for one in home.iterdir()):
         fail(f"{home}: nothing was made there yet; `toolmill run` makes it", 2)
     return Home(home, settings.state_path(), everything)

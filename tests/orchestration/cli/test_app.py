@@ -74,7 +74,7 @@ def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
 
 def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
     done = invoke_toolmill("search", "what time is it", "--json", home=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "make run" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
@@ -128,22 +128,28 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
 def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "tables").mkdir()
     done = invoke_toolmill(*command, home=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"{tmp_path}: holds tables, and no home.json")
     assert [path.name for path in tmp_path.rglob("*")] == ["tables"]
 
 
+SAID = ("--by", "ann", "--why", "it is so")
 LOOKS = (
     ("spend",), ("quarantine", "list"), ("release", "list"), ("contract", "history", "npm:x"),
-    ("export", "--format", "hf"), ("review",), ("blast-radius", "x"),
+    ("export", "--format", "hf"), ("review",), ("blast-radius", "x"), ("doctor",), ("gc",),
+    ("plan",), ("audits",), ("batch", "list"), ("takedown", "list"), ("reliability", "show"),
+    ("ledger", "repair"), ("release", "show"), ("release", "rollback"), ("release", "watch"),
+    ("champion", "list"), ("champion", "approve", "retriever", *SAID),
+    ("champion", "restore", "retriever"), ("replay", "r.json", "--write"),
+    ("execute", "npm:x::y"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_who_only_looks_makes_no_home(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_without_a_home_nothing_is_asked_or_made(command: tuple[str, ...], tmp_path: Path) -> None:
     done = invoke_toolmill(*command, home=tmp_path / "typo")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"{tmp_path / 'typo'}: nothing was made there yet")
     assert list(tmp_path.iterdir()) == []

@@ -40,7 +40,7 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
     for words in (("spend",), ("restore", str(tmp_path))):
         done = invoke_toolmill(*words, home=tmp_path / "file")
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
     done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
     assert done.returncode == 2
@@ -52,13 +52,13 @@ def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     done = invoke_toolmill("ledger", *words, home=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path: Path) -> None:
     done = invoke_toolmill("plan", home=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert "nothing was made there yet" in line
     assert list(tmp_path.iterdir()) == []

@@ -197,8 +197,8 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("release", "show", "zz"), 1, "no release 'zz'; known, newest first: "),
-        (("release", "rollback", "--to", "zz"), 1, "no release 'zz'"),
+        (("release", "show", "zz"), 2, "no release 'zz'; known, newest first: "),
+        (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
         (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
         (("release", "rollback", "--undo"), 1, "no rollback stands"),
         (("champion", "restore", "cook"), 2, "unknown role 'cook'"),
@@ -216,10 +216,11 @@ def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("release", "list")
-    assert (code, out, "nothing was made there yet" in err) == (1, "", True)
-    for command in (("show",), ("rollback",)):
-        code, _, err = run("release", *command)
-        assert (code, "nothing is served yet: `make run`" in err) == (1, True)
+    assert (code, out, "nothing was made there yet" in err) == (2, "", True)
+    claim_home(tmp_path / "new")
+    for command, code in (("show", 2), ("rollback", 1)):
+        found, _, err = run("release", command)
+        assert (found, "nothing is served yet: `make run`" in err) == (code, True)
 
 
 def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:

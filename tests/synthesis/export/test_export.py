@@ -24,6 +24,7 @@ from tests.synthesis.export_rows import (
     snapshot,
 )
 from training.sets.split import TEST, TRAIN, split_of
+from warehouse.errors import UnusableInput
 from warehouse.store import Warehouse
 
 FOREVER = 4e9
@@ -311,7 +312,7 @@ def test_a_bad_request_is_one_clear_error_and_writes_nothing(
     out.mkdir()
     made(warehouse, out)
     before = content(out)
-    with pytest.raises(ExportError, match="is not empty: name another folder"):
+    with pytest.raises(UnusableInput, match="is not empty: name another folder"):
         made(warehouse, out)
     assert content(out) == before
 

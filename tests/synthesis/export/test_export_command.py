@@ -143,7 +143,7 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
         (["--format", "hf", "--as-of", "2999-01-01"], 2, "is in the future"),
         (["--format", "hf", "--as-of", "yesterday"], 2, "is no date"),
         (["--format", "hf", "--as-of", "2020-01-01"], 1, "the first pairs are of"),
-        (["--format", "hf", "--out", "{full}"], 1, "is not empty"),
+        (["--format", "hf", "--out", "{full}"], 2, "is not empty"),
         (["--format", "hf", "--out", "/proc/nothing/here"], 1, "/proc/nothing/here"),
         (["--format", "hf", "--commercial-only", "--tasks", "single"], 0, ""),
     ],

@@ -22,6 +22,7 @@ from tests.training.promotions import (
 from training.releases.champion import read_champion
 from training.releases.release import (
     ReleaseError,
+    UnknownRelease,
     find_release,
     list_releases,
     make_release,
@@ -137,7 +138,7 @@ def test_a_release_that_is_not_there_is_named_with_those_that_are(
     tmp_path: Path, wanted: str
 ) -> None:
     name, _ = serve_release(tmp_path, "c1")
-    with pytest.raises(ReleaseError, match=f"no release .*{name[:12]}") as refused:
+    with pytest.raises(UnknownRelease, match=f"no release .*{name[:12]}") as refused:
         find_release(tmp_path, wanted)
     assert len(str(refused.value)) < 300
 

@@ -185,7 +185,7 @@ def test_exit_codes(published_warehouse: Warehouse) -> None:
     twin = {**FILE, "server_id": "npm:twin"}
     publish(published_warehouse, SNAPSHOTS, [FILE, ISSUE, twin])
     unknown, ambiguous = run("find.fil"), run("find.file")
-    assert (unknown.exit_code, ambiguous.exit_code) == (1, 2)
+    assert (unknown.exit_code, ambiguous.exit_code) == (2, 2)
     assert "near: " in unknown.stderr
     assert "npm:twin::find.file" in ambiguous.stderr
     assert run(FILE["contract_digest"]).exit_code == 0
@@ -195,5 +195,5 @@ def test_exit_codes(published_warehouse: Warehouse) -> None:
 def test_an_empty_home_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     done = run("anything")
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "nothing was made there yet" in done.stderr

@@ -293,7 +293,7 @@ def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
     servers = written(tmp_path / "s.jsonl", CLOCK, MAIL)
     asked = ("index", servers, "--out", tmp_path / "index", "--retriever", folder)
     code, out, err = run(*asked)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "which you did not name" in err
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", bases["qwen"])
     code, out, err = run(*asked)
@@ -303,7 +303,7 @@ def test_an_index_by_the_command_takes_the_base_that_a_setting_names(
     assert code == 0, err
     assert json.loads(out)["hits"][0]["tool"] == "send_email"  # by its words: weights are random
     code, _, err = run(*asked, "--embedder", bases["modern"])
-    assert code == 1
+    assert code == 2
     assert "belongs to another base model" in err
 
 

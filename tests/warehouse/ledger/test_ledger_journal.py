@@ -409,5 +409,5 @@ def test_the_commands_check_fix_and_check_again(tmp_path: Path) -> None:
 def test_the_command_on_no_ledger_is_one_line(tmp_path: Path) -> None:
     for words in ("check", "rebuild"):
         result = toolmill(tmp_path, words)
-        assert (result.returncode, result.stdout) == (1, "")
+        assert (result.returncode, result.stdout) == (2, "")
         assert len(result.stderr.splitlines()) == 1

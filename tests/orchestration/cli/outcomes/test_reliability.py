@@ -43,7 +43,7 @@ def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse: War
     assert "npm:files::write_file" in shown
     assert "reported_failed" in shown
     unknown = run("npm:none::x")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "npm:none::x" in unknown.stderr
 
 

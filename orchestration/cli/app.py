@@ -59,9 +59,12 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.bucket_home.root import HomeLost
 from warehouse.errors import UnusableInput
+from warehouse.sanitize.escape import shorten_text
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parents[2]
+_WRONG_WORDS = typer.BadParameter.__mro__[1]  # of the parser, which quotes them whole
+_LONGEST = 500  # characters of such an error
 _INTERRUPTED = "interrupted; run again to go on where it stopped"
 
 
@@ -88,6 +91,8 @@ def one_line_errors() -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, HomeLost) and _is_interrupt(error):
             fail(_INTERRUPTED, 130)
+        if isinstance(error, _WRONG_WORDS):
+            error.message = shorten_text(error.message, _LONGEST)  # type: ignore[attr-defined]
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
             raise
         fail(str(error), 1)

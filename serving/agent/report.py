@@ -5,6 +5,9 @@ from typing import Any
 
 from serving.agent.episode import PLANNED, AgentRun
 from serving.discovery.session import Round
+from warehouse.sanitize.escape import shorten_text
+
+_LONGEST = 300  # characters of one text in a line; the JSON has all of it
 
 
 def describe_run(made: AgentRun) -> dict[str, Any]:
@@ -19,15 +22,18 @@ def describe_run(made: AgentRun) -> dict[str, Any]:
 
 
 def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each request, tool and call, and for how it ended."""
+    """A line for each request, tool and call, and for how it ended; long texts by their
+    beginning."""
     for one in facts["rounds"]:
         for asked in one["asked"]:
-            yield "asked  " + "; ".join(f"{name}: {text}" for name, text in asked.items())
+            texts = {name: shorten_text(text, _LONGEST) for name, text in asked.items()}
+            yield "asked  " + "; ".join(f"{name}: {text}" for name, text in texts.items())
         yield from (f"shown  {name}" for name in one["shown"])
     for call in facts["calls"]:
-        yield f"{call['status']}  {call['tool_id'] or call['name']}  {call['arguments']}"
+        arguments = shorten_text(str(call["arguments"]), _LONGEST)
+        yield f"{call['status']}  {call['tool_id'] or call['name']}  {arguments}"
         if call["status"] != "ok" and call["shown"]:
-            yield f"  {call['shown'][:300]}"
+            yield f"  {shorten_text(call['shown'], _LONGEST)}"
     failed = sum(call["status"] not in ("ok", PLANNED) for call in facts["calls"])
     but = f"; {failed} of {len(facts['calls'])} calls failed" if failed else ""
     yield f"ended: {facts['ended']} after {facts['turns']} turns ({facts['provider']}){but}"

@@ -23,6 +23,11 @@ def escape_json(text: str) -> str:
     return "".join(char if _is_plain(char) else json.dumps(char)[1:-1] for char in text)
 
 
+def shorten_text(text: str, most: int) -> str:
+    """The text, or as much of its beginning as fits into `most` characters with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def drop_surrogates(text: str) -> str:
     """The text with `?` for half of a surrogate pair, which no encoder, table or ledger takes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

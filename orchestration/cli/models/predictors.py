@@ -89,7 +89,7 @@ def choose_role(settings: Settings, name: str) -> "Role":
             fail(
                 f"role {name!r} has no model (model 'offline'), and rules call no tools; set"
                 f" roles.{name}.model and roles.{name}.base_url in toolmill.toml, or name a model",
-                1,
+                2,
             )
         return roles[name]
     key = settings.openai_api_key

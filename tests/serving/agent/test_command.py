@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.agent.report import write_lines
 from serving.discovery.request import write_block
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.openai_endpoint import Say, openai_endpoint
@@ -39,6 +40,26 @@ def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
     assert report["chosen"] == ["@clock/world::get_time"]
     assert report["rounds"][0]["asked"] == [{"tool": "tell the time in a city"}]
     assert report["calls"][0]["status"] == "planned"
+
+
+def test_lines_repeat_the_beginning_of_what_is_long() -> None:
+    call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
+    asked = [{"server": "x" * 9_000, "tool": "mail"}]
+    facts = {"ended": "planned", "turns": 2, "provider": "offline", "answer": ""}
+    lines = list(write_lines({"rounds": [{"asked": asked, "shown": []}], "calls": [call], **facts}))
+    assert lines[0].startswith("asked  server: xxx")
+    assert lines[0].endswith("xx…; tool: mail")
+    assert lines[1].startswith("planned  s::t  {'at': 'yyy")
+    assert lines[1].endswith("…")
+    assert max(map(len, lines)) < 400
+
+
+def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index: Path) -> None:
+    for words in (("agent", "x", "y" * 9_000), ("search", "a", "y" * 9_000)):
+        code, out, err = run(*words, "--index", index)
+        assert (code, out) == (2, "")
+        assert len(err) < 1_200
+        assert "yyyy" in err
 
 
 def test_a_model_behind_an_endpoint_asks_and_plans(
@@ -78,8 +99,8 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("x", "--index", "none"), 1, "toolmill index SERVERS.jsonl --out DIR"),
-        ((" ", "--index", "{at}"), 1, "the task is empty"),
+        (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+        ((" ", "--index", "{at}"), 2, "the task is empty"),
         (("x", "--index", "{at}", "--strategy", "best"), 2, "known: ours"),
         (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
         (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),

@@ -86,7 +86,7 @@ def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, flaw):
 
 def test_a_folder_without_an_index_and_a_file_that_is_not_there_are_told(tmp_path):
     code, _, err = command(tmp_path, BARE, [WEATHER], "--history", tmp_path)
-    assert code == 1
+    assert code == 2
     assert "no router index" in err
     code, _, err = run("repair", tmp_path / "none.json", "--tools", tmp_path / "tools.json")
     assert code == 2

@@ -18,6 +18,7 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
+    UnknownModel,
     make_failed_answer,
     parse_answer,
 )
@@ -242,7 +243,7 @@ class AdapterPredictor:
 
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
-    beginning. Raises CannotPredict naming what is there."""
+    beginning. Raises UnknownModel naming what is there."""
     if Path(text).is_dir():
         return Path(text)
     named = sorted(
@@ -255,7 +256,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
         return fit_it[0]
     found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
     known = ", ".join(name[:12] for name in named[:5]) or "none"
-    raise CannotPredict(
+    raise UnknownModel(
         f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
         f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
     )

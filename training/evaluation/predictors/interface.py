@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from training.prompts.parse_calls import parse_calls
+from warehouse.errors import UnusableInput
 
 PredictorKind = Literal["adapter", "endpoint", "router", "baseline"]
 OnDone = Callable[[int, int], None]  # answered so far, of how many
@@ -12,6 +13,10 @@ OnDone = Callable[[int, int], None]  # answered so far, of how many
 
 class CannotPredict(RuntimeError):
     """A model that cannot be asked at all: what is wrong with it, and the fix."""
+
+
+class UnknownModel(CannotPredict, UnusableInput):
+    """A model that was named and is not there."""
 
 
 @dataclass(frozen=True)

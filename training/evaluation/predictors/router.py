@@ -17,6 +17,7 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
+    UnknownModel,
     make_failed_answer,
 )
 from training.evaluation.predictors.slot_copy import copy_slots
@@ -37,10 +38,13 @@ class RouterPredictor:
 
     def __init__(self, place: Path | None = None, *, router: "Router | None" = None) -> None:
         if router is None:
+            from serving.index.errors import IndexMissing
             from serving.router import open_router
 
             try:
                 router = open_router(place or Path())
+            except IndexMissing as error:
+                raise UnknownModel(str(error)) from error
             except (LookupError, ValueError, OSError, RuntimeError) as error:
                 raise CannotPredict(str(error)) from error
         self._router = router

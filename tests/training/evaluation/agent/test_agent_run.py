@@ -206,7 +206,7 @@ def test_the_command_says_that_no_larger_model_is_configured(
     monkeypatch.setenv(CONFIG, str(tmp_path / "none.toml"))
     asked = ["agent-eval", "--small", "baseline"]
     done = CliRunner().invoke(app, [*asked, "--role", "actor"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "role 'actor' has no model" in done.output
     assert "roles.actor.model" in done.output
     unknown = CliRunner().invoke(app, [*asked, "--role", "nobody"])

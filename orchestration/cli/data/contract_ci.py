@@ -1,5 +1,6 @@
 """The command `toolmill contract ci`: the check of a pull request to a server."""
 
+import difflib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, print_markdown
+from orchestration.cli.terminal import fail, print_json, print_line, print_markdown
 from orchestration.settings.load import load_settings
 from warehouse.errors import UnusableInput
 from warehouse.home import HomeUnavailable, require_home
@@ -180,13 +181,27 @@ def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
     from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
 
     warehouse = open_made_warehouse(load_settings())
+    seen = list(iterate_contracts(warehouse.tables))
+    _tell_unknown(server, {name for name, _, _ in seen})
 
     def count(tool: str) -> Mapping[str, int] | None:
         try:
-            target = find_tool(f"{server}::{tool}", iterate_contracts(warehouse.tables))
+            target = find_tool(f"{server}::{tool}", seen)
         except UnknownTool:
             return None
         radius = find_blast_radius(target, collect_made(warehouse))
         return {kind: one["count"] for kind, one in radius.items() if isinstance(one, dict)}
 
     return count
+
+
+def _tell_unknown(server: str, known: set[str]) -> None:
+    """A line where nothing can be counted, for want of such a server."""
+    if server not in known:
+        near = ", ".join(difflib.get_close_matches(server, sorted(known), n=3))
+        print_line(
+            f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
+            " names are the server_id of its snapshots, what `toolmill search` prints before ::"
+            + (f"; near it: {near}" if near else ""),
+            err=True,
+        )

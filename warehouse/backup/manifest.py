@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ class Manifest:
     home: Mapping[str, Entry]
     state: Mapping[str, Entry]
     source: str = ""
+
+    def count_tables(self) -> int:
+        """How many tables, each marketplace's by itself, have a current version in it."""
+        return sum(fnmatchcase(name, "tables/*/*/HEAD.json") for name in self.home)
 
     def dump(self) -> bytes:
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()

@@ -30,10 +30,12 @@ class BackupBroken(RuntimeError):
 
 @dataclass(frozen=True)
 class Restored:
-    """What was restored."""
+    """What was restored. tables: those that have a current version, each marketplace's by
+    itself."""
 
     stamp: str
     version: str
+    tables: int
     files: int
 
 
@@ -69,7 +71,8 @@ def restore_backup(folder: Path, home: Path, state: Path, stamp: str | None = No
     finally:
         for made in beside.values():
             shutil.rmtree(made, ignore_errors=True)
-    return Restored(manifest.stamp, manifest.version, len(manifest.home) + len(manifest.state))
+    files = len(manifest.home) + len(manifest.state)
+    return Restored(manifest.stamp, manifest.version, manifest.count_tables(), files)
 
 
 def _is_vacant(place: Path, state: Path) -> bool:

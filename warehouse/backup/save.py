@@ -48,9 +48,11 @@ _RENAMED = {"blobs", "encoders", "lance", "models", "router"}
 
 @dataclass
 class Saved:
-    """What a backup came to. copied, linked: files that no earlier backup had."""
+    """What a backup came to. tables: those that have a current version, each marketplace's by
+    itself. copied, linked: files that no earlier backup had."""
 
     stamp: str
+    tables: int = 0
     files: int = 0
     copied: int = 0
     linked: int = 0
@@ -76,9 +78,10 @@ def save_backup(home: Path, state: Path, folder: Path, version: str, *, link: bo
 
 def prune_backups(home: Path, folder: Path, keep: int) -> int:
     """Removes all but the last backups of this home, then the files that only those held; returns
-    how many backups went. The last one whose pointers resolve stays, however old. Those of other
-    homes stay. A kill leaves files that the next call removes. Raises UnusableInput where a backup
-    cannot be read: what it holds is not known."""
+    how many backups went. The last one whose pointers resolve stays, however old: the last with
+    tables, where one has any, since a home may have been emptied. Those of other homes stay. A kill
+    leaves files that the next call removes. Raises UnusableInput where a backup cannot be read:
+    what it holds is not known."""
     folder, source = folder.resolve(), identify_source(home)
     with hold_lock(folder / ".lock"):
         made = [read_manifest(folder, stamp) for stamp in list_stamps(folder)]
@@ -94,10 +97,14 @@ def prune_backups(home: Path, folder: Path, keep: int) -> int:
 
 
 def _choose_going(folder: Path, made: Sequence[Manifest], keep: int) -> set[str]:
-    """The stamps of all but the last backups, and but the last sound one."""
+    """The stamps of all but the last backups, and but the last sound one: of those with tables,
+    where there is any."""
     going = {one.stamp for one in made[:-keep]}
-    sound = next((one for one in reversed(made) if is_sound(folder, one)), None) if going else None
-    return going - {sound.stamp} if sound else going
+    if not going:
+        return going
+    newest = sorted(made, key=lambda one: (one.count_tables() > 0, one.stamp), reverse=True)
+    sound = next((one.stamp for one in newest if is_sound(folder, one)), None)
+    return going - {sound}
 
 
 class _Saver:
@@ -152,6 +159,7 @@ class _Saver:
         self._require_pointers(manifest)
         path = self._folder / "backups" / f"{self.saved.stamp}.json"
         write_atomically(path, manifest.dump(), 0o600)
+        self.saved.tables = manifest.count_tables()
         self.saved.files = len(manifest.home) + len(manifest.state)
         return self.saved
 

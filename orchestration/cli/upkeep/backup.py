@@ -4,12 +4,16 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from warehouse.backup.restore import Restored
+    from warehouse.backup.save import Saved
 
 app = typer.Typer(add_completion=False)
 
@@ -33,12 +37,13 @@ def backup(
     settings = load_settings()
     home, state = require_home(settings.home_path()), settings.state_path()
     try:
-        made = asdict(save_backup(home, state, folder, version("toolmill"), link=link))
+        made = save_backup(home, state, folder, version("toolmill"), link=link)
         removed = prune_backups(home, folder, keep) if keep else 0
     except (OSError, PointerBroken) as error:
         reason = _describe_error(error) if isinstance(error, OSError) else str(error)
         fail(f"no backup was made: {reason}; the ones before are as they were", 1)
-    print_json({"folder": str(folder), **made, "removed_backups": removed})
+    _tell_empty(made)
+    print_json({"folder": str(folder), **asdict(made), "removed_backups": removed})
 
 
 @app.command()
@@ -60,6 +65,7 @@ def restore(
         made = restore_backup(folder.resolve(), home, state, at)
     except OSError as error:
         fail(f"nothing was restored: {_describe_error(error)}", 1)
+    _tell_empty(made)
     results = [run_check(check, Home(home, state, everything=True)) for check in CHECKS]
     broken = [(result.name, one) for result in results for one in result.broken]
     for name, finding in broken:
@@ -67,6 +73,16 @@ def restore(
     print_json({"home": str(home), **asdict(made), "healthy": not broken})
     if broken:
         sys.exit(1)
+
+
+def _tell_empty(made: "Saved | Restored") -> None:
+    if not made.tables:
+        files = "1 file" if made.files == 1 else f"{made.files:,} files"
+        print_line(
+            f"backup {made.stamp} holds no table, {files}: nothing was published in that home yet,"
+            " or its tables are gone; TOOLMILL_HOME names the home",
+            err=True,
+        )
 
 
 def _describe_error(error: OSError) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.orchestration.doctor.conftest import well  # noqa: F401
 from tests.support.command import invoke_toolmill
+from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
 
@@ -110,6 +111,18 @@ def test_a_home_is_saved_and_restored_and_found_well(well: Warehouse, tmp_path: 
     again = invoke_toolmill("restore", str(tmp_path / "kept"), home=home, DAGSTER_HOME=none)
     assert again.returncode == 2
     assert "holds something already" in again.stderr
+
+
+def test_a_backup_without_a_table_says_so_when_made_and_when_restored(tmp_path: Path) -> None:
+    kept, none = str(tmp_path / "kept"), str(tmp_path / "none")
+    claim_home(tmp_path / "home")
+    saved = invoke_toolmill("backup", kept, home=tmp_path / "home", DAGSTER_HOME=none)
+    made = invoke_toolmill("restore", kept, home=tmp_path / "new", DAGSTER_HOME=none)
+    for done in (saved, made):
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["tables"] == 0
+        assert "holds no table, 1 file: nothing was published in that home yet" in done.stderr
+    assert (tmp_path / "new" / "home.json").exists()
 
 
 def test_what_was_lost_before_it_was_saved_is_told_after_the_restore(

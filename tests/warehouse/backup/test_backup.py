@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -435,6 +436,20 @@ def test_the_last_backup_that_resolves_outlives_any_number_of_later_ones(
     assert prune_backups(lived.home, kept, 1) == 2
     assert list_stamps(kept) == [stamps[1], stamps[3]]
     assert_whole(bring_back(kept, tmp_path / "new", stamps[1]), 1)
+
+
+def test_an_emptied_home_does_not_push_out_the_last_backup_with_tables(
+    lived: Warehouse, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    first = back_up(lived, kept)
+    shutil.rmtree(lived.home / "tables")
+    made = [back_up(lived, kept), back_up(lived, kept)]
+    assert [one.tables for one in (first, *made)] == [1, 0, 0]
+    assert prune_backups(lived.home, kept, 1) == 1
+    assert list_stamps(kept) == [first.stamp, made[1].stamp]
+    assert restore_backup(kept, tmp_path / "a", tmp_path / "a/state").tables == 0
+    assert restore_backup(kept, tmp_path / "b", tmp_path / "b/state", first.stamp).tables == 1
 
 
 def test_a_backup_that_lost_a_file_does_not_count_as_the_good_one(

@@ -45,11 +45,13 @@ class Pages:
 
     async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
         """See `policy.Get`."""
+        self._check_address(url)
         await self._check_robots(url)
         return await self._read(url, check, ref)
 
     async def render(self, url: str, *, ready: str, ref: Ref | None = None) -> str:
         """See `policy.Render`."""
+        self._check_address(url)
         await self._check_robots(url)
         memory = digest({"url": url, "ready": ready, "revision": ref.revision if ref else None})
         if self._is_backing_off(memory):
@@ -70,6 +72,15 @@ class Pages:
             tries = (self.memo.get("not_ready", memory) or {}).get("tries", 0) + 1
             self.memo.put("not_ready", memory, {"tries": tries, "at": time.time()})
             return late.html
+
+    def _check_address(self, url: str) -> None:
+        """Raises CrawlError where no setting says where the marketplace is."""
+        if self.adapter.policy.base_url:
+            return
+        variable = f"TOOLMILL_MARKETPLACES__{self.adapter.name}__BASE_URL".upper()
+        raise CrawlError(
+            "missing_key", url, "no base_url", "the marketplace's address", f"set {variable}"
+        )
 
     def _is_backing_off(self, memory: str) -> bool:
         """Whether a page in which nothing appeared is left alone in this run: each costs Chromium
@@ -108,7 +119,7 @@ class Pages:
         memory = digest({"url": url, **self._describe_reading()})
         known = self.memo.get("validators", memory) or {}
         kept = self._read_blob(known.get("blob"))
-        fetched = await self.fetcher.get(url, known if kept else None)
+        fetched = await self.fetcher.get(url, known if kept and not self.recorder else None)
         if fetched.page is None:
             if kept is None:
                 raise CrawlError(
@@ -151,6 +162,8 @@ class Pages:
 
     def _describe_revision(self, url: str, ref: Ref | None) -> dict[str, Any]:
         """What stands for the run in a page's key."""
+        if self.recorder:
+            return {"recorder": self.recorder.id}
         if ref is None or ref.revision is None:
             return {"run_date": self.run_date}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:

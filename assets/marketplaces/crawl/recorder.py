@@ -1,6 +1,7 @@
 """Record: saves what a live marketplace served, redacted, so that a guess can become a fixture."""
 
 import json
+import uuid
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ class Recorder:
 
     def __init__(self, folder: Path, marketplace: str, today: str) -> None:
         self.folder, self.marketplace, self.today = folder, marketplace, today
+        self.id = uuid.uuid4().hex  # in page keys: what was kept is asked for anew
         self.saved: list[tuple[str, str, str]] = []  # (file, URL, content type)
         self._counts: dict[str, int] = {}
 

@@ -186,6 +186,29 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     assert "page-list.1.json" in (captured / "PROVENANCE.md").read_text()
 
 
+def test_a_recorder_gets_the_pages_that_earlier_crawls_kept(ledger: Ledger, tmp_path: Path) -> None:
+    def answer(path: str, number: int) -> Answer:
+        found = acme({"id": "a", "revision": "1"})(path, number)
+        known = "If-None-Match" in here.headers[-1]
+        return replace(found, status=304 if known else found.status, headers={"ETag": "x"})
+
+    with site(answer) as here:
+        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
+        run(here, ledger)
+        for folder in ("first", "second"):
+            recorder = Recorder(tmp_path / folder, "acme", "2026-01-01")
+            crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
+            saved = {name for name, _, _ in recorder.saved}
+            assert saved == {"page-list.1.json", "page-servers-a.1.json"}
+
+
+def test_a_marketplace_without_an_address_is_told_which_setting_gives_it(ledger: Ledger) -> None:
+    with pytest.raises(CrawlError) as caught:
+        crawl(AcmeAdapter(CrawlPolicy()), ledger=ledger, run_date="1")
+    assert caught.value.kind == "missing_key"
+    assert "TOOLMILL_MARKETPLACES__ACME__BASE_URL" in str(caught.value)
+
+
 def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: Ledger) -> None:
     class Locked(AcmeAdapter):
         needs = ("api_key", "tenant_id")

@@ -72,6 +72,21 @@ def test_every_table_shows_its_columns(defs: dg.Definitions) -> None:
         assert ("dagster/column_schema" in spec.metadata) == table
 
 
+def test_columns_say_their_values_and_not_the_constant_that_lists_them(
+    defs: dg.Definitions,
+) -> None:
+    schemas = [
+        asset.specs_by_key[key].metadata.get("dagster/column_schema")
+        for asset in defs.assets or []
+        if isinstance(asset, dg.AssetsDefinition)
+        for key in asset.specs_by_key
+    ]
+    columns = [column for schema in schemas if schema for column in schema.columns]
+    told = [column.description for column in columns if column.description]
+    assert len(told) > 100
+    assert [one for one in told if re.search(r"\bone of [A-Z_]{3,}\b", one)] == []
+
+
 def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definitions) -> None:
     partitioned = {
         asset.key.to_user_string()

@@ -30,7 +30,7 @@ from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
 from training.runtime.model_store import get_model_folder, read_model_card
-from training.sets.split import TRAIN, UNSEEN_SERVER
+from training.sets.split import TEST_SPLITS, TRAIN, UNSEEN_SERVER
 from warehouse.json_types import Row
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
@@ -52,7 +52,7 @@ RETRIEVER_EVALUATION = TableSpec(
         "rank": (pl.Int64, "1 is best; a tie counts against the model"),
         "pool": (pl.Int64, "distinct tool texts ranked"),
         "training_set": pl.String,
-        "split": (pl.String, "one of TEST_SPLITS"),
+        "split": (pl.String, f"one of {', '.join(TEST_SPLITS)}"),
     },
     schema_version=2,
 )

@@ -27,13 +27,13 @@ RERANKER_EVALUATION = TableSpec(
     name="reranker_evaluation",
     key=("model", "item_id"),
     columns={
-        "model": pl.String,  # "retriever-order" or the digest that names a model
+        "model": (pl.String, '"retriever-order" or the digest that names a model'),
         "item_id": pl.String,
-        "kind": pl.String,  # call or request
+        "kind": (pl.String, "call or request"),
         "server_id": pl.String,
         "tool_id": pl.String,
-        "score": pl.Float64,  # of a call's tool for its question
-        "right": pl.Boolean,  # the call worked; the request's tool came first
+        "score": (pl.Float64, "of a call's tool for its question"),
+        "right": (pl.Boolean, "the call worked; the request's tool came first"),
         "training_set": pl.String,
     },
 )

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.tool_id import ToolId
+from assets.synthesis.common.tables import TASKS, TRAJECTORY
 from assets.vectors.index import digest_text
 from training.sets.assignment import Key, assign_places, build_pool, find_first_run_dates
 from training.sets.audit.manifest import build_manifest
@@ -21,7 +22,7 @@ from training.sets.near import Embed, make_cached_embed
 from training.sets.negatives import add_negatives
 from training.sets.policy import SetPolicy
 from training.sets.select import Placed, Tally, place_pairs
-from training.sets.split import TRAIN
+from training.sets.split import SPLITS, TRAIN
 from warehouse.json_types import Row
 from warehouse.storage.tables import TableSpec
 
@@ -32,8 +33,8 @@ TRAINING_SET = TableSpec(
         "pair_id": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "split": (pl.String, "one of SPLITS"),
-        "task": (pl.String, "one of synthesis' TASKS"),
+        "split": (pl.String, f"one of {', '.join(SPLITS)}"),
+        "task": (pl.String, f"one of {', '.join((*TASKS, TRAJECTORY))}"),
         "kind": pl.String,
         "contract_digest": pl.String,
         "contract": (pl.String, "canonical JSON"),

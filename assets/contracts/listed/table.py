@@ -26,7 +26,7 @@ LISTED = TableSpec(
         "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
         "contract": (pl.String, "canonical JSON; null: held"),
         "shown": (pl.String, "JSON list of its fields that are shown; any other is made up"),
-        "standing": (pl.String, "one of STANDINGS"),
+        "standing": (pl.String, f"one of {', '.join(STANDINGS)}"),
         "rules": (pl.String, "JSON list of the rules of the scan that hold it"),
         "scan_key": (pl.String, "of everything that those depend on"),
         "launched_digest": (pl.String, "of the contract that a launch gave; null: none"),

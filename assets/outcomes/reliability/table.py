@@ -11,22 +11,22 @@ RELIABILITY = TableSpec(
         "server_id": pl.String,
         "tool": pl.String,
         "contract_digest": pl.String,
-        "current": pl.Boolean,  # listed with this contract now
-        "category": pl.String,  # of its server
-        "mean": pl.Float64,  # expected share of calls that work
-        "low": pl.Float64,  # of its 95% interval
-        "high": pl.Float64,
-        "n": pl.Float64,  # calls that it rests on, decayed and weighed; 0: on the prior alone
-        "prior": pl.Float64,  # mean before its own calls
-        "carried": pl.Float64,  # calls of earlier versions that are part of the prior
-        "changed": pl.String,  # class of the change to this contract; null: none is known
-        "calls": pl.Int64,  # that count, undecayed
-        "failed": pl.Int64,  # of these
-        "sources": pl.Int64,  # that made them
-        "failures": pl.String,  # JSON object: kind of failure -> calls
-        "p50_s": pl.Float64,  # of the calls that worked; null: none was timed
-        "p95_s": pl.Float64,
-        "last_at": pl.Float64,  # epoch seconds of the last call; null: none
+        "current": (pl.Boolean, "listed with this contract now"),
+        "category": (pl.String, "of its server"),
+        "mean": (pl.Float64, "expected share of calls that work"),
+        "low": (pl.Float64, "of its 95% interval"),
+        "high": (pl.Float64, "of its 95% interval"),
+        "n": (pl.Float64, "calls that it rests on, decayed and weighed; 0: on the prior alone"),
+        "prior": (pl.Float64, "mean before its own calls"),
+        "carried": (pl.Float64, "calls of earlier versions that are part of the prior"),
+        "changed": (pl.String, "class of the change to this contract; null: none is known"),
+        "calls": (pl.Int64, "that count, undecayed"),
+        "failed": (pl.Int64, "of these"),
+        "sources": (pl.Int64, "that made them"),
+        "failures": (pl.String, "JSON object: kind of failure -> calls"),
+        "p50_s": (pl.Float64, "of the calls that worked; null: none was timed"),
+        "p95_s": (pl.Float64, "of the calls that worked; null: none was timed"),
+        "last_at": (pl.Float64, "epoch seconds of the last call; null: none"),
     },
     volatile=("p50_s", "p95_s", "last_at"),
 )

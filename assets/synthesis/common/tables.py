@@ -35,7 +35,7 @@ PAIRS = TableSpec(
         "contract_digest": pl.String,
         "recipe_digest": pl.String,
         "plan_digest": (pl.String, "of the row's unit: another plan makes other rows"),
-        "task": (pl.String, "one of TASKS"),
+        "task": (pl.String, f"one of {', '.join(TASKS)}"),
         "index": (pl.Int32, "within the unit"),
         "kind": (pl.String, "direct, detailed, implicit"),
         "profile": (pl.String, "JSON: persona, tone, language, difficulty that were asked for"),

@@ -23,7 +23,7 @@ from training.caller.settings import CallerSettings, get_base_profile
 from training.evaluation.ablations.arms import UNTRAINED, Learnt, select_arm_rows
 from training.evaluation.ablations.data import Sets
 from training.evaluation.ablations.measure import MEASURED, Asked
-from training.evaluation.ablations.options import RETRIEVER, AblationOptions
+from training.evaluation.ablations.options import ARMS, RETRIEVER, AblationOptions
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import select_recipe
@@ -40,7 +40,7 @@ ABLATIONS = TableSpec(
     key=("role", "arm", "seed", "item_id"),
     columns={
         "role": (pl.String, '"retriever" or "caller"'),
-        "arm": (pl.String, 'one of ARMS, or "untrained" (seed 0)'),
+        "arm": (pl.String, f'one of {", ".join(ARMS)}, or "untrained" (seed 0)'),
         "seed": pl.Int64,
         "item_id": pl.String,
         "split": pl.String,

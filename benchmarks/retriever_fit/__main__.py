@@ -5,8 +5,9 @@
 
 Two adapters learn from half of the set families each (`recipe.FOLDS`), and every set is measured by
 the one that did not see its family: cosine alone, and the router with the weights that ship. Then
-one learns from all; `--write` puts it into the package with its recipe and card. `--test` prints
-that one on the test sides, which nothing here is chosen by. DIR holds `retrieval/`, `corpus/` and
+one learns from all; `--write` puts it into the package with its recipe and card, and names the
+command that fits the router's weights for it. `--test` prints that one on the test sides, which
+nothing here is chosen by. DIR holds `retrieval/`, `corpus/` and
 `smithery/`. A run that was stopped goes on from its last checkpoint.
 """
 
@@ -40,9 +41,10 @@ def main() -> None:
             f"retriever: {args.data} has no folder {lacking[0]}; name the folder that holds"
             " retrieval/, corpus/ and smithery/: `make retriever SETS=DIR`"
         )
-    recipe, gains = Recipe(), []
+    recipe, gains, apart = Recipe(), [], []
     for left_out in FOLDS:
         folder, _ = train_recipe(recipe, args.data, args.home, args.threads, left_out)
+        apart.append(str(folder))
         gains += _compare_sides(args, folder, left_out, FIT)
     _print_tables("Sets left out, fit sides", gains)
     folder, card = train_recipe(recipe, args.data, args.home, args.threads)
@@ -51,6 +53,8 @@ def main() -> None:
     if args.write:
         rows, _ = collect_data(recipe, args.data)
         write_shipped(folder, card, recipe, rows, summarise_gains(gains), FOLDER)
+        fit = f"python -m benchmarks.router_fit --write --retriever {' '.join(apart)}"
+        print(f"\nThe router's weights for it: {fit} --judge {folder}")
 
 
 def _compare_sides(

@@ -40,7 +40,7 @@ def write_shipped(
         "recipe": recipe.as_facts(),
         "sets": {
             name: {"pairs": pairs[name], "source": SOURCES[name][0], "licence": SOURCES[name][1]}
-            for name in recipe.sets
+            for name in (*recipe.sets, *recipe.listed)
         },
         "data": card["training_set"],
         "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
@@ -73,10 +73,12 @@ Weights: SHA-256 `{facts["files"][WEIGHTS]}`. Base files: `{facts["base"]["files
 
 ## Data
 
-The fit sides of these query sets, split by server; {trained["pairs"]:,} pairs of
-{trained["tools"]:,} tool texts. SHA-256 of rows and negatives: `{facts["data"]}`. Nothing of BFCL,
-LiveMCPBench, MCP-Atlas, Composio, MetaTool, API-Bank or SGD is among them, and nothing of a test
-side.
+The fit sides of these query sets, split by server, and pairs made for servers of a marketplace's
+list; {trained["pairs"]:,} pairs of {trained["tools"]:,} tool texts. SHA-256 of rows and negatives:
+`{facts["data"]}`. No request of BFCL, LiveMCPBench, MCP-Atlas, Composio, MetaTool, API-Bank or SGD
+is among them, and nothing of a test side; servers of the list may be servers of those sets too.
+`smithery-written` was written by a language model that saw a server's tools and the styles to write
+in, and no query set (`benchmarks/retriever_fit/requests.jsonl`).
 
 | set | pairs | source | licence |
 | --- | --- | --- | --- |

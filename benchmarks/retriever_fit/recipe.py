@@ -13,6 +13,10 @@ LEARNT = (
     "vendor-mcp-evals", "corpus",
 )  # fmt: skip
 
+# Tools of a marketplace's list that no set asks, for each of which pairs are made here (`listed`).
+WRITTEN, REQUESTS = "smithery-written", "smithery-requests"
+DESCRIPTIONS = "smithery-descriptions"
+
 # What is left out together: families in two halves of about as many pairs and as many styles.
 FOLDS = (
     (
@@ -36,6 +40,7 @@ class Recipe:
     """Data and rates of the shipped retriever; equal recipes over equal sets make equal rows."""
 
     sets: tuple[str, ...] = LEARNT
+    listed: tuple[str, ...] = (WRITTEN, REQUESTS, DESCRIPTIONS)
     cap: int = 600  # requests of a set
     # Noisy gold, another script than the encoder reads, or a handful of tools.
     caps: dict[str, int] = field(
@@ -47,6 +52,8 @@ class Recipe:
     longest: int = 600  # characters of a request: of longer ones the end, with the task, is cut off
     tools_a_request: int = 2  # of those that a chain wants
     pairs_a_tool: int = 8
+    tools_a_listed: int = 4  # of a listed server, each asked once
+    sentences_a_server: int = 12
     near: int = 2  # tools whose words are nearest, of which a batch draws its hard negatives
     settings: RetrieverSettings = SETTINGS
 

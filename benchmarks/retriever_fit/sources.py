@@ -12,6 +12,16 @@ SOURCES = {
     "home-assistant-intents": ("home-assistant/intents @ aa55003", "CC-BY-4.0"),
     "nestful": ("IBM/NESTFUL @ 053cbde", "Apache-2.0"),
     "sealtools": ("fairyshine/Seal-Tools @ ce753ec", "Apache-2.0"),
+    "smithery-descriptions": ("TheAgentArk/Toucan, mcp_servers", "MIT"),
+    "smithery-requests": (
+        "requests by this project's offline grammar; tools: TheAgentArk/Toucan, mcp_servers",
+        "Apache-2.0; tools MIT",
+    ),
+    "smithery-written": (
+        "requests written for this project by a language model; tools: TheAgentArk/Toucan,"
+        " mcp_servers",
+        "Apache-2.0; tools MIT",
+    ),
     "tldr-en": ("tldr-pages/tldr @ 08e345f", "CC-BY-4.0"),
     "tldr-i18n": ("tldr-pages/tldr @ 08e345f", "CC-BY-4.0"),
     "toolalpaca": ("tangqiaoyu/ToolAlpaca @ 1890699", "Apache-2.0"),

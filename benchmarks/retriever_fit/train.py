@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.weights import BASE
+from benchmarks.retriever_fit.listed import make_listed_rows
 from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.retriever_fit.rows import Row, make_rows
 from benchmarks.router_fit.sets import check_sides, read_set
@@ -21,7 +22,7 @@ ROLE = "retriever"
 def collect_data(
     recipe: Recipe, data: Path, left_out: Sequence[str] = ()
 ) -> tuple[list[Row], dict[str, Row]]:
-    """(rows, pool) of every set of the recipe but those left out."""
+    """(rows, pool) of every set of the recipe but those left out, and of its lists."""
     rows: list[Row] = []
     pool: dict[str, Row] = {}
     for name in recipe.sets:
@@ -31,6 +32,10 @@ def collect_data(
             own, near = make_rows(found, recipe)
             rows += own
             pool |= near
+    for name in recipe.listed:
+        own, near = make_listed_rows(name, data, recipe)
+        rows += own
+        pool |= near
     return rows, pool
 
 

@@ -1,7 +1,7 @@
 """Fits the router's weights on many sets and prints what they are worth on sets left out.
 
     python -m benchmarks.router_fit [--write] [--home DIR] [--tools N] [--requests N]
-        [--cases] [--ablate] [--test] [--judge PATH] [--retriever PATH] [--fastmcp-python PATH]
+        [--cases] [--ablate] [--test] [--judge PATH] [--retriever PATH ...] [--fastmcp-python PATH]
 
 Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
 linear sum over the features of `serving/ranking/features.py` and one logistic over the evidence,
@@ -13,11 +13,14 @@ weights. `--write` writes `serving/index/fusion.json`, fitted on the fit sides o
 same weights as `fusion_trained.json`.
 
 With `--retriever` the vectors are an adapter's; `fusion_trained.json` alone is written. The adapter
-must not have learnt from the fit sides: its cosines are better there than anywhere else.
+must not have learnt from the fit sides: its cosines are better there than anywhere else. So the
+shipped retriever has two stand-ins, the adapters of `retriever_fit`'s folds, given in their order:
+each set is read by the one that did not learn from its family.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ import numpy as np
 
 from assets.vectors.embed import MiniLM
 from benchmarks.kept_vectors import Kept
+from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit import cases, report
 from benchmarks.router_fit.left_out import Line, compare_sets, drop_each, fit_apart, fit_without
 from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
@@ -60,23 +64,30 @@ class Work:
     """What was read: sets, their rows, and how to read rows of another pool."""
 
     home: Path
-    embedder: Kept
+    embedders: list[Kept]  # one, or one for each of FOLDS
     found: dict[str, QuerySet]
     rows: dict[str, Rows]
+
+    def choose_embedder(self, name: str) -> Kept:
+        """The one that did not learn from the set; the first where none did."""
+        apart = (one for one, left in zip(self.embedders, FOLDS, strict=False) if name in left)
+        return next(apart, self.embedders[0])
 
     def read(self, found: QuerySet, fastmcp: Path | None = None) -> Rows:
         """Rows of the requests of the fit side, or of all where it has none. fastmcp: a Python
         that has it, as one more strategy."""
-        index = open_index(found, self.home, self.embedder)
-        signals = read_signals(index, found.requests, self.embedder)
+        embedder = self.choose_embedder(found.name)
+        index = open_index(found, self.home, embedder)
+        signals = read_signals(index, found.requests, embedder)
         return collect_rows(index, found.requests, signals, FEATURES, fastmcp)
 
     def read_evidence(self, name: str, weights: np.ndarray) -> Evidence:
         """The set's evidence by weights that were fitted without it."""
         found, rows = self.found[name], self.rows[name]
         requests = found.requests[:EVIDENCE_EACH]
-        index = open_index(found, self.home, self.embedder)
-        signals = read_signals(index, requests, self.embedder)
+        embedder = self.choose_embedder(name)
+        index = open_index(found, self.home, embedder)
+        signals = read_signals(index, requests, embedder)
         fusion = make_fusion(weights)
         x = collect_evidence(index, signals, rows.gold[:EVIDENCE_EACH], fusion)
         sides, servers = zip(*((r.side, r.server) for r in requests), strict=True)
@@ -91,7 +102,7 @@ def main() -> None:
     lines = print_sets(work.rows, apart, args.test)
     if args.judge:
         print("\n## Over the vectors of the adapter, by the same weights")
-        print_sets(_read_all(args, args.judge).rows, apart, args.test)
+        print_sets(_read_all(args, [args.judge]).rows, apart, args.test)
     if args.cases:
         _print_cases(work, apart)
     if args.ablate:
@@ -108,7 +119,7 @@ def main() -> None:
     made = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
     print("\n" + json.dumps(made, indent=1))
     if args.write:
-        write_files(made, trained=args.retriever is not None)
+        write_files(made, trained=args.retriever != [None])
 
 
 def print_sets(rows: dict[str, Rows], apart: dict[str, np.ndarray], test: bool) -> list[Line]:
@@ -145,7 +156,7 @@ def make_file(work: Work, weights: np.ndarray, suitable: Suitability) -> dict[st
             "requests": {name: count for name, count in counts.items() if count},
             "tools": {name: work.found[name].tools for name in fitted if counts[name]},
             "sides": "fit (training servers); every set has the same say",
-            "embedder": work.embedder.id,
+            "embedder": ", ".join(embedder.id for embedder in work.embedders),
             "by": "python -m benchmarks.router_fit",
         },
         "weights": by_name | {"asked": round(ASKED * by_name[FULL], 4)},
@@ -173,9 +184,9 @@ def make_fusion(weights: np.ndarray) -> Fusion:
     return Fusion(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
 
 
-def _read_all(args: argparse.Namespace, retriever: Path | None) -> Work:
-    embedder = Kept(MiniLM(retriever, threads=2), args.home)
-    work = Work(args.home, embedder, {}, {})
+def _read_all(args: argparse.Namespace, retrievers: Sequence[Path | None]) -> Work:
+    embedders = [Kept(MiniLM(retriever, threads=2), args.home) for retriever in retrievers]
+    work = Work(args.home, embedders, {}, {})
     for name in args.sets:
         found = read_set(name)
         check_sides(found)
@@ -195,7 +206,7 @@ def _parse() -> argparse.Namespace:
     asking.add_argument("--tools", type=int, default=2_500, help="at most so many a set")
     asking.add_argument("--requests", type=int, default=400, help="at most so many a side")
     asking.add_argument("--sets", nargs="+", default=NAMES, choices=NAMES)
-    asking.add_argument("--retriever", type=Path, help="an adapter's folder")
+    asking.add_argument("--retriever", type=Path, nargs="+", default=[None], help="adapters")
     asking.add_argument("--judge", type=Path, help="an adapter's folder: judge on its vectors too")
     asking.add_argument("--fastmcp-python", type=Path, help="a Python with fastmcp: a peer more")
     for name, why in (
@@ -203,7 +214,10 @@ def _parse() -> argparse.Namespace:
         ("cases", "other pools and languages"), ("ablate", "what features and sets are worth"),
     ):  # fmt: skip
         asking.add_argument(f"--{name}", action="store_true", help=why)
-    return asking.parse_args()
+    args = asking.parse_args()
+    if len(args.retriever) > len(FOLDS) or (args.cases and len(args.retriever) > 1):
+        asking.error(f"--retriever takes one adapter, or {len(FOLDS)} of the folds without --cases")
+    return args
 
 
 if __name__ == "__main__":

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from assets.contracts.canonical import tool_text
-from benchmarks.retriever_fit.recipe import FOLDS, LEARNT, Recipe
+from assets.contracts.tool_id import ToolId
+from assets.synthesis.verify.checks.request_form import find_form_flaws
+from benchmarks.retriever_fit.listed import join_written, make_listed_rows, read_written
+from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, REQUESTS, Recipe
 from benchmarks.retriever_fit.rows import draw_requests, make_rows
 from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
 from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
 from tests.support.paths import ROOT
 from training.retriever.batches import collect_tools, list_right_texts, select_teachable_rows
+from training.sets.split import TEST, split_of
 
 
 def make_set(servers: int = 8, tools: int = 3, each: int = 3) -> QuerySet:
@@ -88,11 +92,94 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_small_build_is_repeatable(data: Path, tmp_path: Path) -> None:
     settings = replace(Recipe().settings, tools=6, epochs=1)
-    recipe = replace(Recipe(), sets=("sealtools",), settings=settings)
+    recipe = replace(Recipe(), sets=("sealtools",), listed=(), settings=settings)
     assert digest_data(*collect_data(recipe, data)) == digest_data(*collect_data(recipe, data))
     folders = [train_recipe(recipe, data, tmp_path / one, 1)[0] for one in "ab"]
     first, again = ((at / "adapter_model.safetensors").read_bytes() for at in folders)
     assert first == again
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    """A marketplace's list: `s0` is asked by the corpus, odd tools are copies of one another."""
+    servers = [
+        {"qualified_name": f"s{at}", "tools": [
+            {"name": f"read_{thing}", "description": about, "inputSchema": {
+                "type": "object", "properties": {f"{thing}_id": {"type": "string"}}}}
+            for thing, about in (
+                ("invoice", f"Fetches one invoice of customer group {at}. Needs a key."),
+                ("copy", "Copies what every other server copies, word for word."),
+                ("deploy", f"Deploy Server {at}: a button of the page it was listed on."),
+                ("short", "Too short."),
+                ("parcel", f"Tells where a parcel of depot {at} is right now."))]}
+        for at in range(20)
+    ]  # fmt: skip
+    for name in ("smithery", "corpus"):
+        (tmp_path / name).mkdir()
+    lines = "".join(json.dumps(server) + "\n" for server in servers)
+    (tmp_path / "smithery" / "servers.jsonl").write_text(lines)
+    asked = {"tool_id": "s0::read_invoice", "kind": "direct"}
+    (tmp_path / "corpus" / "pairs_A0.jsonl").write_text(json.dumps(asked) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [REQUESTS, DESCRIPTIONS])
+def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(name: str, listed: Path) -> None:
+    rows, pool = make_listed_rows(name, listed, Recipe())
+    texts = " ".join(f"{row['instruction']} {row['contract']['description']}" for row in rows)
+    seen = {at for at in range(20) if f"group {at}" in texts or f"depot {at}" in texts}
+    learnt = {at for at in range(1, 20) if split_of(f"s{at}") != TEST}
+    assert seen == learnt
+    assert not any("Deploy" in row["instruction"] for row in rows)
+    copies = [row for row in rows if row["contract"]["name"] == "read_copy"]
+    assert len(copies) == 1
+    assert select_teachable_rows(rows)[1] == {}
+    tools = collect_tools(rows, pool)
+    for row, right in zip(rows, list_right_texts(rows, {}, tools), strict=True):
+        near = {tools[key].text for key in json.loads(row["negatives"])}
+        assert row["positive"] in right
+        # What is near a copied tool are its copies, which are no negatives.
+        assert near - right or row["contract"]["name"] == "read_copy"
+    assert make_listed_rows(name, listed, Recipe())[0] == rows
+
+
+def test_a_described_tool_is_found_without_its_description(listed: Path) -> None:
+    rows, pool = make_listed_rows(DESCRIPTIONS, listed, Recipe())
+    for row in rows:
+        assert row["instruction"] not in row["positive"]
+        assert "Needs a key" not in row["instruction"]
+        assert row["positive"].splitlines()[1:], "its parameters are left"
+    assert all(not held["contract"]["description"] for held in pool.values())
+
+
+def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server() -> None:
+    written = read_written()
+    texts = [text.casefold() for row in written for text in row["requests"].values()]
+    assert len(texts) == len(set(texts)) > 4_000
+    styles = {style for row in written for style in row["requests"]}
+    assert styles == {"ask", "question", "goal", "detailed", "step", "terse"}
+    servers = {ToolId.parse(row["tool_id"]).server_id for row in written}
+    assert not [server for server in servers if split_of(server) == TEST]
+    for row in written[::10]:  # all of them pass, which takes two seconds
+        tool = ToolId.parse(row["tool_id"])
+        for text in row["requests"].values():
+            assert not [*find_form_flaws({"name": tool.tool}, text, tool.server_id)], text
+
+
+def test_a_written_request_is_told_apart_from_siblings_alone(listed: Path) -> None:
+    servers = [json.loads(line) for line in (listed / "smithery" / "servers.jsonl").open()][1:3]
+    written = [
+        {"tool_id": "s1::read_invoice", "requests": {"ask": "What did group 1 pay?"}},
+        {"tool_id": "s1::read_gone", "requests": {"ask": "A tool that is listed no more"}},
+        {"tool_id": "s9::read_parcel", "requests": {"ask": "A server that is left out"}},
+    ]
+    rows, pool = join_written(servers, written, Recipe())
+    assert [row["instruction"] for row in rows] == ["What did group 1 pay?"]
+    near = [pool[key]["contract"] for key in json.loads(rows[0]["negatives"])]
+    names = {tool["name"] for tool in servers[0]["tools"]} - {"read_invoice"}
+    assert near
+    assert {one["name"] for one in near} <= names
+    assert not any("group 2" in one["description"] for one in near)
 
 
 def test_without_the_sets_one_error_names_the_folder_and_the_variable(tmp_path: Path) -> None:

@@ -268,9 +268,11 @@ def _build_column_schema(spec: TableSpec) -> dg.TableSchema:
 
 
 def _describe_column(spec: TableSpec, name: str) -> str | None:
-    """What the spec says of a column; None where it says nothing."""
+    """What the spec says of a column, as Markdown that shows `<` as it is; None where it says
+    nothing."""
     volatile = "volatile: takes no part in the version" if name in spec.volatile else None
-    return "; ".join(filter(None, (spec.described.get(name), volatile))) or None
+    told = "; ".join(filter(None, (spec.described.get(name), volatile)))
+    return told.replace("<", r"\<") or None
 
 
 def _build_refusal(asset: str, partition: str | None, why: str, before: Head | None) -> dg.Failure:

@@ -191,11 +191,11 @@ def test_the_ui_says_what_a_column_holds() -> None:
     told = TableSpec(
         "told",
         key=("id",),
-        columns={"id": (pl.String, "of the thing"), "seen": (pl.Float64, "when"), "size": pl.Int64},
+        columns={"id": (pl.String, "<of> it"), "seen": (pl.Float64, "when"), "size": pl.Int64},
         volatile=("seen",),
     )
     [identity, seen, size] = _build_column_schema(told).columns
-    assert (identity.type, identity.description) == ("String", "of the thing")
+    assert (identity.type, identity.description) == ("String", r"\<of> it")  # no tag
     assert seen.description == "when; volatile: takes no part in the version"
     assert size.description is None
     assert told.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}

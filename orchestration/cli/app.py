@@ -5,6 +5,7 @@ could not be asked, 130 Ctrl-C (docs/operations.md, "Exit codes").
 Packages are imported inside each command, so that `toolmill --help` answers at once.
 """
 
+import errno
 import json
 import os
 import socket
@@ -93,6 +94,8 @@ def one_line_errors() -> Iterator[None]:
             fail(_INTERRUPTED, 130)
         if isinstance(error, _WRONG_WORDS):
             error.message = shorten_text(error.message, _LONGEST)  # type: ignore[attr-defined]
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            fail(f"{error.filename}: {error.strerror}; expected a path or a name", 2)
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
             raise
         fail(str(error), 1)

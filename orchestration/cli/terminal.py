@@ -6,6 +6,7 @@ reorders what stands there.
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
@@ -13,6 +14,8 @@ from typing import Any, NoReturn
 import typer
 
 from warehouse.sanitize.escape import escape_json, escape_lines, escape_text
+
+_LONGEST_WORD = 500  # characters of a word in an error
 
 
 def print_line(text: str, *, err: bool = False) -> None:
@@ -70,6 +73,7 @@ def log_to_terminal() -> None:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Ends the command: 1 the answer is no, or it failed; 2 it could not be asked."""
-    typer.echo(escape_lines(message), err=True)
+    """Ends the command: 1 the answer is no, or it failed; 2 it could not be asked. A long word is
+    repeated by its beginning: a name or path that was given may be of any length."""
+    typer.echo(escape_lines(re.sub(rf"(\S{{{_LONGEST_WORD}}})\S+", r"\1…", message)), err=True)
     sys.exit(code)

@@ -44,7 +44,7 @@ class ReleaseError(ValueError):
 
 
 class UnknownRelease(ReleaseError, UnusableInput):
-    """A name that no release has, or several have."""
+    """A name that no release has, or several have; or none is served."""
 
 
 def make_release(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str:

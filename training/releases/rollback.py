@@ -34,6 +34,7 @@ from training.releases.release import (
     ROUTER_HEAD,
     UNDO,
     ReleaseError,
+    UnknownRelease,
     find_release,
     list_release_versions,
     list_releases,
@@ -134,7 +135,7 @@ def undo_rollback(home: Path, before: Before | None = None) -> Moved:
 def _require_served_release(home: Path) -> Json:
     now = read_served(home)
     if not now or not read_current_release(home):
-        raise ReleaseError("nothing is served yet: `make run` makes the first release")
+        raise UnknownRelease("nothing is served yet: `make run` makes the first release")
     return now
 
 

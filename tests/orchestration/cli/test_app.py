@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 from rich.markup import render
+from typer.testing import CliRunner
 
 from demo.ports import PORTS
 from orchestration.cli.app import app, one_line_errors
@@ -64,6 +65,18 @@ def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
         "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
     )
     assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
+
+
+def test_what_is_far_too_long_is_one_line_with_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    for words in (("crawl",), ("evaluate", "--model"), ("search", "x", "--index")):
+        done = CliRunner().invoke(app, [*words, "y" * 9_000])
+        assert (done.exit_code, done.stdout) == (2, "")
+        [line] = done.stderr.splitlines()
+        assert "yyyy" in line
+        assert len(line) < 1_000
 
 
 def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:

@@ -118,6 +118,10 @@ def read_served_version(place: Path) -> str:
     try:
         head = read_pointer(path, REBUILD)
     except PointerBroken as error:
+        if place.is_file():
+            raise IndexMissing(
+                f"{place}: is a file; give the folder that `toolmill index` wrote"
+            ) from None
         raise IndexBroken(str(error)) from None
     if head is None:
         raise IndexMissing(

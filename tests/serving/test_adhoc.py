@@ -221,6 +221,7 @@ def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path:
         (("search", "--index", "{at}"), 2, "give one of"),
         (("search", "--index", "{at}", "x", "--strategy", "best"), 2, "known: ours"),
         (("search", "--index", "{at}/none", "x"), 2, "toolmill index SERVERS.jsonl --out DIR"),
+        (("search", "--index", "{at}/q", "x"), 2, "q: is a file; give the folder"),
         (("search", "--index", "{at}", "--queries", "{at}/none"), 2, "No such file"),
         (("search", "--index", "{at}", "--queries", "{at}/empty"), 2, "no row in it"),
         (("serve", "--place", "{at}", "--port", "8931"), 2, "--port goes with --http"),

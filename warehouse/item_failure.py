@@ -52,6 +52,11 @@ def describe_failure(error: Exception, through: Through = ()) -> str:
     return f"{kind} at {name}:{line} {function}, trace {digest([kind, places])[:12]}"
 
 
+def tell_failure(kind: str, hint: str) -> str:
+    """`timeout: …` of a failed row, whether or not its hint begins with its kind."""
+    return hint if hint.startswith(f"{kind}:") else f"{kind}: {hint}"
+
+
 def _shorten_path(name: str) -> str:
     """A path within the repository, else the file's name alone: no path of this machine is told."""
     path = Path(name)

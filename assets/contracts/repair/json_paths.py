@@ -7,6 +7,7 @@ from typing import Any
 
 from assets.contracts.schema.reading import collect_properties, iterate_branches, name_json_type
 from warehouse.json_types import JsonObject, Schema
+from warehouse.sanitize.escape import shorten_text
 
 Place = Sequence[str | int]
 ABSENT = object()
@@ -142,7 +143,7 @@ def format_value(value: Any, limit: int = 80) -> str:
     if isinstance(value, str | list | dict) and len(value) > 4 * limit:
         value = value[: 4 * limit] if isinstance(value, str | list) else dict(_format_some(value))
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return shorten_text(text, limit)
 
 
 def _format_some(value: JsonObject) -> list[tuple[str, Any]]:

@@ -30,7 +30,7 @@ from assets.synthesis.summaries.ask import (
 from assets.synthesis.summaries.offline import get_offline_version, make_readable, write_summary
 from assets.synthesis.verify.checks.injected_orders import find_order
 from assets.vectors.index import read_contract
-from warehouse.item_failure import try_item
+from warehouse.item_failure import tell_failure, try_item
 from warehouse.json_types import Json, JsonObject, Row
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.llm.roles import PENDING
@@ -108,7 +108,8 @@ def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
     empty = [row for row in due if not row["summary"]]
     if len(empty) <= floor * len(due):
         return []
-    first = f"{empty[0]['server_id']}: {empty[0]['error_kind']}, {empty[0]['hint']}"
+    why = tell_failure(empty[0]["error_kind"], empty[0]["hint"])
+    first = f"{empty[0]['server_id']}: {why}"
     return [f"{len(empty)} of {len(due)} servers have no summary, e.g. {first}"]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.scan.text.normalise import collect_words
+from warehouse.sanitize.escape import shorten_text
 from warehouse.sanitize.unseen import drop_unseen
 
 TEXT_CAP = 65_536  # characters read of one string
@@ -126,8 +127,7 @@ def _walk_fields(tool: Any, out: Read) -> Iterator[Text]:
 
 def _format_pointer(at: str, name: str) -> str:
     token = name.replace("~", "~0").replace("/", "~1")
-    pointer = f"{at}/{token}"
-    return pointer if len(pointer) <= POINTER_CAP else pointer[: POINTER_CAP - 1] + "…"
+    return shorten_text(f"{at}/{token}", POINTER_CAP)
 
 
 def _choose_role(at: str, key: str) -> str:

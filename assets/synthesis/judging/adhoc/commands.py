@@ -11,6 +11,7 @@ from assets.synthesis.judging.judge import judge
 from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.verify import decide, verify
+from warehouse.item_failure import tell_failure
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 
@@ -59,7 +60,8 @@ def judge_rows(
             one["reasons"].append(judgement["reasons"])
         else:
             one["verdict"] = "unsure"
-            one["reasons"].append(f"not judged: {judgement['error_kind']}: {judgement['hint']}")
+            why = tell_failure(judgement["error_kind"], judgement["hint"])
+            one["reasons"].append(f"not judged: {why}")
     return results
 
 

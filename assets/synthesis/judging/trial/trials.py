@@ -23,6 +23,7 @@ from assets.synthesis.judging.trial.mutants import (
 )
 from assets.synthesis.verify.verify_row import verify_row
 from warehouse.audit import Verdict
+from warehouse.item_failure import tell_failure
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
@@ -128,7 +129,7 @@ def try_judge(
     ]
     pending = sum(row["status"] == PENDING for row in judged)
     failed = [row for row in judged if row["status"] != "ok"]
-    error = f"{failed[0]['error_kind']}: {failed[0]['hint']}" if failed else None
+    error = tell_failure(failed[0]["error_kind"], failed[0]["hint"]) if failed else None
     rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
     return MutationReport(get_judge_name(llm), rates, error, pending)
 

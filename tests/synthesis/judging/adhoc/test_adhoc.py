@@ -123,6 +123,7 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(
         found = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
     assert found[0]["verdict"] == "unsure"
     assert "not judged: bad_request" in found[0]["reasons"][-1]
+    assert found[0]["reasons"][-1].count("bad_request") == 1
 
 
 @pytest.mark.parametrize(

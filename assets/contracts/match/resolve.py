@@ -67,7 +67,7 @@ def _resolve_next(schema: Schema, root: Schema, value: Any) -> list[Any]:
     following: list[Any] = []
     reference = schema.get("$ref", schema.get("$dynamicRef"))
     if isinstance(reference, str):
-        following.append(_resolve_target(reference, root))
+        following.append(follow_reference(reference, root))
     following.extend(read_list(schema.get("allOf")))
     for key in ("anyOf", "oneOf"):
         listed = read_list(schema.get(key))
@@ -82,26 +82,6 @@ def _resolve_next(schema: Schema, root: Schema, value: Any) -> list[Any]:
     return following
 
 
-def _resolve_target(reference: str, root: Schema) -> Any:
-    """What a local reference or anchor leads to; nothing is ever fetched."""
-    name = reference[1:]
-    if not reference.startswith("#") or (name and not name.startswith("/")):
-        return _find_anchor(name, root) if reference.startswith("#") else None
-    return follow_reference(reference, root)
-
-
-def _find_anchor(name: str, root: Schema) -> Any:
-    for key in ("$defs", "definitions"):
-        for schema in read_mapping(root.get(key)).values():
-            spend_steps()
-            if isinstance(schema, Mapping) and name in (
-                schema.get("$anchor"),
-                schema.get("$dynamicAnchor"),
-            ):
-                return schema
-    return None
-
-
 def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
     """Whether nothing that can be seen at a glance speaks against the value."""
     spend_steps()
@@ -112,7 +92,7 @@ def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
     if not (_fits_type(schema, value) and _fits_listed(schema, value)):
         return False
     if isinstance(schema.get("$ref"), str) and not _fits_value(
-        _resolve_target(schema["$ref"], root), root, value, depth + 1
+        follow_reference(schema["$ref"], root), root, value, depth + 1
     ):
         return False
     if not all(_fits_value(one, root, value, depth + 1) for one in read_list(schema.get("allOf"))):

@@ -270,3 +270,24 @@ def test_real_schemas_set_against_each_other() -> None:
         kind = check_calls(old, new, rng, 15)
         seen[kind] = seen.get(kind, 0) + 1
     assert min(seen["kept"], seen["breaking"]) > count / 15
+
+
+@pytest.mark.parametrize("results", [False, True])
+def test_a_reference_to_an_anchor_is_followed_to_what_it_names(results):
+    def pick(kind: str) -> Schema:
+        part = {"$anchor": "part", "type": "object", "properties": {"size": {"type": kind}}}
+        return {
+            "type": "object",
+            "properties": {"of": {"$ref": "#part"}},
+            "$defs": {"p": part},
+        }
+
+    assert worst(pick("string"), pick("integer"), results=results) == "breaking"
+    assert right(pick("string"), {"of": {"size": "xl"}})
+    assert not right(pick("string"), {"of": {"colour": "red"}})
+
+
+def test_a_reference_to_an_anchor_that_is_nowhere_is_lost():
+    old = {"type": "object", "properties": {"of": {"type": "string"}}}
+    new = {"type": "object", "properties": {"of": {"$ref": "#nowhere"}}}
+    assert worst(old, new) == "breaking"

@@ -29,10 +29,11 @@ _FAMILIES = {  # the rest of the secret -> the prefixes that announce it
         " GOCSPX- ya29. lin_api_ lin_oauth_ sbp_ sb_secret_ tvly- pcsk_ gsk_ pplx- dop_v1_ doo_v1_"
         " dor_v1_ ATATT3 ATCTT3 ATBB pypi-AgEI pypi-AgEN dckr_pat_ dckr_oat_ PMAK- figd_ figu_"
         " HRKU- sntrys_ sntryu_ glsa_ glc_ shpat_ shpss_ shpca_ shppa_ sq0atp- sq0csp- dp.pt."
-        " dp.st. hvs. hvb. apify_api_ NRAK- CFPAT- nfp_ rnd_ pscale_tkn_ pscale_pw_ pscale_oauth_"
+        " hvs. hvb. apify_api_ NRAK- CFPAT- nfp_ rnd_ pscale_tkn_ pscale_pw_ pscale_oauth_"
         " phx_ lsv2_pt_ lsv2_sk_ nvapi- jina_ e2b_ AGE-SECRET-KEY- CCIPAT_ bkua_ pul- tfp_ whsec_"
         " sk_live_ sk_test_ rk_live_ rk_test_ sk-ant- sk-proj- sk-or- sk-svcacct- sk-admin- sk-lf-"
         " sk-ak- pat-na1- pat-eu1- fo1_ fm2_ xau_ atlasv1. api_org_ AKCp re_live_ bb_live_ bb_test_"
+        " vck_ vcp_ vca_ vercel_blob_rw_ rubygems_ tskey- ops_eyJ"
     ),
     rf"{_EDGE}{_LONG}(?:\.{_BODY}{{6,}}+)*+": (
         "sk- sk_ rk_ hf_ npm_ ntn_ secret_ r8_ fc- xai- BSA key- AIza re_ pk_ napi_ ak_ fw_ pa-"
@@ -40,6 +41,7 @@ _FAMILIES = {  # the rest of the secret -> the prefixes that announce it
     ),
     rf"[0-9A-Z]{{16}}{_BODY}*+": "AKIA ASIA ABIA ACCA",
     rf"{_BODY}{{16,}}+\.{_BODY}{{16,}}+": "SG.",
+    rf"(?:{_BODY}{{2,35}}\.)?+{_BODY}{{24,}}+": "dp.st.",
     rf"[0-9a-f]{{32}}{_BODY}*+": "SK AC",
     rf"[A-Za-z0-9]{{14}}\.[0-9a-f]{{40,}}+{_BODY}*+": "pat",
     rf"{_BODY}{{8,}}+\.{_BODY}{{8,}}+(?:\.{_BODY}*+)*+": "eyJ",  # JWT

@@ -3,6 +3,7 @@
 What is found never crosses a quote, so that JSON stays JSON.
 """
 
+import base64
 import re
 from collections.abc import Iterator
 
@@ -112,6 +113,8 @@ def _find_value(text: str, start: int, end: int, after: re.Match[str]) -> Span |
     rest = value[scheme.end() :] if scheme else value
     if is_place(rest) or not is_convincing(rest, doubt, plain=name.upper() == name):
         return None
+    if name.lower() == "basic" and not _holds_user_and_password(rest):
+        return None
     begin = stop - len(rest)
     if not after["open"] and (more := _REST.match(text, stop)):
         stop = more.end()
@@ -126,7 +129,7 @@ def _judge_doubt(text: str, start: int, name: str, after: re.Match[str]) -> int 
     query = before[-1:] in ("?", "&", ";") or before.endswith(("%3F", "%26", "u0026", "u003f"))
     known = is_secret_name(name)
     if not known and not (name.lower() in ONLY_IN_QUERIES and (option or query)):
-        return None
+        return 8 if name.lower() == "basic" and after[0] and after.lastgroup is None else None
     if after.start() == len(text):
         return None
     if after["close"] and after["open"] not in (None, after["close"]) and not after["value"]:
@@ -152,8 +155,15 @@ def _judge_doubt(text: str, start: int, name: str, after: re.Match[str]) -> int 
         return 8 if firm or "-" in name or name.lower() == "bearer" else 16
     if option and gap:
         return 0 if after["open"] else 6
-    schemes = {"bearer": 8, "basic": 12}
-    return schemes.get(name.lower()) if gap and not after["close"] else None
+    return 8 if name.lower() == "bearer" and gap and not after["close"] else None
+
+
+def _holds_user_and_password(value: str) -> bool:
+    """Whether a value is what the Basic scheme sends (RFC 7617), and no word of a sentence."""
+    try:
+        return b":" in base64.b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4))
+    except ValueError:
+        return False
 
 
 def is_convincing(value: str, doubt: int, *, plain: bool) -> bool:

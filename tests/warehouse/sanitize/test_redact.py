@@ -66,6 +66,13 @@ FORMS = {  # the body stands where {} does
     "discord": ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GaBcDe.{}", 38, ALNUM + "-_"),
     "mailgun": ("key-{}", 32, HEX),
     "databricks": ("dapi{}", 32, HEX),
+    "doppler": ("dp.st.{}", 40, ALNUM),
+    "doppler of a config": ("dp.st.dev_eu.{}", 40, ALNUM),
+    "vercel": ("vck_{}", 56, ALNUM),
+    "vercel blob": ("vercel_blob_rw_{}", 48, ALNUM),
+    "rubygems": ("rubygems_{}", 48, HEX),
+    "tailscale": ("tskey-auth-{}", 40, ALNUM),
+    "1password": ("ops_eyJ{}", 120, ALNUM),
 }
 SECRETS = st.one_of([token(n, abc).map(form.format) for form, n, abc in FORMS.values()])
 # What a page may put before and after a secret: never a letter, as no generator would end there.
@@ -227,6 +234,8 @@ def test_redacted_json_text_still_parses(value: object) -> None:
         ("https://hooks.slack.com/services/T0001/B0001/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
         ("https://x.example.com/api/webhooks/1234/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
         ("2/1234567890123456:" + "a1b2c3d4" * 4, "a1b2c3d4"),
+        ("sent as Basic Ym9iOmc3WGs5UTJtTHA0 before", "Ym9iOmc3"),
+        ("`Basic YWxhZGRpbjpvcGVuc2VzYW1l`", "YWxhZGRp"),
         ("?api_key=" + MARK + "hidden-tail-12345678", "12345678"),
     ],
 )
@@ -248,6 +257,8 @@ def test_known_forms_are_redacted(text: str, gone: str) -> None:
         "Authorization: Bearer {token}",
         "Authorization: Bearer ${input:token}",
         "Bearer authentication is required for every request",
+        "Basic authentication, or Basic internationalisation of 12 languages",
+        "the Basic plan2024edition costs nothing",
         '{"name": "API_KEY", "isSecret": true}',
         "npx -y @modelcontextprotocol/server-memory@2026.8.31",
         "https://example.com/a?page=2&limit=100",

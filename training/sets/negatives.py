@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
+from training.sets.candidates import list_right_tools
 from training.sets.near import Embed, iterate_cosine_blocks
 from training.sets.policy import SetPolicy
 from training.sets.split import TRAIN
@@ -24,7 +25,8 @@ def add_negatives(
     marked: Collection[tuple[str, str]] = (),
 ) -> None:
     """Gives each row with a call the contracts that it is confused with, then the nearest, among
-    those that its split may show; and its tool in `pool` its `twins`, which are no negatives.
+    those that its split may show; and each right tool in `pool` its `twins`. Neither these nor what
+    else the row calls are its negatives.
 
     `hard`: contract digest -> digests of what is taken for it, the worst first. One negative stands
     for all contracts of its text.
@@ -37,15 +39,22 @@ def add_negatives(
     for one, other in marked:
         twins[one].add(other)
         twins[other].add(one)
-    asked = [row for row in rows if row["positive"] is not None]
     for learnt in (True, False):
-        part = [row for row in asked if (row["split"] == TRAIN) == learnt]
+        part = [row for row in rows if (row["split"] == TRAIN) == learnt]
         may = {name for name, entry in pool.items() if entry["split"] == TRAIN or not learnt}
-        near = _Near({row["positive"] for row in part}, named, may, embed, policy)
+        right = {row["pair_id"]: list_right_tools(row) for row in part}
+        called = {name for of_row in right.values() for name in of_row}
+        called |= {row["contract_digest"] for row in part if row["positive"] is not None}
+        near = _Near({texts[name] for name in called}, named, may, embed, policy)
+        for name in called:
+            same = {*twins[name], *near.twins[texts[name]]}
+            pool[name]["twins"] = sorted((same & pool.keys()) - {name})
         for row in part:
+            if row["positive"] is None:
+                continue
             own = row["contract_digest"]
-            out = {own, *twins[own], *near.twins[row["positive"]]}
-            pool[own]["twins"] = sorted((out & pool.keys()) - {own})
+            out = {own, *right[row["pair_id"]]}
+            out |= {twin for name in out for twin in pool[name]["twins"]}
             worst = dict.fromkeys([*hard.get(own, ()), *near.others[row["positive"]]])
             fit: dict[str, str] = {}
             for name in worst:

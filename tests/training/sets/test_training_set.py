@@ -102,6 +102,21 @@ def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) ->
     assert again.pool[row["contract_digest"]]["twins"] == [twin]
 
 
+def test_what_a_row_also_calls_is_no_negative_nor_is_its_twin(made: TrainingSet) -> None:
+    snapshots, pairs = make_rows()
+    row = next(row for row in made.rows if row["split"] == TRAIN)
+    also, twin = json.loads(row["negatives"])[:2]
+    own = of(pairs, row["tool"])
+    beside = next(pair for pair in pairs if pair["contract_digest"] == also)
+    both = more(pairs, "parallel", "both", own, beside)
+    both["calls"] = json.dumps([{**call(one), "borrowed": []} for one in (own, beside)])
+    left = [pair for pair in pairs if pair["contract_digest"] != also]
+    again = build_training_set(left, snapshots, embed, twins=[(also, twin)])
+    found = next(r for r in again.rows if r["pair_id"] == both["pair_id"])
+    assert again.pool[also]["twins"] == [twin]
+    assert {also, twin}.isdisjoint(json.loads(found["negatives"]))
+
+
 def test_a_pair_of_a_changed_contract_is_left_out() -> None:
     snapshots, pairs = make_rows()
     pairs[0]["contract_digest"] = "c1:gone"

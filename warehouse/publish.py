@@ -17,6 +17,7 @@ from warehouse.audit import Audit, Expect, Verdict, audit
 from warehouse.bucket_home.session import commit_stage
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
+from warehouse.storage.pointers import PointerBroken
 from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
 
@@ -152,7 +153,7 @@ def publish(
     head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
     commit_stage()
     figures: dict[str, Any] = {
-        "dagster/row_count": staged.rows,
+        **_count_rows(warehouse, staged, partition),
         "version_moved": before is None or before.digest != head.digest,
         **changes,
         **(metadata or {}),
@@ -287,6 +288,18 @@ def _read_last(warehouse: Warehouse, spec: TableSpec, partition: str | None) -> 
         return warehouse.tables.read(spec, partition)
     except (OSError, pl.exceptions.PolarsError):
         return None
+
+
+def _count_rows(warehouse: Warehouse, staged: Staged, partition: str | None) -> dict[str, int]:
+    """The standard figures of a table (`dagster.TableMetadataSet`): the UI shows the row count of
+    whichever partition was made last as that of the table, so it is the one of all of them."""
+    if partition is None:
+        return {"dagster/row_count": staged.rows}
+    made = {"dagster/partition_row_count": staged.rows}
+    try:
+        return {**made, "dagster/row_count": warehouse.tables.count_rows(staged.spec.name)}
+    except PointerBroken:  # of another partition: its own next run repairs it or names it
+        return made
 
 
 def _count_plan(plan: Plan | None) -> dict[str, Any]:

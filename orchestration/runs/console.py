@@ -24,7 +24,7 @@ START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
     "fail",
 )
 _STYLES = {NOTE: "dim", WARNING: "yellow", MADE: "green", FAILED: "red", PROGRESS: "dim"}
-_FIGURES = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
+_FIGURES = ("count", "new", "stale", "gone", "unchanged", "version_moved")
 _COUNTED = re.compile(r"\b\d+/\d+\b|\bsteps=\d+")  # the lines of `warehouse.progress` and of losses
 _NOT_RUN = re.compile(
     r"Dependencies for step \S+ (?:failed: \[(?P<failed>.*?)\]|were not executed)"
@@ -166,5 +166,7 @@ def terminal(_: dg.InitLoggerContext) -> logging.Logger:
 
 def _format_figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
-    shown = [(name.removeprefix("dagster/row_"), metadata.get(name)) for name in _FIGURES]
+    rows = [metadata.get(f"dagster/{name}") for name in ("partition_row_count", "row_count")]
+    figures = {**metadata, "count": next((each for each in rows if each is not None), None)}
+    shown = [(name, figures.get(name)) for name in _FIGURES]
     return " ".join(f"{name}={found.value}" for name, found in shown if found is not None) or "made"

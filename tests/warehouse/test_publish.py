@@ -1,6 +1,7 @@
 """Write, audit, publish through real Dagster: a refused table leaves yesterday's data current."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -68,6 +69,19 @@ def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
     return warehouse.tables.read(SPEC, partition)["id"].to_list()
 
 
+def get_event(result: dg.ExecuteInProcessResult) -> Any:
+    made = result.get_asset_materialization_events()
+    return next(event for event in made if event.asset_key.path == ["things"])
+
+
+def read_counts(result: dg.ExecuteInProcessResult) -> tuple[Any, Any]:
+    """(rows of the partition, rows of the table), as the UI reads them."""
+    shown = get_event(result).materialization.metadata
+    names = ("dagster/partition_row_count", "dagster/row_count")
+    part, table = (shown[name].value if name in shown else None for name in names)
+    return part, table
+
+
 def failed_checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:
     return [check for check in result.get_asset_check_evaluations() if not check.passed]
 
@@ -77,18 +91,27 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
     assert result.success
     assert reached == ["a"]
     assert current(warehouse) == ["1"]
-    [event] = [
-        e for e in result.get_asset_materialization_events() if e.asset_key.path == ["things"]
-    ]
+    event = get_event(result)
     head = warehouse.tables.head("things", "a")
     assert head
     assert event.materialization.tags is not None
     assert event.materialization.tags["dagster/data_version"] == head.digest
     assert event.materialization.metadata["new"].value == 1
-    assert event.materialization.metadata["dagster/row_count"].value == 1
+    assert read_counts(result) == (1, 1)
     assert event.materialization.metadata["shown"] == dg.MetadataValue.md("**a**")
     assert event.materialization.metadata["said"] == dg.MetadataValue.text("**b**")
     assert head.run_id == result.run_id
+
+
+def test_the_row_count_of_a_partitioned_table_is_that_of_all_partitions(
+    warehouse: Warehouse,
+) -> None:
+    rows = [{"id": "1", "colour": "red"}, {"id": "2", "colour": "blue"}]
+    assert read_counts(run(warehouse, rows)[0]) == (2, 2)
+    assert read_counts(run(warehouse, [], "b")[0]) == (0, 2)
+    assert read_counts(run(warehouse, rows[:1])[0]) == (1, 1)
+    (warehouse.tables.folder("things", "b") / "HEAD.json").write_text("{")
+    assert read_counts(run(warehouse, rows)[0]) == (2, None)
 
 
 def test_a_last_version_that_is_broken_does_not_keep_the_next_from_being_published(

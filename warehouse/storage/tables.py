@@ -240,6 +240,11 @@ class Tables:
         """Names of the partitions that have a current version."""
         return sorted(path.parent.name for path in (self.root / name).glob("*/HEAD.json"))
 
+    def count_rows(self, name: str) -> int:
+        """The rows of the current versions of all partitions. Raises PointerBroken."""
+        heads = (self.head(name, partition) for partition in self.partitions(name))
+        return sum(head.rows for head in heads if head)
+
     def read(
         self, spec: TableSpec, partition: str | None = None, as_of: float | None = None
     ) -> pl.DataFrame:

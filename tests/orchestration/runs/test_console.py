@@ -53,6 +53,8 @@ def test_what_pipes_says_of_itself_is_left_out() -> None:
 def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
     made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
+    part = {**rows, "dagster/partition_row_count": SimpleNamespace(value=0)}
+    of_one = SimpleNamespace(materialization=SimpleNamespace(metadata=part))
     failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
     cause = SimpleNamespace(message="TypeError: no model\n", cause=None, cls_name="TypeError")
     outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
@@ -69,6 +71,9 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     assert read_record(
         record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=made))
     ) == Line(MADE, "pairs", "count=7")
+    assert read_record(
+        record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=of_one))
+    ) == Line(MADE, "pairs", "count=0")
     assert read_record(
         record("", dagster_event=event("STEP_FAILURE", step_failure_data=failed))
     ) == Line(FAILED, "pairs", "no rows")

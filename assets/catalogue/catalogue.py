@@ -29,11 +29,11 @@ CATALOGUE = TableSpec(
     columns={
         "catalogue_id": (pl.String, "of the strongest key that no other server has"),
         "identity": (pl.String, 'that key: "package:npm:…", "url:…", "repository:…", …'),
-        "name": pl.String,
-        "description": pl.String,
-        "package": pl.String,
-        "url": pl.String,
-        "repository": pl.String,
+        "name": (pl.String, "of the listing that is shown"),
+        "description": (pl.String, "of the listing that is shown"),
+        "package": (pl.String, "that most of its listings name"),
+        "url": (pl.String, "that most of its remote listings name"),
+        "repository": (pl.String, "that most of its listings name"),
         "marketplaces": (pl.List(pl.String), "that list it now"),
         "listings": (pl.String, "JSON [{listing_id, joined_by}], now listed"),
         "joined_by": (

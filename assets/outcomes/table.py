@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, HINT, MARKETPLACE, SERVER_ID, TOOL
 from assets.outcomes.outcome import REFUSED, USEFUL
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables, TableSpec
@@ -17,10 +18,10 @@ EXECUTIONS = TableSpec(
     columns={
         "execution_id": (pl.String, "of server, tool, contract, arguments and world"),
         "call_key": (pl.String, "of contract, canonical arguments and state of the world"),
-        "marketplace": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
-        "contract_digest": pl.String,
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
         "recipe_digest": (pl.String, "of the launch"),
         "arguments": (pl.String, "canonical JSON"),
         "pair_ids": (pl.String, "JSON list: accepted pairs of which this is a call"),
@@ -29,16 +30,16 @@ EXECUTIONS = TableSpec(
             pl.String,
             "tool id of the look-alike for which the call was written; null: own",
         ),
-        "world": pl.String,
-        "seed": pl.Int64,
+        "world": (pl.String, "name of the world that the call ran in"),
+        "seed": (pl.Int64, "of the world's first state"),
         "plan_digest": (pl.String, "of everything that decides the row"),
         "only_reads": (pl.Boolean, "as the contract says"),
         "status": (pl.String, "of the call: ok, tool_error, invalid_arguments, failed"),
         "outcome": (pl.String, "of OUTCOMES; null where nobody foresaw what happened"),
         "blame": (pl.String, "of BLAMES; null: nothing went wrong"),
         "evidence": (pl.String, "what outcome and blame rest on"),
-        "error_kind": pl.String,
-        "hint": pl.String,
+        "error_kind": (pl.String, "of a call that failed or was not sent; null: neither"),
+        "hint": HINT,
         "answer": (pl.String, "digest of what it answered"),
         "size": (pl.Int64, "characters of the answer"),
         "changed": (pl.String, "JSON list of the world's facts that differ after it"),
@@ -47,10 +48,10 @@ EXECUTIONS = TableSpec(
         "withheld": (pl.String, "JSON list of the rules that keep its answer from being read"),
         "findings": (pl.String, 'JSON list of "severity rule"'),
         "proof": (pl.String, "of its first request: proved, refuted, unproved; null: not tried"),
-        "proof_why": pl.String,
+        "proof_why": (pl.String, "one line of what the proof rests on"),
         "proofs": (pl.String, "JSON object: pair -> what it proves of that, by its own request"),
         "result_blob": (pl.String, "what is kept of the answer"),
-        "seconds": pl.Float64,
+        "seconds": (pl.Float64, "that the call took"),
         "executed_at": (pl.Float64, "epoch seconds"),
     },
     volatile=("seconds", "executed_at", "result_blob"),

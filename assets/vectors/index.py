@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from assets.columns import MARKETPLACE, SERVER_ID
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
 from warehouse.item_failure import try_item
@@ -30,13 +31,16 @@ VECTORS = TableSpec(
     name="contract_vectors",
     key=("marketplace", "server_id", "tool"),
     columns={
-        "marketplace": pl.String,
-        "server_id": pl.String,
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
         "tool": (pl.String, '"" in the one row that stands for the server itself'),
         "kind": (pl.String, '"tool" or "server"'),
-        "contract_digest": pl.String,
-        "text_digest": pl.String,
-        "embedder": pl.String,
+        "contract_digest": (pl.String, "null in the row of the server"),
+        "text_digest": (
+            pl.String,
+            "of the text that was embedded: the vector's name, with the embedder",
+        ),
+        "embedder": (pl.String, "the model that the vector is by"),
     },
 )
 

@@ -71,7 +71,7 @@ def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
 
 def get_event(result: dg.ExecuteInProcessResult) -> Any:
     made = result.get_asset_materialization_events()
-    return next(event for event in made if event.asset_key.path == ["things"])
+    return next(event for event in made if event.asset_key == dg.AssetKey("things"))
 
 
 def read_counts(result: dg.ExecuteInProcessResult) -> tuple[Any, Any]:

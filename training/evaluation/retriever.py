@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from assets.columns import KIND, PAIR_ID, SERVER_ID, TEXT_DIGEST, TOOL, TRAINING_SET
 from assets.synthesis.common.tables import ONE_CALL
 from assets.vectors.embed import (
     BASE,
@@ -44,14 +45,14 @@ RETRIEVER_EVALUATION = TableSpec(
     key=("model", "pair_id"),
     columns={
         "model": (pl.String, '"base" or the digest that names an adapter'),
-        "pair_id": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
-        "kind": pl.String,
-        "text_digest": pl.String,
+        "pair_id": PAIR_ID,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "kind": KIND,
+        "text_digest": TEXT_DIGEST,
         "rank": (pl.Int64, "1 is best; a tie counts against the model"),
         "pool": (pl.Int64, "distinct tool texts ranked"),
-        "training_set": pl.String,
+        "training_set": TRAINING_SET,
         "split": (pl.String, f"one of {', '.join(TEST_SPLITS)}"),
     },
     schema_version=2,

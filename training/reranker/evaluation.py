@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from assets.columns import SERVER_ID
 from serving.reranking.features import Question
 from serving.reranking.model import Reranker
 from serving.reranking.pool import Pool
@@ -28,13 +29,13 @@ RERANKER_EVALUATION = TableSpec(
     key=("model", "item_id"),
     columns={
         "model": (pl.String, '"retriever-order" or the digest that names a model'),
-        "item_id": pl.String,
+        "item_id": (pl.String, '"<kind>:<place in the test>"'),
         "kind": (pl.String, "call or request"),
-        "server_id": pl.String,
-        "tool_id": pl.String,
+        "server_id": SERVER_ID,
+        "tool_id": (pl.String, "server_id::tool: that was called, or is right for the request"),
         "score": (pl.Float64, "of a call's tool for its question"),
         "right": (pl.Boolean, "the call worked; the request's tool came first"),
-        "training_set": pl.String,
+        "training_set": (pl.String, "digest of the calls that the candidate learnt from"),
     },
 )
 Requests = Sequence[tuple[Question, int]]  # and the place of the right tool

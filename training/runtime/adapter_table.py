@@ -16,21 +16,21 @@ from warehouse.storage.tables import TableSpec
 _LOW = 0.3
 _COLUMNS = {
     "model": (pl.String, "the digest that names it, under <home>/models"),
-    "role": pl.String,
-    "base": pl.String,
-    "training_set": pl.String,
-    "pairs": pl.Int64,
-    "steps": pl.Int64,
+    "role": (pl.String, "retriever, caller, sidecar, reranker"),
+    "base": (pl.String, "the model that it was trained from"),
+    "training_set": (pl.String, "digest of what it learnt from"),
+    "pairs": (pl.Int64, "that it learnt from"),
+    "steps": (pl.Int64, "updates of the weights"),
     "loss_first": (
         pl.Float64,
         "mean of the first tenth of the steps, of three at least where there are six",
     ),
-    "loss_last": pl.Float64,
-    "device": pl.String,
-    "seconds": pl.Float64,
-    "tokens_per_s": pl.Float64,
-    "step_ms": pl.Float64,
-    "peak_mb": pl.Float64,
+    "loss_last": (pl.Float64, "the same of the last steps"),
+    "device": (pl.String, "cpu, cuda"),
+    "seconds": (pl.Float64, "that the training took"),
+    "tokens_per_s": (pl.Float64, "tokens learnt a second"),
+    "step_ms": (pl.Float64, "milliseconds a step, on average"),
+    "peak_mb": (pl.Float64, "most memory that was in use: the GPU's on cuda, else the process's"),
 }
 
 

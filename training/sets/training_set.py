@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, KIND, PAIR_ID, SERVER_ID, TOOL
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.tables import TASKS, TRAJECTORY
 from assets.vectors.index import digest_text
@@ -30,15 +31,15 @@ TRAINING_SET = TableSpec(
     name="training_set",
     key=("pair_id",),
     columns={
-        "pair_id": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
+        "pair_id": PAIR_ID,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "split": (pl.String, f"one of {', '.join(SPLITS)}"),
         "task": (pl.String, f"one of {', '.join((*TASKS, TRAJECTORY))}"),
-        "kind": pl.String,
-        "contract_digest": pl.String,
+        "kind": KIND,
+        "contract_digest": CONTRACT_DIGEST,
         "contract": (pl.String, "canonical JSON"),
-        "instruction": pl.String,
+        "instruction": (pl.String, "the first thing the user says"),
         "arguments": (pl.String, "JSON object; null where no call is right"),
         "calls": (
             pl.String,
@@ -52,11 +53,11 @@ TRAINING_SET = TableSpec(
         "offered": (pl.String, "JSON list: what it was written beside, as its split may show"),
         "evolved": (pl.Boolean, "whether its request was made harder after it was written"),
         "positive": (pl.String, "the tool's text; null where no call is right"),
-        "text_digest": pl.String,
+        "text_digest": (pl.String, "of the tool's text, whether or not a call is right"),
         "negatives": (pl.String, "JSON list of contract digests, the worst confused first"),
         "first_seen": (pl.String, "UTC date of the server's first run; null: not known"),
-        "provider": pl.String,
-        "license": pl.String,
+        "provider": (pl.String, 'of the generator: "offline", or the endpoint\'s host'),
+        "license": (pl.String, "of the source"),
     },
     schema_version=3,
 )

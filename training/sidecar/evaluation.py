@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from assets.columns import SERVER_ID, TRAINING_SET
 from assets.contracts.history.moves import ContractHistory
 from assets.contracts.validate import validate_call
 from serving.repair.ladder import repair_draft
@@ -26,7 +27,7 @@ from training.sidecar.data.calls import Messages
 from training.sidecar.data.climb import is_right, try_ladder
 from training.sidecar.flaws.kinds import HELD_OUT
 from training.sidecar.prompt import make_revision_request
-from training.sidecar.rows import UNTOUCHED, RevisionRow
+from training.sidecar.rows import SOURCES, UNTOUCHED, RevisionRow
 from warehouse.storage.tables import TableSpec
 
 LADDER, DRAFT, AGAIN, ALONE = UNTRAINED["sidecar"], "draft", "asked-again", ":alone"
@@ -36,21 +37,21 @@ SIDECAR_EVALUATION = TableSpec(
     columns={
         "model": (pl.String, "an arm; of the ladder with a sidecar the digest that names that"),
         "item_id": (pl.String, "of the row of the sidecar's data"),
-        "split": pl.String,
-        "server_id": pl.String,
+        "split": (pl.String, "of the training set that the row is in"),
+        "server_id": SERVER_ID,
         "tool": (pl.String, 'the right one; "" where asking is right'),
         "kind": (pl.String, "of the flaw, or untouched"),
         "new_kind": (pl.Boolean, "a kind that nobody learned from"),
-        "source": pl.String,
+        "source": (pl.String, f"where the draft is from: {', '.join(SOURCES)}"),
         "ladder": (pl.String, "what the ladder alone makes of the draft: right, wrong, left"),
         "called": (pl.String, "JSON {name, arguments}; null where it asked"),
         "expected": (pl.String, "the same; null where asking is right"),
         "valid": (pl.Boolean, "a call that fits an offered tool"),
         "right": (pl.Boolean, "the call that was meant, or asked where that is right"),
         "copied": (pl.Boolean, "the draft came back as it was"),
-        "asked": pl.Boolean,
+        "asked": (pl.Boolean, "it made no call and asked"),
         "was_right": (pl.Boolean, "the draft was right"),
-        "training_set": pl.String,
+        "training_set": TRAINING_SET,
     },
 )
 Called = Mapping[str, Any] | None  # {name, arguments}; None: asked

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import SERVER_ID, TOOL
 from assets.contracts.history.snapshot import SNAPSHOTS, format_date
 from assets.contracts.history.tool_diff import compare_tools
 from warehouse.errors import UnusableInput
@@ -20,14 +21,14 @@ CHANGES = TableSpec(
     name="contract_changes",
     key=("server_id", "tool", "from_digest", "to_digest", "run_date"),
     columns={
-        "server_id": pl.String,
-        "tool": pl.String,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "from_digest": (pl.String, '"" where the tool is new'),
         "to_digest": (pl.String, '"" where the tool is gone'),
         "run_date": (pl.String, "UTC date"),
         "cls": (pl.String, "breaking, compatible, wording, suspicious"),
         "fields": (pl.String, "JSON list"),
-        "renamed_from": pl.String,
+        "renamed_from": (pl.String, "the tool's last name; null: it has the same"),
         "why": (
             pl.String,
             "about the fields that decide the class; null in rows of older versions",

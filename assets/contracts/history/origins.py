@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import SERVER_ID, TOOL
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.schema.tool_renames import find_renames
 from warehouse.json_types import Row
@@ -23,17 +24,17 @@ ORIGINS = TableSpec(
     name="contract_origins",
     key=("server_id", "tool"),
     columns={
-        "server_id": pl.String,
-        "tool": pl.String,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "contract_digest": (pl.String, "as last seen"),
-        "contract": pl.String,
+        "contract": (pl.String, "canonical JSON, as last seen"),
         "first_digest": (
             pl.String,
             "as first seen, under this name or the one it was renamed from",
         ),
-        "first_contract": pl.String,
+        "first_contract": (pl.String, "canonical JSON, as first seen"),
         "before_digest": (pl.String, "the last other one; null: it never changed"),
-        "before_contract": pl.String,
+        "before_contract": (pl.String, "canonical JSON of the last other one"),
         "gone": (pl.Boolean, "not in the last publication"),
     },
 )

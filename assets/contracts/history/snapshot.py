@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import MARKETPLACE, SERVER_ID, TOOL
 from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
 from warehouse.item_failure import INTERNAL, try_item
@@ -21,9 +22,9 @@ SNAPSHOTS = TableSpec(
     name="snapshots",
     key=("server_id", "tool"),
     columns={
-        "marketplace": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "contract_digest": (pl.String, '"c1:<sha256>"'),
         "contract": (pl.String, "canonical JSON"),
         "schema_problem": (pl.String, "why the input schema is no JSON Schema; null: it is one"),

@@ -6,6 +6,7 @@ their mark; no other module reads this table (a test holds them to it).
 
 import polars as pl
 
+from assets.columns import LISTING_ID, MARKETPLACE
 from warehouse.storage.tables import TableSpec
 
 UNVERIFIED = "unverified"  # nobody launched its server; also the mark that a search shows
@@ -18,10 +19,10 @@ LISTED = TableSpec(
     name="listed_contracts",
     key=("listing_id", "tool"),
     columns={
-        "listing_id": pl.String,
-        "marketplace": pl.String,
+        "listing_id": LISTING_ID,
+        "marketplace": MARKETPLACE,
         "server_id": (pl.String, 'of a launch of it; "listing:<id>" where nothing names a server'),
-        "tool": pl.String,
+        "tool": (pl.String, "its name, as it is shown"),
         "provider": (pl.String, "who read it out of a README; null: the marketplace shows it"),
         "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
         "contract": (pl.String, "canonical JSON; null: held"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantine.decisions import Decided, read_decisions
 from assets.contracts.quarantine.firewall import key_contract
@@ -18,10 +19,10 @@ from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
 _NAMES = {
-    "marketplace": pl.String,
-    "server_id": pl.String,
-    "tool": pl.String,
-    "contract_digest": pl.String,
+    "marketplace": MARKETPLACE,
+    "server_id": SERVER_ID,
+    "tool": TOOL,
+    "contract_digest": CONTRACT_DIGEST,
     "recipe_digest": (pl.String, "of the launch that listed it"),
     "first_seen": (pl.String, "UTC date on which this contract was first listed"),
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
 from assets.contracts.history.origins import State
 from assets.contracts.quarantine.behaviour import (
     BEHAVIOUR,
@@ -49,11 +50,11 @@ FINDINGS = TableSpec(
     name="findings",
     key=("server_id", "tool", "contract_digest", "rule", "field", "span"),
     columns={
-        "marketplace": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "contract_digest": (pl.String, '"" for a tool that has none in the snapshot'),
-        "rule": pl.String,
+        "rule": (pl.String, "the scan's rule that found it"),
         "severity": (pl.String, "low, medium, high"),
         "field": (
             pl.String,
@@ -61,7 +62,7 @@ FINDINGS = TableSpec(
         ),
         "span": (pl.String, "JSON [start, end] in characters of that text"),
         "excerpt": (pl.String, "escaped: safe to print"),
-        "why": pl.String,
+        "why": (pl.String, "what the text does, as that rule has it"),
         "first_seen": (pl.String, "UTC date on which it was first found"),
     },
 )
@@ -69,9 +70,9 @@ SCANS = TableSpec(
     name="contract_scans",
     key=("server_id", "tool"),
     columns={
-        "server_id": pl.String,
-        "tool": pl.String,
-        "contract_digest": pl.String,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
         "scan_key": (pl.String, "of everything that its findings depend on"),
         "found": (pl.String, "JSON list of findings"),
     },

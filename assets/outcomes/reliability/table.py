@@ -2,15 +2,16 @@
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, SERVER_ID, TOOL
 from warehouse.storage.tables import TableSpec
 
 RELIABILITY = TableSpec(
     name="reliability",
     key=("server_id", "tool", "contract_digest"),
     columns={
-        "server_id": pl.String,
-        "tool": pl.String,
-        "contract_digest": pl.String,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
         "current": (pl.Boolean, "listed with this contract now"),
         "category": (pl.String, "of its server"),
         "mean": (pl.Float64, "expected share of calls that work"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.common.messages import (
     make_assistant_message,
@@ -35,10 +36,10 @@ TRAJECTORIES = TableSpec(
         "steps": (pl.String, "JSON list of Step"),
         "recovers": (pl.Boolean, "whether its first call was wrong, and a server said so"),
         "server_id": (pl.String, "of the first right call, as are tool and contract_digest"),
-        "tool": pl.String,
-        "contract_digest": pl.String,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
         "servers": (pl.String, "JSON list, each once"),
-        "instruction": pl.String,
+        "instruction": (pl.String, "what the user asks"),
         "calls": (pl.String, "JSON list of Golden calls, in order"),
         "messages": (pl.String, "JSON list: the whole conversation, as pairs have it"),
         "contracts": (

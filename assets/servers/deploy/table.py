@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import LISTING_ID, MARKETPLACE
 from assets.servers.deploy.job import Job
 from assets.servers.deploy.result import Deployed
 from assets.servers.probe.failure_kinds import compute_next_retry
@@ -21,15 +22,15 @@ DEPLOYMENTS = TableSpec(
     key=("server_id",),
     columns={
         "server_id": (pl.String, '"listing:<id>" where a listing names no server'),
-        "marketplace": pl.String,
-        "listing_id": pl.String,
+        "marketplace": MARKETPLACE,
+        "listing_id": LISTING_ID,
         "launch_digest": (pl.String, "over what the listing says about launching"),
-        "ecosystem": pl.String,
-        "version": pl.String,
+        "ecosystem": (pl.String, "npm, pypi, mcpb, oci, remote, private; null: no recipe"),
+        "version": (pl.String, "that was launched, as the recipe pins it"),
         "recipe_digest": (pl.String, "null where there is no recipe"),
         "status": (pl.String, "ok, failed"),
         "error_kind": (pl.String, "of the taxonomy, null when ok"),
-        "n_tools": pl.Int64,
+        "n_tools": (pl.Int64, "tools that it listed"),
         "tools_blob": (pl.String, "sha256 of the raw tools (a JSON list), null when failed"),
         "extras_blob": (pl.String, "{prompts, resources, templates, instructions}; null: none"),
         "behaviour": (
@@ -40,8 +41,8 @@ DEPLOYMENTS = TableSpec(
             pl.Boolean,
             "the sandbox held every escape; null: no sandbox, a remote server",
         ),
-        "server_name": pl.String,
-        "server_version": pl.String,
+        "server_name": (pl.String, "as the server introduces itself"),
+        "server_version": (pl.String, "as the server introduces itself"),
         "protocol": (pl.String, "revision that was spoken, as 2025-06-18 or 2026-07-28"),
         "capabilities": (pl.String, "JSON list of names"),
         "built_with_scripts": (pl.Boolean, "the package's own install scripts or build ran"),
@@ -59,7 +60,7 @@ DEPLOYMENTS = TableSpec(
         "initialize_s": (pl.Float64, "from start to the answered handshake"),
         "seconds": (pl.Float64, "from start to the last tools page"),
         "peak_mb": (pl.Float64, "largest proportional set size of the tree"),
-        "stderr_tail": pl.String,
+        "stderr_tail": (pl.String, "the end of what it wrote to stderr"),
         "probed_at": (pl.Float64, "epoch seconds"),
     },
     volatile=(

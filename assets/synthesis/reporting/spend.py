@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from assets.columns import COMPLETION_TOKENS, PROMPT_TOKENS, USD
 from warehouse.audit import Verdict
 from warehouse.json_types import JsonObject, Record
 from warehouse.storage.tables import TableSpec
@@ -24,16 +25,16 @@ SPEND = TableSpec(
         "stage": (pl.String, 'a role, another paid step, or "total"'),
         "model": (pl.String, '"" in a total'),
         "calls": (pl.Int64, "attempts that returned an answer"),
-        "failed": pl.Int64,
+        "failed": (pl.Int64, "attempts that failed"),
         "unknown": (pl.Int64, "under way when their process died"),
-        "prompt_tokens": pl.Int64,
-        "completion_tokens": pl.Int64,
-        "tokens": pl.Int64,
-        "usd": pl.Float64,
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": COMPLETION_TOKENS,
+        "tokens": (pl.Int64, "prompt and completion together"),
+        "usd": USD,
         "shared_usd": (pl.Float64, "of a total: its share of what no marketplace paid alone"),
         "accepted_pairs": (pl.Int64, 'of the marketplace, now; of "all": each pair once'),
         "usd_per_accepted_pair": (pl.Float64, "null without accepted pairs"),
-        "tokens_per_accepted_pair": pl.Float64,
+        "tokens_per_accepted_pair": (pl.Float64, "null without accepted pairs"),
     },
     # A run that looks at an unchanged world sends a few requests and publishes no new version.
     volatile=("calls", "failed", "unknown"),

@@ -16,6 +16,16 @@ from typing import Any
 
 import polars as pl
 
+from assets.columns import (
+    COMPLETION_TOKENS,
+    ERROR_KIND,
+    HINT,
+    MODEL,
+    PROMPT_TOKENS,
+    PROVIDER,
+    SERVER_ID,
+    USD,
+)
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.summaries.ask import (
     MOST_TOOLS,
@@ -44,22 +54,22 @@ SUMMARIES = TableSpec(
     name="server_summaries",
     key=("server_id",),
     columns={
-        "server_id": pl.String,
+        "server_id": SERVER_ID,
         "contracts_digest": (pl.String, "of the digests of its contracts, as a set"),
         "contracts": (pl.String, "JSON list of those digests"),
         "made_by": (pl.String, "digest of the description, prompt and model, or the offline rules"),
         "summary": (pl.String, '"" where there never was one'),
-        "tools": pl.Int64,
+        "tools": (pl.Int64, "of the server"),
         "tools_shown": (pl.Int64, "to the model; offline reads all"),
         "prompt": (pl.String, "its digest"),
-        "provider": pl.String,
-        "model": pl.String,
-        "prompt_tokens": pl.Int64,
-        "completion_tokens": pl.Int64,
-        "usd": pl.Float64,
+        "provider": PROVIDER,
+        "model": MODEL,
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": COMPLETION_TOKENS,
+        "usd": USD,
         "status": (pl.String, "ok, failed, pending; the last two keep the summary that they had"),
-        "error_kind": pl.String,
-        "hint": pl.String,
+        "error_kind": ERROR_KIND,
+        "hint": HINT,
     },
 )
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import tool_text
 from assets.vectors.confusables.clusters import TWIN, build_clusters, compute_cosines
 from assets.vectors.confusables.distinguish import tell_apart
@@ -35,15 +36,15 @@ CONFUSABLES = TableSpec(
     key=("server_id", "tool", "other_server_id", "other_tool"),
     columns={
         "server_id": (pl.String, "a pair stands once: (server_id, tool) before the other"),
-        "tool": pl.String,
-        "contract_digest": pl.String,
-        "other_server_id": pl.String,
-        "other_tool": pl.String,
-        "other_digest": pl.String,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
+        "other_server_id": (pl.String, "of the tool that it is like"),
+        "other_tool": (pl.String, "the name of that tool"),
+        "other_digest": (pl.String, "of the contract of that tool"),
         "cosine": (pl.Float64, "of the base vectors of their texts, rounded to 4 digits"),
         "same_name": (pl.Boolean, "modulo case and separators"),
         "cluster": (pl.String, "a digest of its first tool: stable while that stays"),
-        "cluster_tools": pl.Int64,
+        "cluster_tools": (pl.Int64, "tools in the cluster"),
         "kind": (pl.String, '"twin" or "confusable"'),
         "apart_by": (pl.String, "JSON list of the kinds of differences named; [] where none is"),
         "tells_apart": (pl.String, "the sentence"),

@@ -19,6 +19,7 @@ import polars as pl
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
+from assets.columns import SERVER_ID, TOOL, TRAINING_SET
 from training.caller.settings import CallerSettings, get_base_profile
 from training.evaluation.ablations.arms import UNTRAINED, Learnt, select_arm_rows
 from training.evaluation.ablations.data import Sets
@@ -41,19 +42,19 @@ ABLATIONS = TableSpec(
     columns={
         "role": (pl.String, '"retriever" or "caller"'),
         "arm": (pl.String, f'one of {", ".join(ARMS)}, or "untrained" (seed 0)'),
-        "seed": pl.Int64,
-        "item_id": pl.String,
-        "split": pl.String,
-        "server_id": pl.String,
-        "tool": pl.String,
+        "seed": (pl.Int64, "of the training"),
+        "item_id": (pl.String, "of the question; the retriever's: its pair"),
+        "split": (pl.String, "of the training set that the question's pair is in"),
+        "server_id": SERVER_ID,
+        "tool": TOOL,
         "text_digest": (pl.String, "items are resampled by it"),
         "rank": (pl.Int64, "of the right tool; the retriever's"),
-        "pool": pl.Int64,
+        "pool": (pl.Int64, "distinct tool texts ranked; the retriever's"),
         "tool_ok": (pl.Boolean, "the caller's"),
-        "ast_ok": pl.Boolean,
+        "ast_ok": (pl.Boolean, "the caller's: its calls match the expected ones"),
         "pairs": (pl.Int64, "that the arm learnt from"),
-        "model": pl.String,
-        "training_set": pl.String,
+        "model": (pl.String, "the digest that names it, or the name of the untrained one"),
+        "training_set": TRAINING_SET,
         "minutes": (pl.Float64, "of training and measuring the arm, when it was done"),
     },
     volatile=("minutes",),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from assets.columns import MARKETPLACE
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.judge import get_judge_name, judge
 from assets.synthesis.judging.trial.mutants import (
@@ -41,17 +42,17 @@ JUDGE_TRIALS = TableSpec(
     name="judge_trials",
     key=("marketplace", "judge", "stage", "kind"),
     columns={
-        "marketplace": pl.String,
+        "marketplace": MARKETPLACE,
         "judge": (pl.String, "as in JUDGEMENTS; with stage `rules` the judge had no say"),
         "stage": (pl.String, "rules, rules+judge"),
         "kind": (pl.String, "a flaw, all_flaws, good (known), of_the_run"),
-        "n": pl.Int32,
+        "n": (pl.Int32, "rows of this kind with an answer"),
         "refused": (pl.Int32, "of a flaw: caught; of good rows: false alarms"),
         "unsure": (pl.Int32, "neither accepted nor refused by the rules"),
         "unanswered": (pl.Int32, "the judge gave no usable answer; not in n"),
-        "rate": pl.Float64,
+        "rate": (pl.Float64, "refused of n"),
         "low": (pl.Float64, "95% Wilson interval"),
-        "high": pl.Float64,
+        "high": (pl.Float64, "95% Wilson interval"),
     },
 )
 

@@ -2,6 +2,7 @@
 
 import time as clock
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -31,7 +32,10 @@ from warehouse.publish import (
     publish,
 )
 from warehouse.sanitize.escape import escape_text
+from warehouse.storage.tables import Head
 from warehouse.store import Warehouse
+
+_READ = "snapshots_read"  # the rule that keeps up to which publication changes were looked for
 
 SNAPSHOTS_AUDIT = audit_table(
     SNAPSHOTS,
@@ -52,6 +56,7 @@ CHANGES_AUDIT = audit_table(
         expect_unique(*CHANGES.key),
         expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
     ],
+    rules=[_READ],
 )
 
 
@@ -146,31 +151,42 @@ def contract_changes(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     previous = warehouse.tables.read(CHANGES).to_dicts()
-    rows = previous
-    for old, new, at in _iterate_states(warehouse):
-        rows = add_changes(rows, old, new, at)
+    rows, upto = previous, _find_last_read(warehouse.tables.head(CHANGES.name))
+    for old, new, at in _iterate_states(warehouse, upto):
+        rows, upto = add_changes(rows, old, new, at), at
     yield from publish(
         context,
         warehouse,
         CHANGES_AUDIT,
         CHANGES.frame(rows),
+        rules=[Verdict(_READ, True, f"until {datetime.fromtimestamp(upto, UTC).isoformat()}")],
         metadata=report.report_changes(rows, len(rows) - len(previous)),
     )
 
 
-def _iterate_states(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], float]]:
-    """Consecutive states of all snapshots since the last published changes, and their times.
+def _find_last_read(head: Head | None) -> float:
+    """Up to when (epoch seconds) the published changes know the snapshots: not when they were
+    published, as a marketplace may have been meanwhile. Older versions say no more than that."""
+    kept = [row["observed"] for row in head.audit if row.get("rule") == _READ] if head else []
+    try:
+        return datetime.fromisoformat(kept[0].removeprefix("until ")).timestamp()
+    except (IndexError, ValueError):
+        return head.at if head else 0.0
+
+
+def _iterate_states(
+    warehouse: Warehouse, since: float
+) -> Iterator[tuple[list[dict], list[dict], float]]:
+    """Consecutive states of all snapshots after a time (epoch seconds), and their times.
 
     A fold over publications, so that a change is found whichever run looks for it.
     """
     tables = warehouse.tables
-    head = tables.head(CHANGES.name)
     times = sorted(
         head.at
         for name in tables.partitions(SNAPSHOTS.name)
         for head in tables.history(SNAPSHOTS.name, name)
     )
-    since = head.at if head else 0.0
     old = tables.read(SNAPSHOTS, as_of=since).to_dicts()
     for at in [time for time in times if time > since]:
         new = tables.read(SNAPSHOTS, as_of=at).to_dicts()

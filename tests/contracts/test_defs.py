@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assets.contracts import report
 from assets.contracts.defs import contract_changes, snapshots
 from assets.contracts.history.history import CHANGES
 from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot
@@ -56,6 +57,28 @@ def test_why_of_a_change_can_be_printed_anywhere(pipeline: Pipeline) -> None:
     pipeline.run([contract_changes])
     [row] = pipeline.read_rows(CHANGES)
     assert row["why"].isprintable()
+
+
+def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.deploy(honest_servers())
+    pipeline.run([snapshots], MARKET)
+    told = report.report_changes
+
+    def publish_meanwhile(*given: Any) -> Any:
+        monkeypatch.undo()
+        pipeline.deploy({**honest_servers(), "npm:photo": []})
+        pipeline.run([snapshots], MARKET)
+        return told(*given)
+
+    monkeypatch.setattr(report, "report_changes", publish_meanwhile)
+    pipeline.run([contract_changes])
+    assert pipeline.read_rows(CHANGES) == []
+    pipeline.run([contract_changes])
+    assert {row["tool"] for row in pipeline.read_rows(CHANGES)} == {
+        f"{deed}_photo" for deed in ("find", "make", "drop")
+    }
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ DRIFT_AUDIT = audit_table(DRIFT, rules=["share_in_range"])
 
 @dg.asset(
     **describe_asset(TRAINING_SET_AUDIT, "training/sets"),
-    deps=["judgements", "pairs", "clear_contracts", "confusables", "executions"],
+    deps=["judgements", "pairs", "clear_contracts", "confusables", "executions", "catalogue"],
     group_name="training",
     pool="lance",
     description="Accepted pairs of current contracts in their splits, with hard negatives.",

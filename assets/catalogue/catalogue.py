@@ -89,6 +89,16 @@ def read_listing_ids(row: JsonObject) -> list[str]:
     return [one["listing_id"] for one in json.loads(row["listings"])]
 
 
+def map_same_servers(rows: Iterable[JsonObject]) -> dict[str, frozenset[str]]:
+    """Server id -> all ids of that server, itself included, by rows of CATALOGUE."""
+    found: dict[str, frozenset[str]] = {}
+    for row in rows:
+        names = frozenset(row["server_ids"] or ())
+        for name in names:
+            found[name] = found.get(name, frozenset()) | names
+    return found
+
+
 def map_descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:
     """Server id -> the name and description that rows of CATALOGUE show for it."""
     return {

@@ -46,12 +46,15 @@ def assign_places(
     embed: Embed,
     policy: SetPolicy,
     marked: Collection[tuple[str, str]] = (),
+    same: Mapping[str, Collection[str]] | None = None,
 ) -> dict[Key, Place]:
-    """The place of every clear contract. `marked`: pairs of digests that are one tool."""
+    """The place of every clear contract. `marked`: pairs of digests that are one tool. `same`:
+    server -> all ids of that server."""
     made = {}
     for key, row in sorted(clear.items()):
         contract = read_contract(row)
-        split = choose_tool_place(key[0], key[1], first.get(key[0]), policy)
+        names = (same or {}).get(key[0], (key[0],))
+        split = choose_tool_place(key[0], key[1], _find_oldest(names, first), policy, names)
         made[key] = Place(key, row, contract, tool_text(contract), split)
     copies = _find_train_copies(made, embed, policy, marked)
     return {
@@ -70,6 +73,13 @@ def build_pool(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
         entry = {"server_id": key[0], "tool": key[1], "contract": place.contract}
         pool.setdefault(key[2], {**entry, "split": place.split})
     return dict(sorted(pool.items()))
+
+
+def _find_oldest(names: Iterable[str], first: Mapping[str, str | None]) -> str | None:
+    """The first run of any of a server's ids; None where one of them says none."""
+    dates = [first[name] for name in names if name in first]
+    known = [date for date in dates if date is not None]
+    return min(known) if known and len(known) == len(dates) else None
 
 
 def _find_train_copies(

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.catalogue.catalogue import CATALOGUE, map_same_servers
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
 from assets.contracts.quarantine.firewall import key_contract
 from assets.marketplaces.listing_table import LISTINGS
@@ -85,6 +86,7 @@ def make_set(
         contracts.setdefault((row["server_id"], row["tool"]), row)
     held: set[Key] = set(map(key_contract, kept_out))
     alike = tables.read(CONFUSABLES).to_dicts()
+    same = map_same_servers(tables.read(CATALOGUE).to_dicts())
     made = build_training_set(
         [*chosen, *played],
         contracts.values(),
@@ -95,11 +97,14 @@ def make_set(
         embed_requests=asked,
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
         first_seen=_find_first_seen_dates(tables, [*clear, *kept_out], policy),
+        same=same,
     )
     if lost := len(accepted) - len(chosen):
         made.dropped[f"not {policy.executed} when executed"] = lost
     frame = TRAINING_SET.frame(made.rows)
-    flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
+    flaws = set_flaws(
+        made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy, same=same
+    )
     return BuiltSet(
         made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held)
     )

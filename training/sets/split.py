@@ -7,12 +7,15 @@
     other server                                unseen_server
 
 A place is a pure function of ids: it is the same on every machine and in every run, and a new
-server, tool or pair moves no old one. Server first: the hash of the server goes before its date, so
-that setting a cutoff moves no server out of `unseen_server`, on which past figures stand. A tool
-falls by its name alone, so that copies of one tool on several servers stand on one side.
+server, tool or pair moves no old one. Only a server that the catalogue joins with a test server
+(the hosted form of a package) goes over to its side. Server first: the hash of the server goes
+before its date, so that setting a cutoff moves no server out of `unseen_server`, on which past
+figures stand. A tool falls by its name alone, so that copies of one tool on several servers stand
+on one side.
 """
 
 import hashlib
+from collections.abc import Iterable
 from datetime import date
 
 from training.sets.policy import SetPolicy
@@ -35,12 +38,21 @@ def split_of(server_id: str, *, test_share: float = TEST_SHARE) -> str:
     return TEST if _hash_to_share(_SALT, server_id) < test_share else TRAIN
 
 
-def choose_tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPolicy) -> str:
+def split_of_same(server_ids: Iterable[str], *, test_share: float = TEST_SHARE) -> str:
+    """The side of one server by all ids that it has: "test" where any of them falls there."""
+    sides = {split_of(name, test_share=test_share) for name in server_ids}
+    return TEST if TEST in sides else TRAIN
+
+
+def choose_tool_place(
+    server_id: str, tool: str, first_seen: str | None, policy: SetPolicy, same: Iterable[str] = ()
+) -> str:
     """The place of a contract: TRAIN, UNSEEN_TOOL, UNSEEN_SERVER or UNSEEN_TIME.
 
-    `first_seen`: the UTC date of the server's first run; None (older tables) counts as old.
+    `first_seen`: the UTC date of the server's first run; None (older tables) counts as old. `same`:
+    the other ids of the server.
     """
-    if split_of(server_id, test_share=policy.test_share) == TEST:
+    if split_of_same((server_id, *same), test_share=policy.test_share) == TEST:
         return UNSEEN_SERVER
     if policy.cutoff and first_seen and date.fromisoformat(first_seen[:10]) > policy.cutoff:
         return UNSEEN_TIME

@@ -87,6 +87,7 @@ def build_training_set(
     embed_requests: Embed | None = None,
     twins: Collection[tuple[str, str]] = (),
     first_seen: Mapping[str, str | None] | None = None,
+    same: Mapping[str, Collection[str]] | None = None,
 ) -> TrainingSet:
     """The set made of accepted `pairs` and the current snapshot rows.
 
@@ -94,7 +95,8 @@ def build_training_set(
     the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
     `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
     pairs of digests that are known to be one tool. `first_seen`: server -> UTC date of its first
-    run, where more is known than the rows say.
+    run, where more is known than the rows say. `same`: server -> all ids of that server, which
+    stand on one side.
     """
     policy, tally = policy or SetPolicy(), Tally()
     embed = make_cached_embed(embed)
@@ -102,7 +104,7 @@ def build_training_set(
     quarantined = {name for _, _, name in held}
     clear = {key: row for key, row in current.items() if key[2] not in quarantined}
     first = {**find_first_run_dates(clear.values()), **(first_seen or {})}
-    places = assign_places(clear, first, embed, policy, twins)
+    places = assign_places(clear, first, embed, policy, twins, same)
     pool = build_pool(places)
     placed = place_pairs(pairs, places, quarantined, policy, tally)
     placed = remove_leaks(placed, make_cached_embed(embed_requests or embed), policy, tally)

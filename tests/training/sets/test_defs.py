@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pytest
 
+from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.marketplaces.listing_table import LISTINGS
@@ -90,6 +92,17 @@ def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse: Warehouse) 
     assert every["dagster/row_count"] == 60
     assert valid["dagster/row_count"] == 58
     assert valid["dropped"]["not valid when executed"] == 2
+
+
+def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse: Warehouse) -> None:
+    snapshots, pairs = make_rows()
+    learnt = next(row["server_id"] for row in pairs if not on_test_side(row))
+    tested = next(row["server_id"] for row in pairs if on_test_side(row))
+    row = {"catalogue_id": "cat:0", "server_ids": [learnt, tested]}
+    put(warehouse, CATALOGUE, [row])
+    run_asset(warehouse, snapshots, pairs)
+    made = warehouse.tables.read(TRAINING_SET).filter(pl.col("server_id") == learnt)
+    assert set(made["split"]) == {UNSEEN_SERVER}
 
 
 def on_test_side(row: Row) -> bool:

@@ -1,6 +1,7 @@
 """Nothing that is tested on is learnt: copies of tools, twins, and requests that nearly repeat."""
 
 import json
+from datetime import date
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,7 +12,15 @@ from tests.training.conftest import embed, make_rows, raw_tool
 from training.sets.audit.audit import set_flaws
 from training.sets.near import find_near_pairs, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
-from training.sets.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
+from training.sets.split import (
+    SEEN_TOOL,
+    TEST,
+    TRAIN,
+    UNSEEN_SERVER,
+    UNSEEN_TIME,
+    UNSEEN_TOOL,
+    split_of,
+)
 from training.sets.training_set import TrainingSet, build_training_set
 
 Row = dict[str, Any]
@@ -173,3 +182,34 @@ def test_near_texts_are_found_in_blocks() -> None:
     found = find_near_pairs(left, [many[7], many[1400]], embed, 0.99)
     assert found == {many[7]: [many[7]], many[1400]: [many[1400]]}
     assert find_nearest_texts([], many, embed, 0.5) == find_near_pairs(many, [], embed, 0.5) == {}
+
+
+def test_ids_of_one_server_stand_on_the_test_side_where_one_of_them_does() -> None:
+    snapshots, pairs = make_rows()
+    same = {name: frozenset((LEARNT, TESTED)) for name in (LEARNT, TESTED)}
+    apart = build_training_set(pairs, snapshots, embed)
+    flaws = set_flaws(apart.rows, apart.pool, embed=embed, same=same)
+    assert any("is in both sides" in flaw for flaw in flaws)
+    made = build_training_set(pairs, snapshots, embed, same=same)
+    assert {row["split"] for row in made.rows if row["server_id"] == LEARNT} == {UNSEEN_SERVER}
+    assert set_flaws(made.rows, made.pool, embed=embed, same=same) == []
+    assert _map_others(made) == _map_others(apart)
+
+
+def _map_others(made: TrainingSet) -> dict[str, str]:
+    """The splits of the pairs of all other servers."""
+    return {row["pair_id"]: row["split"] for row in made.rows if row["server_id"] != LEARNT}
+
+
+def test_a_server_is_as_old_as_the_oldest_of_its_ids() -> None:
+    snapshots, pairs = make_rows()
+    servers = sorted({row["server_id"] for row in pairs})
+    old = next(name for name in servers if name != LEARNT and split_of(name) == TRAIN)
+    first = {**dict.fromkeys(servers, "2026-01-01"), LEARNT: "2026-11-01"}
+    policy = SetPolicy(cutoff=date(2026, 6, 1))
+    alone = build_training_set(pairs, snapshots, embed, policy, first_seen=first)
+    same = {name: frozenset((LEARNT, old)) for name in (LEARNT, old)}
+    made = build_training_set(pairs, snapshots, embed, policy, first_seen=first, same=same)
+    late = [{r["split"] for r in one.rows if r["server_id"] == LEARNT} for one in (alone, made)]
+    assert late[0] == {UNSEEN_TIME}
+    assert UNSEEN_TIME not in late[1]

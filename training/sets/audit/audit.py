@@ -1,7 +1,7 @@
 """The audit of a training set: what must never be published, looked for in the finished rows."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from training.prompts.rows import read_json_list
@@ -20,17 +20,18 @@ def set_flaws(
     embed: Embed | None = None,
     embed_requests: Embed | None = None,
     policy: SetPolicy | None = None,
+    same: Mapping[str, Collection[str]] | None = None,
 ) -> list[str]:
     """Every flaw as a sentence, [] for a set that may be published.
 
     An empty split, a single class, a server or tool on both sides, the same or a nearly equal
     request or tool on both sides, a contract that the pool lacks or its split may not show.
-    Without `embed` nearly equal is equal in words.
+    Without `embed` nearly equal is equal in words. `same`: server -> all ids of that server.
     """
     policy = policy or SetPolicy()
     flaws = [
         *_find_empty_splits(rows),
-        *_find_split_overlaps(rows),
+        *_find_split_overlaps(rows, same or {}),
         *_find_untrained_tools(rows),
         *_find_unresolved_contracts(rows, pool),
     ]
@@ -65,10 +66,10 @@ def _find_empty_splits(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def _find_split_overlaps(rows: Sequence[Row]) -> Iterator[str]:
+def _find_split_overlaps(rows: Sequence[Row], same: Mapping[str, Collection[str]]) -> Iterator[str]:
     servers, tools = defaultdict(set), defaultdict(set)
     for row in rows:
-        servers[row["server_id"]].add(row["split"])
+        servers[min(same.get(row["server_id"], (row["server_id"],)))].add(row["split"])
         if row["positive"] is not None:
             tools[row["server_id"], row["tool"]].add(row["split"])
     for name, splits in servers.items():

@@ -1,6 +1,7 @@
 """Names that mean the same, or nearly: by case, separators and a slip of the pen."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -39,21 +40,46 @@ def find_same_name(name: str, among: Iterable[str]) -> str | None:
 def find_nearest(name: str, among: Iterable[str]) -> str | None:
     """The one of `among` that is spelt most like the name, where it is close and nothing else is
     as close: one slip in four letters, two in eight. Numbers in it have to agree: `date1` is no
-    slip for `date2`."""
+    slip for `date2`; nor is another word one (`is_misspelt`)."""
     wanted = fold_name(name)
     if not 4 <= len(wanted) <= _LONGEST:
         return None
-    allowed = 1 if len(wanted) < 8 else 2
+    allowed = _count_allowed(wanted)
     ranked = sorted(
         (count_slips(wanted, fold_name(one), allowed), one)
         for one in list(among)[:_MOST]
-        if _keep_digits(one) == _keep_digits(name)
+        if _list_numbers(one) == _list_numbers(name)
         and abs(len(fold_name(one)) - len(wanted)) <= allowed
     )
-    if not ranked or ranked[0][0] > allowed:
+    if not ranked or ranked[0][0] > allowed or not is_misspelt(name, ranked[0][1]):
         return None
     alone = len(ranked) == 1 or ranked[1][0] > ranked[0][0]
     return ranked[0][1] if alone else None
+
+
+def is_misspelt(name: str, meant: str) -> bool:
+    """Whether letters were left out, doubled or swapped in the words of a name. Another first
+    letter, another letter in the place of one (but `s` for `z`) or a difference within three
+    letters make another word: `get` and `set`, `unlock` and `lock`, `charge` and `change`."""
+    ours, theirs = _split_words(name), _split_words(meant)
+    if len(ours) != len(theirs):  # a separator is missing, too
+        ours, theirs = [fold_name(name)], [fold_name(meant)]
+    return all(a == b or _is_word_misspelt(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _is_word_misspelt(a: str, b: str) -> bool:
+    longest = max(a, b, key=len)
+    if a[:1] != b[:1] or len(longest) < 4:
+        return False
+    letters, others = (Counter(word.replace("z", "s")) for word in (a, b))
+    if letters - others and others - letters:
+        return False
+    allowed = _count_allowed(longest)
+    return count_slips(a, b, allowed) <= allowed
+
+
+def _count_allowed(word: str) -> int:
+    return 1 if len(word) < 8 else 2
 
 
 def count_slips(a: str, b: str, most: int) -> int:
@@ -87,5 +113,11 @@ def is_reminiscent(a: str, b: str) -> bool:
     )
 
 
-def _keep_digits(name: str) -> str:
-    return "".join(char for char in name if char.isdigit())
+def _list_numbers(name: str) -> list[str]:
+    return re.findall(r"\d+", name)
+
+
+def _split_words(name: str) -> list[str]:
+    """The words of a name, whatever letters they have."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return [word.casefold() for word in re.split(r"[\W_]+", spaced) if word]

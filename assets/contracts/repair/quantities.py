@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.repair.names import split_identifier
-from assets.contracts.schema.reading import iterate_branches
+from assets.contracts.schema.reading import collect_properties, iterate_branches
 from warehouse.json_types import Schema
 
 _QUANTITY = re.compile(
-    r"(?P<sign>[+-]?)\s*[$€£¥]?\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
+    r"(?P<sign>[+-]?)\s*(?P<currency>[$€£¥]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
     r"\s*(?P<unit>[A-Za-zµ%]{1,14})?\.?"
 )
 _TIME = {
@@ -42,6 +42,16 @@ _UNITS: dict[str, tuple[str, float]] = {
     for factor, words in table.items()
     for word in words.split()
 }
+_CURRENCIES = {
+    "$": {"usd", "dollar", "cad", "aud", "nzd", "sgd", "hkd", "mxn"}, "€": {"eur", "euro"},
+    "£": {"gbp", "pound", "sterling"}, "¥": {"jpy", "yen", "cny", "yuan", "rmb"},
+}  # fmt: skip
+# What anything that is counted may be called.
+_THINGS = {
+    *("result", "item", "entry", "entrie", "row", "record", "page", "hit", "match", "matche"),
+    *("element", "object", "piece", "line", "document", "file", "post", "message", "comment"),
+    *("user", "people", "person", "word", "character", "char", "token", "step", "time"),
+}
 # A parameter's description says its unit: "in seconds", "(ms)", "number of days".
 _SAID = re.compile(r"\b(?:in|as|of)\s+(?:whole\s+)?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
 _SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a description
@@ -55,6 +65,8 @@ def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | No
         return None
     value = float(found["number"].replace(",", "")) * (-1 if found["sign"] == "-" else 1)
     unit = (found["unit"] or "").lower()
+    if found["currency"] and not _is_in_currency(found["currency"], name, schema, root):
+        return None
     if not unit:
         return value
     if unit == "%":
@@ -63,8 +75,8 @@ def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | No
     if unit in _BYTES_UNSURE:
         return value if wanted == unit else None
     if unit not in _UNITS:
-        # "10 results" of `limit`: the word counts nothing that could be converted.
-        return value if len(unit) > 3 and unit.isalpha() else None
+        known = _list_words(name, schema, root) | (_THINGS if wanted is None else set())
+        return value if len(unit) > 2 and _stem(unit) in known else None
     if wanted is None:
         return None
     kind, factor = _UNITS[unit]
@@ -91,6 +103,27 @@ def find_unit(name: str, schema: Any, root: Schema) -> str | None:
             elif bracketed in _UNITS and bracketed not in ("in", "of"):
                 units.add(bracketed)
     return units.pop() if len({_UNITS[word] for word in units}) == 1 else None
+
+
+def _is_in_currency(sign: str, name: str, schema: Any, root: Schema) -> bool:
+    """Whether a sign of money can be left out: nothing says that the parameter is in another
+    currency, nor that a parameter beside it names one."""
+    words = _list_words(name, schema, root)
+    said = {one for one, names in _CURRENCIES.items() if names & words}
+    beside = any("currency" in split_identifier(one) for one in collect_properties(root, root))
+    return sign in said or not (said or beside)
+
+
+def _list_words(name: str, schema: Any, root: Schema) -> set[str]:
+    """The words of a parameter's name and description, in the singular."""
+    words = [*split_identifier(name)]
+    for branch in iterate_branches(schema, root):
+        words += re.findall(r"[a-z]+", str(branch.get("description") or "")[:2000].lower())
+    return {_stem(word) for word in words}
+
+
+def _stem(word: str) -> str:
+    return word.removesuffix("s")
 
 
 def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float | None:

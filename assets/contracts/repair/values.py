@@ -10,13 +10,18 @@ from assets.contracts.repair.dates import propose_dates, propose_epoch
 from assets.contracts.repair.json_paths import ABSENT, find_choices, find_types
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
 from assets.contracts.repair.quantities import read_quantity
-from assets.contracts.schema.reading import name_json_type
+from assets.contracts.schema.reading import iterate_branches, name_json_type
 from warehouse.json_types import Schema
 from warehouse.llm.json_text import read_json, strip_fence
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_SIGNED = re.compile(r"(?:(?<!\w)[+-])?\d+(?:\.\d+)*")
+_SYMBOLS = re.compile(
+    r"[^\w\s\-./:,'\"()]"
+)  # that no two spellings of one choice differ in: `C#`, `C++`
+_CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST = 100_000  # characters of a text that is read as JSON
 
@@ -35,7 +40,7 @@ def propose_values(
     elif isinstance(value, bool):
         if "string" in types:
             yield ("true" if value else "false"), False
-        if types & {"integer", "number"}:
+        if types & {"integer", "number"} and _is_switch(schema, root):
             yield int(value), False
     elif isinstance(value, int | float):
         if "boolean" in types and value in (0, 1):
@@ -101,7 +106,7 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     if word is None:
         return
     texts = {one if isinstance(one, str) else json.dumps(one): one for one in reversed(choices)}
-    names = list(texts)
+    names = [one for one in texts if _list_signs(one) == _list_signs(word)]
     if word in texts:
         yield texts[word]
     if (meant := find_same_name(word, names)) is not None:
@@ -110,9 +115,21 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
         yield texts[meant]
     short = fold_name(word)
     if len(short) >= 3:
-        longer = [one for one in names if fold_name(one).startswith(short)]
-        if len(longer) == 1:
+        longer = [one for one in texts if fold_name(one).startswith(short)]
+        if len(longer) == 1 and len(fold_name(longer[0])) >= len(short) + _CUT:
             yield texts[longer[0]]
+
+
+def _list_signs(text: str) -> tuple[list[str], list[str]]:
+    """What two spellings of one choice have in common: numbers with their signs and points, and
+    symbols."""
+    return _SIGNED.findall(text), _SYMBOLS.findall(text)
+
+
+def _is_switch(schema: Any, root: Schema) -> bool:
+    """Whether a number can be nothing but 0 and 1."""
+    bounds = [(one.get("minimum"), one.get("maximum")) for one in iterate_branches(schema, root)]
+    return (0, 1) in bounds
 
 
 def parse_json(text: str) -> Any:

@@ -101,6 +101,61 @@ LEFT = {
 }
 
 
+CHOSEN = {  # value -> choices, the one that is meant
+    "C#": (["C++", "Python"], None),
+    "C": (["C++", "Java"], None),
+    "1": (["-1", "0"], None),
+    "-5": (["5", "10"], None),
+    "1.5": (["15", "30"], None),
+    "3.10": (["31.0", "3.9"], None),
+    "USD": (["USDT", "EUR"], None),
+    "all": (["allow", "deny"], None),
+    "utf8": (["utf-8", "latin-1"], "utf-8"),
+    "1080 P": (["720p", "1080p"], "1080p"),
+    "gpt4o": (["gpt-4o", "gpt-4.1"], "gpt-4o"),
+    "c ++": (["C++", "Java"], "C++"),
+    "prod": (["production", "staging"], "production"),
+    "fri": (["friday", "monday"], "friday"),
+}
+
+
+@pytest.mark.parametrize("value", CHOSEN)
+def test_a_choice_is_taken_for_its_form_not_for_another_value(value):
+    choices, meant = CHOSEN[value]
+    tool = {"name": "t", "inputSchema": {"properties": {"a": {"enum": choices}}}}
+    assert repair_call(tool, {"a": value}).arguments == {"a": meant or value}
+
+
+NUMBERS = {  # what the parameter is, what was given -> what becomes of it
+    "the thing that is counted": ({"name": "max_results"}, "10 results", 10),
+    "a thing that everything is": ({"name": "limit"}, "10 items", 10),
+    "the unit of its description": ({"name": "t", "description": "In celsius"}, "20 celsius", 20),
+    "a multiple": ({"name": "amount"}, "3 million", None),
+    "dozens": ({"name": "count"}, "3 dozen", None),
+    "months for days": ({"name": "days"}, "3 months", None),
+    "another unit": ({"name": "temperature_f"}, "20 celsius", None),
+    "tonnes for kilograms": ({"name": "weight_kg"}, "2 tonnes", None),
+    "another currency": ({"name": "amount_usd"}, "50 euros", None),
+    "the sign of another currency": ({"name": "amount_usd"}, "€50", None),
+    "the sign of its currency": ({"name": "price", "description": "In euros"}, "€50", 50),
+    "a sign where nothing is said": ({"name": "price"}, "$1,500", 1500),
+    "a sign beside a currency": ({"name": "amount"}, "€50", None, {"currency": {}}),
+    "yes for an amount": ({"name": "amount"}, True, None),
+    "yes for a switch of numbers": ({"name": "live", "minimum": 0, "maximum": 1}, True, 1),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_a_number_is_read_in_its_own_unit_or_not_at_all(case):
+    about, value, meant, *beside = NUMBERS[case]
+    name, known = about["name"], {"type": "number", **about}
+    known.pop("name")
+    schema = {"type": "object", "properties": {name: known, **(beside[0] if beside else {})}}
+    found = repair_call({"name": "t", "inputSchema": schema}, {name: value})
+    assert found.arguments == {name: value if meant is None else meant}
+    assert bool(found.problems_left) is (meant is None)
+
+
 @pytest.mark.parametrize("name", REPAIRED)
 def test_what_takes_no_guessing_is_repaired_and_told(name):
     given_, wanted = REPAIRED[name]

@@ -87,11 +87,12 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Chan
         yield Change(_replace_at(arguments, flaw.at, other), step, opens)
 
 
-def propose_levels(schema: Schema, arguments: Any) -> Iterator[Change]:
+def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
     """Arguments on another level, and the one that was meant by the only other name."""
-    for propose in (propose_nesting, propose_pairing):
-        for made, step in propose(schema, arguments):
-            yield Change(made, step, True)
+    for made, step in propose_nesting(schema, arguments):
+        yield Change(made, step, True)
+    for made, step in propose_pairing(schema, arguments, tool):
+        yield Change(made, step, True)
 
 
 def propose_drops(

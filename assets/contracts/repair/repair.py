@@ -107,12 +107,13 @@ class _Ladder:
         return None
 
     def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
-        yield from unwrap_arguments(self.schema, arguments, str(self.contract.get("name", "")))
+        tool = str(self.contract.get("name", ""))
+        yield from unwrap_arguments(self.schema, arguments, tool)
         if isinstance(arguments, Mapping):
             for flaw in flaws:
                 yield from propose_changes(self.schema, arguments, flaw)
             if any(flaw.kind == "unknown_argument" for flaw in flaws):
-                yield from propose_levels(self.schema, arguments)
+                yield from propose_levels(self.schema, arguments, tool)
             for flaw in flaws:
                 yield from propose_drops(self.schema, arguments, flaw, self.drop_undeclared)
 

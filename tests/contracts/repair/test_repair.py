@@ -156,6 +156,35 @@ def test_a_number_is_read_in_its_own_unit_or_not_at_all(case):
     assert bool(found.problems_left) is (meant is None)
 
 
+PAIRED = {  # given name -> (the tool, what is missing, its description, whether it is meant)
+    "from_account": ("transfer", "to_account", "The account that money goes to, from yours", False),
+    "start_at": ("plan", "end_at", "End of it, after start at", False),
+    "start": ("plan", "end", "Must be after start", False),
+    "src_path": ("copy", "dst_path", "", False),
+    "cc": ("send", "bcc", "", False),
+    "x1": ("draw", "x2", "", False),
+    "user_id": ("add", "group_id", "", False),
+    "page": ("create", "parent_page", "", False),
+    "key": ("put", "secret_key", "", False),
+    "min_size": ("find", "max_size", "", False),
+    "userId": ("get_user", "id", "", True),
+    "id": ("get_user", "user_id", "", True),
+    "city_name": ("weather", "city", "", True),
+    "location": ("weather", "city", "City or other location", True),
+    "path": ("read_file", "file_path", "", True),
+    "desc": ("note", "description", "", True),
+}
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_the_only_name_that_is_missing_is_meant_where_nothing_speaks_against_it(name):
+    tool, missing, about, meant = PAIRED[name]
+    properties = {missing: {"type": "string", "description": about}}
+    schema = {"properties": properties, "required": [missing]}
+    found = repair_call({"name": tool, "inputSchema": schema}, {name: "v"})
+    assert found.arguments == {missing if meant else name: "v"}
+
+
 @pytest.mark.parametrize("name", REPAIRED)
 def test_what_takes_no_guessing_is_repaired_and_told(name):
     given_, wanted = REPAIRED[name]

@@ -47,6 +47,11 @@ class Evidence:
             return False
         return grade_value(value, schema, name, Text(self.user)) == STATED
 
+    def is_said(self, value: Any) -> bool:
+        """As `holds`, of values that are worth saying: a switch, null or nothing at all is not."""
+        empty = isinstance(value, bool) or value in (None, "", [], {})
+        return not empty and self.holds(value)
+
     def holds(self, value: Any) -> bool:
         """Whether it is said: a number by its value, a text word by word, of a list or object all
         that is in it. null and switches need no words."""

@@ -77,7 +77,8 @@ class State:
 
     def take_repaired(self, candidate: Candidate, arguments: Any) -> list[str]:
         """Takes what `repair_call` makes of arguments; its steps."""
-        made = repair_call(candidate.contract, arguments, drop_undeclared=True)
+        said = self.evidence.is_said
+        made = repair_call(candidate.contract, arguments, drop_undeclared=True, is_said=said)
         self.arguments = made.arguments
         self.flaws = validate_call(candidate.contract, self.arguments)
         return list(made.steps)

@@ -1,6 +1,6 @@
 """What may be changed at one place of a call that validation rejects, surest change first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,12 @@ from assets.contracts.repair.json_paths import (
     is_closed,
     is_required,
 )
-from assets.contracts.repair.names import find_nearest, find_same_name, is_reminiscent
+from assets.contracts.repair.names import (
+    find_nearest,
+    find_same_name,
+    is_reminiscent,
+    split_identifier,
+)
 from assets.contracts.repair.nesting import propose_nesting, propose_pairing
 from assets.contracts.repair.values import parse_json, propose_values
 from assets.contracts.schema.reading import collect_properties
@@ -24,6 +29,13 @@ from warehouse.json_types import JsonObject, Schema
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
 _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
+# Words of arguments without which a call does more.
+_GUARDS = {
+    *("dry", "dryrun", "simulate", "simulation", "preview", "draft", "test", "sandbox", "noop"),
+    *("confirm", "confirmed", "confirmation", "approve", "approved", "approval", "backup", "undo"),
+    *("where", "filter", "filters", "condition", "conditions", "if", "unless", "only", "except"),
+    *("exclude", "excludes", "excluding", "before", "after", "older", "newer", "since", "until"),
+}
 
 
 @dataclass(frozen=True)
@@ -96,17 +108,24 @@ def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[Change
 
 
 def propose_drops(
-    schema: Schema, arguments: Any, flaw: Flaw, undeclared: bool = False
+    schema: Schema,
+    arguments: Any,
+    flaw: Flaw,
+    undeclared: bool = False,
+    is_said: Callable[[Any], bool] | None = None,
 ) -> Iterator[Change]:
     """Without an argument that the contract forbids outright; `undeclared`: or does not name. Not
     where a name is near to it, or one that is required is missing: then it may be what was meant,
-    and its value would be lost."""
+    and its value would be lost; nor where its name guards or narrows the call (`dry_run`, `where`)
+    or its value `is_said`: without it the call would do more than was asked."""
     if flaw.kind != "unknown_argument" or not flaw.at:
         return
     if not undeclared and not is_closed(schema, flaw.at[:-1]):
         return
     name, declared = str(flaw.at[-1]), find_declared(schema, flaw.at[:-1])
     around = find_value(arguments, flaw.at[:-1])
+    if _GUARDS & {*split_identifier(name)} or (is_said is not None and is_said(around[name])):
+        return
     missing = [one for one in declared if is_required(schema, (*flaw.at[:-1], one))]
     if any(one not in around for one in missing) or any(
         is_reminiscent(name, one) for one in declared

@@ -7,12 +7,13 @@
    numbers with separators or a unit that the parameter counts in another; dates in its format
 4. an argument on another level than the contract has it, or under a related name where one is
    missing and one is undeclared
-5. what nobody declared and nothing is near to, dropped where the contract forbids it outright
+5. what nobody declared and nothing is near to, dropped where the contract forbids it outright, but
+   for what guards or narrows the call, or was said
 
 Nothing that is missing is made up.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,10 +49,16 @@ class _Exhausted(Exception):
     """The tries are spent."""
 
 
-def repair_call(contract: Contract, arguments: Any, *, drop_undeclared: bool = False) -> Repaired:
+def repair_call(
+    contract: Contract,
+    arguments: Any,
+    *,
+    drop_undeclared: bool = False,
+    is_said: Callable[[Any], bool] | None = None,
+) -> Repaired:
     """The call with everything repaired that can be. Never raises; what cannot be judged within
     the bounds is left as it is. drop_undeclared: also what the contract does not name and does not
-    forbid either."""
+    forbid either. is_said: whether the user said a value, which then is not dropped."""
     flaws = validate_call(contract, arguments)
     if not flaws:
         return Repaired(arguments)
@@ -60,7 +67,7 @@ def repair_call(contract: Contract, arguments: Any, *, drop_undeclared: bool = F
         return Repaired(arguments, [], describe_problems(contract, arguments, flaws))
     try:
         with limit_steps(_STEPS) as work:
-            found, left, steps = _Ladder(contract, schema, drop_undeclared).climb(
+            found, left, steps = _Ladder(contract, schema, drop_undeclared, is_said).climb(
                 deepcopy(arguments), flaws, _DEEP
             )
         spent = work.left < 0
@@ -76,6 +83,7 @@ class _Ladder:
     contract: Contract
     schema: Schema
     drop_undeclared: bool = False
+    is_said: Callable[[Any], bool] | None = None
     tries: int = 0
 
     def climb(
@@ -115,7 +123,8 @@ class _Ladder:
             if any(flaw.kind == "unknown_argument" for flaw in flaws):
                 yield from propose_levels(self.schema, arguments, tool)
             for flaw in flaws:
-                yield from propose_drops(self.schema, arguments, flaw, self.drop_undeclared)
+                given = (self.drop_undeclared, self.is_said)
+                yield from propose_drops(self.schema, arguments, flaw, *given)
 
     def _find_flaws(self, arguments: Any) -> list[Flaw] | None:
         """None where the arguments cannot be judged."""

@@ -228,6 +228,20 @@ def test_what_may_have_been_meant_is_not_dropped(name):
     assert repair_call(CLOSED, given_).arguments == given_
 
 
+@pytest.mark.parametrize(
+    "name", ["dry_run", "dryRun", "filter", "confirm", "only_unread"]
+)
+def test_what_guards_or_narrows_the_call_is_not_dropped(name):
+    given_ = {"userId": 5, name: True}
+    assert repair_call(CLOSED, given_, drop_undeclared=True).arguments == given_
+
+
+def test_what_somebody_said_is_not_dropped():
+    given_ = {"userId": 5, "colour": "red", "shade": "dark", "zq": True}
+    found = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")
+    assert found.arguments == {"userId": 5, "colour": "red"}
+
+
 def test_what_is_near_to_a_name_is_never_dropped():
     twice = {"userId": 5, "user_id": 6}
     assert repair_call(CLOSED, twice).arguments == twice

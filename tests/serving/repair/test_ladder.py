@@ -151,6 +151,15 @@ def test_one_of_several_is_required(key, given):
     assert (found.outcome, found.reason is None) == (ABSTAINED, False)
 
 
+def test_what_the_user_said_and_what_guards_a_call_is_not_dropped():
+    delete = {"name": "delete_rows", "inputSchema": {"properties": {"table": {"type": "string"}}}}
+    for name, value in {"dry_run": True, "rows": "id = 5", "batch": 400}.items():
+        draft = {"name": "delete_rows", "arguments": {"table": "t", name: value}}
+        found = repair_draft(draft, [delete], conversation="delete id = 5 of t, 400 at a time")
+        assert (found.outcome, found.arguments) == (ABSTAINED, draft["arguments"])
+        assert name in found.reason.question
+
+
 NAMES = {
     "get_weather": VALID,
     "getWeather": REPAIRED,

@@ -1,7 +1,9 @@
 """The rung `fill`: a required value that the draft lacks and the user states beyond doubt.
 
 A value counts where the user names it for this parameter, or where it is the only one of its kind
-and no other argument has it. Anything less is a question to the user, never a guess.
+and no other argument has it, and nothing that the user rules out has it. Anything less is a
+question to the user, never a guess; so is a secret, which a tool could ask for to have it, and a
+confirmation, which only the model can give.
 """
 
 import re
@@ -14,6 +16,7 @@ from assets.synthesis.verify.grounding.folding import fold_text
 from assets.vectors.lexicon import split_identifier, stem_plural
 from serving.repair.evidence import space_words
 from warehouse.json_types import Schema
+from warehouse.sanitize.secret_names import is_secret_name
 
 _TEXT = 20_000  # characters of what the user says that are searched
 _KINDS = {
@@ -26,6 +29,17 @@ _KINDS = {
 _WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
           "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
 _QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
+_CONFIRMING = {
+    *("confirm", "confirmed", "confirmation", "force", "accept", "agree", "approve", "approved"),
+    *("acknowledge", "consent", "sure", "override"),
+}
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+_DENYING = re.compile(  # of the languages that most is written in
+    r"n['’]t\b|\b(?:not?|never|cannot|without|except|but|instead|rather|unless|neither|nor|none|keep"
+    r"|avoid|exclud\w*|skip|ignore|nicht|kein\w*|nie|niemals|ohne|außer|statt|pas|jamais|sans|sauf"
+    r"|nunca|sin|excepto|salvo|jamás|não|sem|exceto|non|mai|senza|tranne)\b",
+    re.IGNORECASE,
+)
 _IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"
 _NUMBER = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
@@ -35,10 +49,20 @@ def find_stated_value(
 ) -> tuple[Any, str] | None:
     """(the value of a parameter, why) that contract or user leave no doubt about, else None.
     used: the values of the other arguments."""
+    if is_secret_name(name):
+        return None
     choices = find_choices(schema, root)
     if len(choices) == 1:
-        return choices[0], "the contract allows no other value"
-    user = user[-_TEXT:]
+        sure = isinstance(choices[0], str) and not _CONFIRMING & {*split_identifier(name)}
+        return (choices[0], "the contract allows no other value") if sure else None
+    wanted, ruled_out = _split_ruled_out(user[-_TEXT:])
+    stated = _find_stated(name, schema, root, wanted, choices, used)
+    return None if stated and str(stated[0]) in ruled_out else stated
+
+
+def _find_stated(
+    name: str, schema: Any, root: Schema, user: str, choices: Sequence[Any], used: Sequence[Any]
+) -> tuple[Any, str] | None:
     if choices:
         named = [one for one in choices if isinstance(one, str) and _holds_word(one, user)]
         return (named[0], "the user names this choice alone") if len(named) == 1 else None
@@ -52,6 +76,14 @@ def find_stated_value(
         found = [one for one in _KINDS[kind].findall(user) if one not in used]
         return _pick_only(found, f"the only {kind} that the user gives")
     return _pick_only(_find_assigned(name, user), "the user gives it by its name")
+
+
+def _split_ruled_out(user: str) -> tuple[str, str]:
+    """(what the user says without denying or excepting anything, the sentences that do)."""
+    kept: tuple[list[str], list[str]] = [], []
+    for sentence in _SENTENCE.split(user):
+        kept[bool(_DENYING.search(sentence))].append(sentence)
+    return "\n".join(kept[0]), "\n".join(kept[1])
 
 
 def _pick_only(found: Sequence[Any], why: str) -> tuple[Any, str] | None:

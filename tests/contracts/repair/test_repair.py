@@ -228,9 +228,7 @@ def test_what_may_have_been_meant_is_not_dropped(name):
     assert repair_call(CLOSED, given_).arguments == given_
 
 
-@pytest.mark.parametrize(
-    "name", ["dry_run", "dryRun", "filter", "confirm", "only_unread"]
-)
+@pytest.mark.parametrize("name", ["dry_run", "dryRun", "filter", "confirm", "only_unread"])
 def test_what_guards_or_narrows_the_call_is_not_dropped(name):
     given_ = {"userId": 5, name: True}
     assert repair_call(CLOSED, given_, drop_undeclared=True).arguments == given_

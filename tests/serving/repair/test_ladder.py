@@ -160,6 +160,59 @@ def test_what_the_user_said_and_what_guards_a_call_is_not_dropped():
         assert name in found.reason.question
 
 
+def repair_missing(parameter, said, schema=None, name="act"):
+    """What becomes of a call without its one required parameter, after what the user said."""
+    known = {"type": "object", "properties": {parameter: schema or {"type": "string"}}}
+    tool = {"name": name, "inputSchema": {**known, "required": [parameter]}}
+    return repair_draft({"name": name, "arguments": {}}, [tool], conversation=said)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [
+        ("path", 'delete everything but keep path "/keep/me"'),
+        ("path", 'never delete path "/keep/me"'),
+        ("email", "do not send it to boss@x.com"),
+        ("email", "Don’t write to boss@x.com, write to the other one"),
+        ("email", "anyone except boss@x.com"),
+        ("email", "schick es nicht an boss@x.com"),
+        ("count", "no count: 5 please"),
+    ],
+)
+def test_what_the_user_rules_out_fills_nothing(parameter, said):
+    found = repair_missing(parameter, said)
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+
+
+def test_what_is_ruled_out_beside_what_is_meant_leaves_no_doubt():
+    said = "Send it to ann@x.com. Never send it to boss@x.com!"
+    assert repair_missing("email", said).arguments == {"email": "ann@x.com"}
+
+
+@pytest.mark.parametrize("parameter", ["password", "api_key", "accessToken"])
+def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
+    found = repair_missing(parameter, f'my {parameter.replace("_", " ")} is "hunter2"')
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "schema"),
+    [
+        ("sure", {"const": True}),
+        ("confirm", {"enum": ["YES, DELETE"]}),
+        ("acceptTerms", {"type": "string", "enum": ["yes"]}),
+        ("force", {"type": "integer", "enum": [1]}),
+    ],
+)
+def test_nobody_confirms_in_the_place_of_the_model(parameter, schema):
+    found = repair_missing(parameter, "remove /x", schema)
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+
+
+def test_the_only_value_of_a_kind_is_filled():
+    assert repair_missing("type", "x", {"const": "text"}).arguments == {"type": "text"}
+
+
 NAMES = {
     "get_weather": VALID,
     "getWeather": REPAIRED,

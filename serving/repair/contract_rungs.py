@@ -3,7 +3,7 @@
 from assets.contracts.repair.json_paths import format_place
 from assets.contracts.repair.problems import describe_problems
 from assets.contracts.validate import validate_call
-from serving.repair.parse import DEEPEST, measure_depth, parse_arguments
+from serving.repair.parse import DEEPEST, is_writable, measure_depth, parse_arguments
 from serving.repair.reasons import ask_for_tool, ask_for_values, explain_cut
 from serving.repair.report import PASSED
 from serving.repair.state import State, Step
@@ -70,6 +70,8 @@ def verify_result(state: State) -> Step:
         state.reason = ask_for_tool(state.draft.name, state.meant, state.toolset)
         return Step.fail(state.reason.question)
     contract = state.candidate.contract
+    if not is_writable(state.arguments):
+        return state.stop("unfit_value", "a number in the arguments is too large: send it smaller")
     if state.cut:
         root, held = contract["inputSchema"], state.evidence
         state.reason = explain_cut(state.cut, state.parsed, state.arguments, root, held)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from assets.contracts.repair.values import WrittenFloat
 from warehouse.llm.json_text import repair_json, strip_fence
 
 LONGEST = 2_000_000  # characters of one call's arguments
@@ -75,9 +76,18 @@ def measure_depth(value: Any, most: int = DEEPEST) -> int:
     return depth
 
 
+def is_writable(value: Any) -> bool:
+    """Whether JSON has a way to write it: it has none for `1e999`, once that is read."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _load_strict(text: str) -> tuple[Any, bool]:
     try:
-        return json.loads(text, parse_constant=_refuse_constant), True
+        return json.loads(text, parse_float=WrittenFloat, parse_constant=_refuse_constant), True
     except (ValueError, RecursionError):
         return None, False
 
@@ -90,7 +100,7 @@ def _load_raw(text: str) -> Parsed | None:
     """Line breaks in texts as they are, and the numbers that JSON does not have."""
     odd: list[str] = []
     try:
-        value = json.loads(text, strict=False, parse_constant=odd.append)
+        value = json.loads(text, strict=False, parse_float=WrittenFloat, parse_constant=odd.append)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, str):
@@ -102,7 +112,8 @@ def _load_raw(text: str) -> Parsed | None:
 
 def _load_several(text: str) -> Parsed | None:
     """Objects one after the other."""
-    decoder, values, at = json.JSONDecoder(parse_constant=_refuse_constant), [], 0
+    decoder = json.JSONDecoder(parse_float=WrittenFloat, parse_constant=_refuse_constant)
+    values, at = [], 0
     while at < len(text) and len(values) < 100:
         at = re.compile(r"[\s,;]*").match(text, at).end()  # type: ignore[union-attr]
         if at == len(text):

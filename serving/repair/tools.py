@@ -9,6 +9,7 @@ from typing import Any
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
 
 _SCHEMAS = ("inputSchema", "input_schema", "parameters")
+_CLIENTS = {"functions", "function", "tools", "tool", "mcp", "defaultapi", "api", "namespace"}
 _NEAREST = 3  # names that an answer about an unknown one lists
 
 
@@ -59,7 +60,7 @@ class Toolset:
             if ending in self.by_name:
                 return self.by_name[ending], "without what stands before it"
             meant = self.by_ending.get(fold_name(ending), [])
-            if len(meant) == 1:
+            if len(meant) == 1 and _is_ending(name, meant[0]):
                 return self.by_name[meant[0]], "the only one that ends so"
         if (near := find_nearest(name, self.by_name)) is not None:
             return self.by_name[near], "the nearest by spelling"
@@ -103,6 +104,16 @@ def read_tool(tool: Any) -> Candidate | None:
         "inputSchema": schema if schema is not None else {"type": "object", "properties": {}},
     }
     return Candidate(name, contract, server)
+
+
+def _is_ending(name: str, other: str) -> bool:
+    """Whether one of two names ends with all parts of the other, what clients put before every
+    name aside: `notes.delete` and `files.delete` are tools of two servers."""
+    ours, theirs = ([fold_name(part) for part in split_name(one)] for one in (name, other))
+    while len(ours) > 1 and ours[0] in _CLIENTS:
+        ours = ours[1:]
+    shared = min(len(ours), len(theirs))
+    return ours[-shared:] == theirs[-shared:]
 
 
 def split_name(name: str) -> Sequence[str]:

@@ -21,9 +21,24 @@ _SIGNED = re.compile(r"(?:(?<!\w)[+-])?\d+(?:\.\d+)*")
 _SYMBOLS = re.compile(
     r"[^\w\s\-./:,'\"()]"
 )  # that no two spellings of one choice differ in: `C#`, `C++`
+_JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IGNORECASE)
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST = 100_000  # characters of a text that is read as JSON
+
+
+class WrittenFloat(float):
+    """A number with the text that it was written as: as a text, `3.10` is not `3.1`."""
+
+    written: str
+
+    def __new__(cls, written: str) -> "WrittenFloat":
+        made = super().__new__(cls, written)
+        made.written = written
+        return made
+
+    def __deepcopy__(self, _: Any) -> "WrittenFloat":
+        return self
 
 
 def propose_values(
@@ -51,7 +66,8 @@ def propose_values(
         alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
         if alone is not ABSENT and ("array" not in types or name_json_type(alone) in types):
             yield alone, True
-        if "string" in types:
+        several = isinstance(value, list) and len(value) != 1
+        if "string" in types and (not several or _is_json_text(name, schema, root)):
             yield json.dumps(value, ensure_ascii=False), False
     if "array" in types and not isinstance(value, list) and value is not None:
         parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
@@ -150,6 +166,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_json_text(name: str, schema: Any, root: Schema) -> bool:
+    """Whether name or description say that a text holds JSON."""
+    about = [name, *(str(one.get("description")) for one in iterate_branches(schema, root))]
+    return any(_JSON_TEXT.search(one[:2000]) for one in about)
+
+
 def _format_number(value: float) -> str:
+    if isinstance(value, WrittenFloat):
+        return value.written
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
     return str(int(value)) if whole else json.dumps(value)

@@ -234,6 +234,53 @@ def test_a_tool_is_found_by_its_name(name):
         assert found.name == "get_weather"
 
 
+@pytest.mark.parametrize(
+    ("called", "offered", "found"),
+    [
+        ("mcp__notes__delete", "mcp__files__delete", False),
+        ("notes.delete", "files.delete", False),
+        ("functions.delete", "mcp__files__delete", True),
+        ("default_api.files__delete", "mcp__files__delete", True),
+        ("functions.mcp__files__delete", "mcp__files__delete", True),
+        ("mcp__Files__Delete", "files__delete", True),
+        ("delete", "mcp__files__delete", True),
+        ("mcp__files__delete", "delete", True),
+    ],
+)
+def test_a_prefix_that_names_another_server_is_another_tool(called, offered, found):
+    tool = {"name": offered, "inputSchema": {"properties": {"path": {"type": "string"}}}}
+    report = repair_draft({"name": called, "arguments": {"path": "x"}}, [tool])
+    assert (report.name == offered) is found
+    assert report.outcome == (REPAIRED if found else ABSTAINED)
+
+
+def test_a_number_as_text_is_the_text_that_was_written():
+    version = {"name": "t", "inputSchema": {"properties": {"version": {"type": "string"}}}}
+    for written in ("3.10", "1e5", "12345678901234567890123.5", "0.30"):
+        found = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
+        assert found.arguments == {"version": written}
+
+
+def test_a_number_that_no_json_holds_is_written_by_nobody():
+    schema = {"properties": {"a": {"type": "number"}, "b": {"type": "integer"}}}
+    tools = [{"name": "t", "inputSchema": schema}]
+    good = '{"a": 1e999, "b": 5}'
+    assert repair_draft({"name": "t", "arguments": good}, tools).text == good
+    for broken in ('{"a": 1e999, "b": "5"}', "{'a': 1e999, 'b': 5}", '{"a": 1e999, "b": 5,}'):
+        found = repair_draft({"name": "t", "arguments": broken}, tools)
+        assert (found.outcome, found.text) == (ABSTAINED, broken)
+
+
+def test_several_values_are_no_text():
+    tool = {"name": "rm", "inputSchema": {"properties": {"path": {"type": "string"}}}}
+    found = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert (found.outcome, found.reason.kind) == (ABSTAINED, "unfit_value")
+    about = {"path": {"type": "string", "description": "A JSON array of paths"}}
+    tool = {"name": "rm", "inputSchema": {"properties": about}}
+    found = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert found.arguments == {"path": '["a", "b"]'}
+
+
 NAMED = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
 SHAPES = {
     "Chat": {"id": "c1", "type": "function", "function": NAMED},

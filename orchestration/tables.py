@@ -42,3 +42,5 @@ TABLES: dict[str, TableSpec] = {table.name: table for table in _ALL}
 # What is read beyond its last version by who wants the state of today: a fold over all its
 # publications (first seen, contracts of before, rug pulls), or the sets that models learnt from.
 KEPT_WHOLE = frozenset((SNAPSHOTS.name, TRAINING_SET.name))
+# What is read as of the time of a set that a model learnt from (`training/drift/sources.py`).
+KEPT_OF_SETS = frozenset((VECTORS.name, JUDGEMENTS.name))

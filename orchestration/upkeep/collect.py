@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from orchestration.tables import ADAPTERS, KEPT_WHOLE
+from orchestration.tables import ADAPTERS, KEPT_OF_SETS, KEPT_WHOLE
 from orchestration.upkeep.derived import (
     list_ended_trainings,
     list_old_vectors,
@@ -120,7 +120,17 @@ def remove_garbage(found: Collection) -> list[Garbage]:
 
 
 def _map_kept(place: Place) -> dict[tuple[str, str], set[str]]:
-    return list_kept_versions(place.tables, place.keep, place.now, KEPT_WHOLE)
+    """The versions that stay of each table: what drift compares today with is of the time when
+    the sets were made that models on disk learnt from, however long ago that was."""
+    made = place.tables.list_publications(TRAINING_SET.name)
+    try:
+        learnt = _list_learnt_sets(place.home)
+    except ValueError:  # nobody knows from which
+        learnt = {head.digest for head in made}
+    moments = [head.at for head in made if head.digest in learnt]
+    return list_kept_versions(
+        place.tables, place.keep, place.now, KEPT_WHOLE, dict.fromkeys(KEPT_OF_SETS, moments)
+    )
 
 
 def _list_tables(place: Place, before: float) -> Iterator[Garbage]:

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_same_servers
-from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import key_contract
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
@@ -161,9 +162,9 @@ def _find_first_seen_dates(
     if policy.cutoff is None:
         return found
     midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
-    then = [tables.read(spec, as_of=midnight.timestamp() - 1e-3) for spec in (CLEAR, HELD)]
-    there = {server: str(policy.cutoff) for part in then for server in part["server_id"].unique()}
-    for server, day in there.items():
+    # Of the snapshots every version stays; of what is made of them that of then may be gone.
+    then = tables.read(SNAPSHOTS, as_of=midnight.timestamp() - 1e-3)
+    for server in then["server_id"].unique():
         first = found.get(server)
-        found[server] = min(first, day) if first else first
+        found[server] = min(first, str(policy.cutoff)) if first else first
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from warehouse.retention.garbage import Garbage, measure_size
@@ -11,21 +12,29 @@ from warehouse.storage.repair import split_lines
 from warehouse.storage.tables import Head, Tables
 
 
-def choose_versions(heads: Sequence[Head], policy: KeepPolicy, now: float) -> set[str]:
+def choose_versions(
+    heads: Sequence[Head], policy: KeepPolicy, now: float, moments: Collection[float] = ()
+) -> set[str]:
     """The digests that stay of one partition's publications, oldest first: the last ones, and all
-    that were current at any time of the last days."""
+    that were current at any time of the last days, or at one of the `moments`."""
     last = list(dict.fromkeys(head.digest for head in reversed(heads)))[: policy.versions]
     since = now - policy.days * DAY
     recent = [head for head in heads if head.at >= since]
     before = [head for head in heads if head.at < since]
-    return {*last, *(head.digest for head in [*before[-1:], *recent])}
+    then = [[head for head in heads if head.at <= at][-1:] for at in moments]
+    return {*last, *(head.digest for head in [*before[-1:], *recent, *chain(*then)])}
 
 
 def list_kept_versions(
-    tables: Tables, policy: KeepPolicy, now: float, whole: Collection[str]
+    tables: Tables,
+    policy: KeepPolicy,
+    now: float,
+    whole: Collection[str],
+    moments: Mapping[str, Collection[float]] | None = None,
 ) -> dict[tuple[str, str], set[str]]:
-    """(table, partition) -> the digests that stay. whole: tables whose versions all stay. Raises
-    PointerBroken: with a pointer or a history that cannot be read nobody knows what must stay."""
+    """(table, partition) -> the digests that stay. whole: tables whose versions all stay. moments:
+    table -> times (epoch seconds) as of which it is still read. Raises PointerBroken: with a
+    pointer or a history that cannot be read nobody knows what must stay."""
     kept = {}
     for folder in sorted(path for path in tables.root.glob("*/*") if path.is_dir()):
         name, partition = folder.parent.name, folder.name
@@ -33,7 +42,9 @@ def list_kept_versions(
             _require_history(folder / "HEADS.jsonl")
         heads = tables.list_publications(name, partition)
         stay = {head.digest for head in heads} if name in whole else set()
-        kept[name, partition] = stay | choose_versions(heads, policy, now)
+        kept[name, partition] = stay | choose_versions(
+            heads, policy, now, (moments or {}).get(name, ())
+        )
     return kept
 
 

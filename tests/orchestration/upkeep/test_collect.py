@@ -15,7 +15,7 @@ import pytest
 
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.cli.app import ROOT
 from orchestration.cli.upkeep.gc import _open_place
 from orchestration.doctor.catalogue import CHECKS
@@ -31,10 +31,12 @@ from tests.orchestration.doctor.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from training.releases.retention import RetentionPolicy
+from training.sets.training_set import TRAINING_SET
 from warehouse.dagster_state import is_own_instance
 from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Outcome
 from warehouse.retention.policy import DAY, KeepPolicy
+from warehouse.storage.tables import VersionGone
 from warehouse.store import Warehouse
 
 KEEP = KeepPolicy(versions=1, days=0, grace_days=1)
@@ -96,6 +98,28 @@ def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived: Warehouse) -
 
 def test_what_is_younger_than_the_grace_period_stays(lived: Warehouse) -> None:
     assert count_kinds(make_place(lived, keep=KeepPolicy(versions=1, days=0, grace_days=60))) == {}
+
+
+def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(
+    warehouse: Warehouse,
+) -> None:
+    tables, sets = warehouse.tables, []
+    for night in range(4):
+        publish_rows(warehouse, JUDGEMENTS, {"pair_id": f"p{night}"})
+        publish_rows(warehouse, TRAINING_SET, {"pair_id": f"p{night}"}, partition=None)
+        sets += tables.history(TRAINING_SET.name)[-1:]
+    card = warehouse.home / "models" / "m1" / "model.json"
+    card.parent.mkdir(parents=True)
+    card.write_text(json.dumps({"training_set": sets[1].digest}))
+    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
+    grow_old(warehouse.home)
+    remove_garbage(find_garbage(make_place(warehouse)))
+    assert tables.read(JUDGEMENTS, as_of=sets[1].at)["pair_id"].to_list() == ["p1"]
+    with pytest.raises(VersionGone):
+        tables.read(JUDGEMENTS, as_of=sets[2].at)
+    card.write_text("{}")  # nobody knows from which set: what is left of all of them stays
+    remove_garbage(find_garbage(make_place(warehouse)))
+    assert tables.read(JUDGEMENTS, as_of=sets[1].at)["pair_id"].to_list() == ["p1"]
 
 
 def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:

@@ -1,6 +1,8 @@
 """The asset: bad runs keep the set that is published, good ones its manifest and pool."""
 
 import json
+import time
+from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
@@ -8,6 +10,7 @@ import polars as pl
 import pytest
 
 from assets.catalogue.catalogue import CATALOGUE
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.marketplaces.listing_table import LISTINGS
@@ -22,7 +25,7 @@ from training.policies import Trainer
 from training.sets.audit.manifest import load_manifest
 from training.sets.policy import SetPolicy
 from training.sets.pool import load_pool, select_split_pool
-from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, split_of
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
@@ -103,6 +106,23 @@ def test_ids_that_the_catalogue_joins_stand_on_one_side(warehouse: Warehouse) ->
     run_asset(warehouse, snapshots, pairs)
     made = warehouse.tables.read(TRAINING_SET).filter(pl.col("server_id") == learnt)
     assert set(made["split"]) == {UNSEEN_SERVER}
+
+
+def test_a_server_is_older_than_the_cutoff_if_it_was_there_whatever_retention_took(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots, pairs = make_rows()
+    dated = [{**row, "first_seen": "2026-06-01"} for row in snapshots]
+    with monkeypatch.context() as then:
+        then.setattr(time, "time", lambda: datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+        put(warehouse, SNAPSHOTS, dated)
+        put(warehouse, CLEAR, dated[:3])
+    for path in warehouse.tables.folder(CLEAR.name, "registry").glob("*.parquet"):
+        path.unlink()
+    policy = SetPolicy(cutoff=date(2026, 2, 1))
+    made = run_asset(warehouse, dated, pairs, Trainer(split=policy))
+    assert UNSEEN_TIME not in made
+    assert made["train"] > 0
 
 
 def on_test_side(row: Row) -> bool:

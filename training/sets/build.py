@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_same_servers
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.history.history import list_servers
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import key_contract
 from assets.marketplaces.listing_table import LISTINGS
@@ -163,8 +163,7 @@ def _find_first_seen_dates(
         return found
     midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
     # Of the snapshots every version stays; of what is made of them that of then may be gone.
-    then = tables.read(SNAPSHOTS, as_of=midnight.timestamp() - 1e-3)
-    for server in then["server_id"].unique():
+    for server in list_servers(tables, midnight.timestamp() - 1e-3):
         first = found.get(server)
         found[server] = min(first, str(policy.cutoff)) if first else first
     return found

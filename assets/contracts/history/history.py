@@ -115,6 +115,11 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
     }
 
 
+def list_servers(tables: Tables, as_of: float) -> list[str]:
+    """The servers that had a contract at a time (epoch seconds)."""
+    return sorted(tables.read(SNAPSHOTS, as_of=as_of)["server_id"].unique())
+
+
 def iterate_contracts(tables: Tables) -> Iterator[tuple[str, str, str]]:
     """(server, tool, digest) of every contract in any publication."""
     for market in tables.partitions(SNAPSHOTS.name):

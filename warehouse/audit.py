@@ -19,10 +19,12 @@ _SHORT = {
 
 @dataclass(frozen=True)
 class Expect:
-    """One Great Expectations expectation: its snake_case type and its arguments."""
+    """One Great Expectations expectation: its snake_case type and its arguments. optional: whether
+    a null passes; of itself Great Expectations looks at no null but where it is asked for them."""
 
     type: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    optional: bool = True
 
     @property
     def columns(self) -> list[str]:
@@ -32,11 +34,11 @@ class Expect:
     @property
     def text(self) -> str:
         """What is expected of the columns, in words."""
-        given = self.arguments
+        given, beside = self.arguments, " or null" if self.optional else ""
         if "value_set" in given:
-            return f"one of {given['value_set']}"
+            return f"one of {given['value_set']}{beside}"
         if "regex" in given:
-            return f"values that match {given['regex']}"
+            return f"values that match {given['regex']}{beside}"
         if "min_value" in given:
             return f"values from {given['min_value']} to {given['max_value']}"
         return self.type.removeprefix("expect_").replace("_", " ")
@@ -97,13 +99,16 @@ def expect_present(column: str) -> Expect:
     return Expect("expect_column_values_to_not_be_null", {"column": column})
 
 
-def expect_one_of(column: str, values: Sequence[str]) -> Expect:
+def expect_one_of(column: str, values: Sequence[str], *, optional: bool = False) -> Expect:
+    """Each value is one of these. optional: a null is fine."""
     arguments = {"column": column, "value_set": sorted(values)}
-    return Expect("expect_column_values_to_be_in_set", arguments)
+    return Expect("expect_column_values_to_be_in_set", arguments, optional)
 
 
-def expect_match(column: str, regex: str) -> Expect:
-    return Expect("expect_column_values_to_match_regex", {"column": column, "regex": regex})
+def expect_match(column: str, regex: str, *, optional: bool = False) -> Expect:
+    """Each value matches. optional: a null is fine."""
+    arguments = {"column": column, "regex": regex}
+    return Expect("expect_column_values_to_match_regex", arguments, optional)
 
 
 def expect_between(column: str, low: float, high: float) -> Expect:
@@ -121,8 +126,16 @@ def audit(
     """
     verdicts = list(rules)
     if expectations and len(frame):
-        verdicts += _run_great_expectations(frame, expectations)
+        found = _run_great_expectations(frame, expectations)
+        verdicts += [_refuse_nulls(frame, *one) for one in zip(expectations, found, strict=True)]
     return Audit(verdicts)
+
+
+def _refuse_nulls(frame: pl.DataFrame, expect: Expect, verdict: Verdict) -> Verdict:
+    nulls = 0 if expect.optional else frame[expect.columns[0]].null_count()
+    if not nulls or not verdict.passed:
+        return verdict
+    return Verdict(expect.rule, False, f"{nulls} null of {len(frame)}", expect.text)
 
 
 def _run_great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> list[Verdict]:

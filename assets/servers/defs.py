@@ -37,8 +37,8 @@ DEPLOYMENTS_AUDIT = audit_table(
         expect_unique("server_id"),
         expect_present("launch_digest"),
         expect_one_of("status", ["ok", "failed"]),
-        expect_one_of("error_kind", sorted(KINDS)),
-        expect_match("recipe_digest", "^[0-9a-f]{64}$"),
+        expect_one_of("error_kind", sorted(KINDS), optional=True),
+        expect_match("recipe_digest", "^[0-9a-f]{64}$", optional=True),
     ],
     rules=["recipe_pinned", "launch_rate_floor"],
 )

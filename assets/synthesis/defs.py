@@ -48,7 +48,7 @@ JUDGEMENTS_AUDIT = audit_table(
     [
         expect_unique("pair_id"),
         expect_between("score", 1, 10),
-        expect_one_of("verdict", ["accept", "reject"]),
+        expect_one_of("verdict", ["accept", "reject"], optional=True),
     ],
     rules=[
         *("approved_endpoint", "accept_rate"),

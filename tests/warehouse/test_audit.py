@@ -2,7 +2,14 @@
 
 import polars as pl
 
-from warehouse.audit import audit, expect_between, expect_one_of, expect_present, expect_unique
+from warehouse.audit import (
+    audit,
+    expect_between,
+    expect_match,
+    expect_one_of,
+    expect_present,
+    expect_unique,
+)
 
 ROWS = pl.DataFrame({"name": ["a", "b", "b", None], "kind": ["x", "x", "y", "x"]})
 
@@ -30,3 +37,17 @@ def test_a_table_is_audited_for_itself_after_another():
     assert not audit(ROWS, rule).passed
     assert audit(ROWS.head(2), rule).passed
     assert [verdict.passed for verdict in audit(ROWS, rule).verdicts] == [False, False]
+
+
+def test_a_null_is_none_of_the_values_unless_it_may_be_absent():
+    some = pl.DataFrame({"kind": ["x", None, "x"]})
+    asked = [
+        expect_one_of("kind", ["x"]),
+        expect_match("kind", "^x$"),
+        expect_one_of("kind", ["x"], optional=True),
+        expect_match("kind", "^x$", optional=True),
+    ]
+    verdicts = audit(some, asked).verdicts
+    assert [one.passed for one in verdicts] == [False, False, True, True]
+    assert verdicts[0].observed == "1 null of 3"
+    assert audit(some.drop_nulls(), asked).passed

@@ -34,7 +34,7 @@ AUDIT = audit_table(
     [
         expect_unique("id"),
         expect_one_of("colour", ["red", "blue"]),
-        expect_one_of("shade", ["light", "dark"]),
+        expect_one_of("shade", ["light", "dark"], optional=True),
     ],
     rules=["crawl", "rows_floor"],
 )

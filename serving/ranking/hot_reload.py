@@ -147,5 +147,7 @@ def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder"
     if (place / "encoders").is_dir():
         return open_encoder(place, embedder, most_tokens=QUERY_TOKENS)
     made = MiniLM(place / "models" / adapter if adapter else None)
+    if made.id != embedder:
+        return open_encoder(place, embedder)  # which says what is missing
     made.open()  # before the first question comes
     return made

@@ -211,6 +211,12 @@ def drop_encoder(index: Path) -> None:
     shutil.rmtree(folder.parent)
 
 
+def drop_encoders(index: Path) -> None:
+    drop_encoder(index)
+    (index / "encoders" / ".lock").unlink()
+    (index / "encoders").rmdir()
+
+
 def name_other(index: Path) -> None:
     """An index of another encoder than lies beside it."""
     path = index / "router" / read_served_version(index) / "index.json"
@@ -228,6 +234,7 @@ def cut_all(index: Path) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no encoder": (drop_encoder, r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"),
+    "no encoders": (drop_encoders, r"no encoder 'minilm-l6-v2/128\+.*'.*run `toolmill index`"),
     "another encoder": (name_other, r"no encoder 'other/64'.*run `toolmill index`"),
     "NaN": (lambda at: put_vectors(at, "full", put_first(np.nan)), r"view-full\.npy: row 0"),
     "Inf": (lambda at: put_vectors(at, "server", put_first(np.inf)), r"view-server\.npy: row 0"),
@@ -251,7 +258,10 @@ def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> 
         assert "toolmill index" in err
 
 
-@pytest.mark.parametrize("named", [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef"])
+@pytest.mark.parametrize(
+    "named",
+    [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef", "org/multi-qa-MiniLM-L6-cos-v1"],
+)
 def test_an_adapter_of_another_base_is_refused(index: Path, tmp_path: Path, named: str) -> None:
     folder = adapter(tmp_path / "adapter")
     config = json.loads((folder / "adapter_config.json").read_text())

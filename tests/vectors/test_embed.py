@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, find_base_path
 from assets.vectors.encoders import minilm
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
+from assets.vectors.encoders.weights import BASE, is_other_base
 
 TEXTS = [
     "What time is it in Tokyo?",
@@ -240,3 +241,26 @@ def test_a_truncated_adapter_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(BadAdapter, match="not readable as a LoRA adapter"):
         MiniLM(folder)
+
+
+DIGEST, OTHER = "0123456789abcdef", "fedcba9876543210"
+
+
+@pytest.mark.parametrize(
+    ("named", "base", "other"),
+    [
+        (BASE, BASE, False),
+        (BASE, f"org/model@{DIGEST}", True),
+        (f"org/model@{DIGEST}", f"/moved/model@{DIGEST}", False),
+        (f"org/model@{DIGEST}", f"org/model@{OTHER}", True),
+        (f"org/model@{DIGEST}", BASE, True),
+        ("org/multi-qa-MiniLM-L6-cos-v1", BASE, True),
+        ("org/model", f"org/model@{'a' * 40}@{DIGEST}", False),
+        ("org/model", f"org/other@{'a' * 40}@{DIGEST}", True),
+        ("org/model", f"sentence-transformers:org/model@{'a' * 40}@{DIGEST}", False),
+        ("org/model", f"sentence-transformers:org/other@{'a' * 40}@{DIGEST}", True),
+        ("org/model", f"/any/folder@{DIGEST}", False),
+    ],
+)
+def test_a_base_is_told_by_digest_and_by_the_hubs_name(named: str, base: str, other: bool) -> None:
+    assert is_other_base(named, base) is other

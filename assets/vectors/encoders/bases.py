@@ -33,6 +33,7 @@ DEFAULT = ("minilm", BASE)
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
 _FILES = ("*.json", "*.txt", WEIGHTS, f"*/{WEIGHTS}")
 _HINT = "expected a BERT with mean pooling, such as all-MiniLM-L12-v2, or minilm for the default"
+_OTHERS = f"{_HINT}; any other model is {SENTENCE}MODEL"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def find_base(base: str) -> Base:
     try:
         return _check_base(folder)
     except BadEmbedder as error:
-        raise BadEmbedder(f"base {where}: {error}; {_HINT}") from error
+        raise BadEmbedder(f"base {where}: {error}; {_OTHERS}") from error
 
 
 def find_base_folder(base: str) -> Path:

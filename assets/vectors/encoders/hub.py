@@ -42,6 +42,11 @@ def split_hub_id(model: str) -> tuple[str, str | None]:
     )
 
 
+def is_hub_name(model: str) -> bool:
+    """Whether a text names a model as a hub does, and no folder here."""
+    return _NAME.fullmatch(model) is not None and not Path(model).is_dir()
+
+
 def fetch_model(model: str, patterns: Sequence[str]) -> Path:
     """The folder of a model: the one that is named, or what the hub holds at the commit that is
     named, as far as files match `patterns`. Raises UnpinnedModel, NotFetched."""

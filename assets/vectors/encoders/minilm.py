@@ -11,6 +11,7 @@ from assets.vectors.encoders.weights import (
     BASE,
     BadAdapter,
     Weights,
+    is_other_base,
     read_adapter_base,
     read_weights,
 )
@@ -75,7 +76,7 @@ def _read_model(
 ) -> tuple[str, Weights, Head]:
     """(id, weights, what pools their tokens)"""
     named = read_adapter_base(adapter) if adapter else None
-    if named and named.rpartition("@")[2] != base.rpartition("@")[2]:
+    if named and is_other_base(named, base):
         raise BadAdapter(
             f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
             f" on {base}; take that base, or train it again"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.hub import SENTENCE, is_hub_name, split_reference
 from assets.vectors.encoders.layout.head import read_tensors
 from assets.vectors.encoders.prompts import Prompts, read_prompts
 from warehouse.errors import UnusableInput
@@ -101,15 +101,28 @@ def _check_files(folder: Path, _: tuple[int, ...]) -> None:
 
 
 def read_adapter_base(adapter: Path) -> str | None:
-    """The base that an adapter says it was trained on, as `bases.py` names bases; None where it
-    says nothing, or what nobody here can tell apart, as a place on another machine."""
+    """The base that an adapter says it was trained on, as `bases.py` names bases or a hub does;
+    None where it says nothing, or what nobody here can tell apart, as a place on another machine.
+    """
     try:
         base = json.loads((adapter / "adapter_config.json").read_bytes())["base_model_name_or_path"]
     except (OSError, *_UNREADABLE):
         return None
-    if base in (BASE, HUB_ID):
+    if not isinstance(base, str):
+        return None
+    if base in (BASE, HUB_ID, HUB_ID.rpartition("/")[2]):
         return BASE
-    return base if re.fullmatch(r".*@[0-9a-f]{16}", str(base)) else None
+    return base if split_reference(base)[1] or is_hub_name(base) else None
+
+
+def is_other_base(named: str, base: str) -> bool:
+    """Whether what `read_adapter_base` found is not `base` (as `bases.py` names bases), told by
+    digest, or by the hub's name where both have one: a folder may hold any model."""
+    (head, known), (other, found) = split_reference(named), split_reference(base)
+    if known or BASE in (named, base):
+        return (known or named) != (found or base)
+    names = [one.removeprefix(SENTENCE).partition("@")[0] for one in (head, other)]
+    return all(map(is_hub_name, names)) and names[0] != names[1]
 
 
 def read_adapter_prompts(adapter: Path) -> Prompts:

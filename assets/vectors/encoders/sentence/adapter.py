@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.hub import SENTENCE, split_reference
+from assets.vectors.encoders.hub import SENTENCE
 from assets.vectors.encoders.sentence.model import digest_sentence_base
 from assets.vectors.encoders.weights import (
     ADAPTER_FILES,
     BadAdapter,
+    is_other_base,
     merge_matrices,
     read_adapter_base,
 )
@@ -22,12 +23,11 @@ def require_own_adapter(adapter: Path, model: str) -> None:
     named = read_adapter_base(adapter)
     if named is None:
         return
-    base, known = split_reference(named)
-    found = digest_sentence_base(model)[:16]
-    if not base.startswith(SENTENCE) or known != found:
+    base = f"{SENTENCE}{model}@{digest_sentence_base(model)[:16]}"
+    if is_other_base(named, base):
         raise BadAdapter(
             f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
-            f" on {SENTENCE}{model}@{found}; take that base, or train it again"
+            f" on {base}; take that base, or train it again"
         )
 
 

@@ -37,7 +37,12 @@ _ABOUT = {
 }
 _TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
            REPORT: "Report an outcome"}  # fmt: skip
-_READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+_READS = {
+    "readOnlyHint": True,
+    "destructiveHint": False,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
 _HINTS = {
     FIND: _READS,
     DESCRIBE: _READS,

@@ -1,16 +1,17 @@
 """Chat completions: the tool calls of an answer, whole or as a stream."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from serving.proxy.calls import CallRepair, Fixed
 from serving.proxy.events import Event, list_dicts
 
-_Key = tuple[Any, Any]  # index of the choice, index of the call
+_Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
 # Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
 _TELLING = re.compile(rb'tool_calls|"finish_reason"(?!\s*:\s*null)|\\u')
+_LAST = re.compile(rb'data:\s*(?:\[DONE\]|\{\s*"error")')  # clients read nothing behind it
 
 
 async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
@@ -32,6 +33,16 @@ class _Call:
     id: Any = None
     name: str = ""
     parts: list[str] = field(default_factory=list)
+    named: bool = False  # another name than its own is written
+
+
+@dataclass
+class _Part:
+    """Of a call in an event. entry: of `tool_calls`; inner: its `function`."""
+
+    key: _Key
+    entry: dict[str, Any]
+    inner: dict[str, Any]
 
 
 class ChatStream:
@@ -46,10 +57,15 @@ class ChatStream:
         self._repair, self._most = repair, most
         self._calls: dict[_Key, _Call] = {}
         self._held: list[Event] = []
+        self._parts: dict[Event, list[_Part]] = {}  # of those that are held
+        self._numbers: dict[tuple[Any, Any], int] = {}  # which call an index means now
         self._size = 0
 
     async def feed(self, event: Event) -> bytes:
         """What may be sent now that this event came."""
+        if self._held and _LAST.match(event.raw):  # of a server that says no reason for the end
+            unsure = dict.fromkeys((key[0] for key in self._calls), True)
+            return await self._release(self._held[-1], unsure) + event.raw
         if not _TELLING.search(event.raw):
             return event.raw
         ends = [one for one in list_dicts(event.data, "choices") if one.get("finish_reason")]
@@ -58,7 +74,8 @@ class ChatStream:
             self._held.append(event)
             self._size += len(event.raw)
         if ends:
-            return await self._release(event, ends)
+            cut = {one.get("index"): one["finish_reason"] == "length" for one in ends}
+            return await self._release(event, cut)
         if not carries:
             return event.raw
         return b"".join(self.drain()) if self._size > self._most else b""
@@ -66,26 +83,42 @@ class ChatStream:
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
         yield from (one.raw for one in self._held)
-        self._held, self._calls = [], {}
+        self._held, self._calls, self._parts = [], {}, {}
 
     def _take_calls(self, event: Event) -> bool:
         """Notes the parts of calls in an event; whether it is to be held: it has arguments or a
         name that may change, or other events with calls are held, whose order must stay."""
-        found = bool(self._held) and any(True for _ in _list_parts(event))
-        for key, entry, inner in _list_parts(event):
-            call = self._calls.setdefault(key, _Call())
-            call.id = entry.get("id") or call.id
-            call.name = call.name or str(inner.get("name") or "")
-            if isinstance(inner.get("arguments"), str) and inner["arguments"]:
-                call.parts.append(inner["arguments"])
+        parts = [self._read_part(*one) for one in _list_entries(event)]
+        found = bool(self._held and parts)
+        for part in parts:
+            call = self._calls[part.key]
+            if isinstance(part.inner.get("arguments"), str) and part.inner["arguments"]:
+                call.parts.append(part.inner["arguments"])
                 found = True
             found = found or self._repair.may_rename(call.name)
+        if found:
+            self._parts[event] = parts
         return found
 
-    async def _release(self, last: Event, ends: list[dict[str, Any]]) -> bytes:
-        """The held events with what was repaired, then the one that ends the choices."""
-        changed: dict[_Key, Fixed] = {}
-        cut = {one.get("index"): one["finish_reason"] == "length" for one in ends}
+    def _read_part(self, choice: Any, entry: dict[str, Any], inner: dict[str, Any]) -> _Part:
+        """A part, and what it says of its call. Some servers give several calls one index, or
+        none: another id with a name begins another one."""
+        at = choice, entry.get("index")
+        call = self._calls.get((*at, self._numbers.get(at, 0)))
+        own, name = entry.get("id"), str(inner.get("name") or "")
+        if call is not None and call.id and own and own != call.id and name:
+            self._numbers[at] = self._numbers.get(at, 0) + 1
+        key = (*at, self._numbers.get(at, 0))
+        call = self._calls.setdefault(key, _Call())
+        call.id = own or call.id
+        if name != call.name:  # some repeat it in every part, some send it in pieces
+            call.name += name
+        return _Part(key, entry, inner)
+
+    async def _release(self, last: Event, cut: Mapping[Any, bool]) -> bytes:
+        """The held events with what was repaired, then the one that ends the choices. cut: choice
+        -> whether its last call may lack its end."""
+        changed: dict[_Key, tuple[_Call, Fixed]] = {}
         for key in [key for key in self._calls if key[0] in cut]:
             call = self._calls.pop(key)
             text = "".join(call.parts)
@@ -93,56 +126,68 @@ class ChatStream:
                 continue
             fixed = await self._repair.fix_call(call.id, call.name, text, cut=cut[key[0]])
             if fixed.steps:
-                changed[key] = fixed
+                changed[key] = call, fixed
         if last not in self._held:
             self._held.append(last)
-        _add_empty(last, changed, self._held)
+        self._add_empty(last, changed)
         report = self._repair.describe_field()
         if report and last.data is not None:
             last.data["toolmill"] = report
-        waits = [one for one in self._held if any(k in self._calls for k, _, _ in _list_parts(one))]
+        waits = [one for one in self._held if self._has_open_call(one)]
         written, ready = set[_Key](), list[bytes]()
         for event in self._held:
-            touched = _replace_calls(event, changed, written)
+            touched = _replace_calls(self._parts.get(event, []), changed, written)
             if event not in waits:
                 changes = touched or (report and event is last)
                 ready.append(event.encode() if changes else event.raw)
             elif touched:
                 event.raw = event.encode()
         self._held = waits
+        self._parts = {one: self._parts[one] for one in waits if one in self._parts}
         return b"".join(ready)
 
+    def _has_open_call(self, event: Event) -> bool:
+        return any(part.key in self._calls for part in self._parts.get(event, []))
 
-def _add_empty(last: Event, changed: dict[_Key, Fixed], held: list[Event]) -> None:
-    """Makes a place for the repaired text of calls that no event gave arguments: in the last."""
-    placed = {key for one in held for key, _, inner in _list_parts(one) if inner.get("arguments")}
-    for choice in list_dicts(last.data, "choices"):
-        for key in [key for key in changed if key[0] == choice.get("index") and key not in placed]:
-            delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
-            entry = {"index": key[1], "function": {"arguments": " "}}
-            choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
+    def _add_empty(self, last: Event, changed: Mapping[_Key, Any]) -> None:
+        """Makes a place for the text of calls that no event gave arguments: in the last."""
+        listed = [part for one in self._held for part in self._parts.get(one, [])]
+        placed = {part.key for part in listed if part.inner.get("arguments")}
+        for choice in list_dicts(last.data, "choices"):
+            mine = [key for key in changed if key[0] == choice.get("index") and key not in placed]
+            for key in mine:
+                delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
+                entry = {"index": key[1], "function": {"arguments": " "}}
+                choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
+                self._parts.setdefault(last, []).append(_Part(key, entry, entry["function"]))
 
 
-def _replace_calls(event: Event, changed: dict[_Key, Fixed], written: set[_Key]) -> bool:
+def _replace_calls(
+    parts: list[_Part], changed: Mapping[_Key, tuple[_Call, Fixed]], written: set[_Key]
+) -> bool:
     """The whole repaired text in the first event of its call that has arguments, nothing in the
     others: their number stays as it was. The name of now where a name stands."""
     touched = False
-    for key, _, inner in _list_parts(event):
-        if key not in changed:
+    for part in parts:
+        if part.key not in changed:
             continue
-        if inner.get("name") and inner["name"] != changed[key].name:
-            inner["name"], touched = changed[key].name, True
+        call, fixed = changed[part.key]
+        inner = part.inner
+        if inner.get("name") and fixed.name != call.name:
+            whole = inner["name"] == call.name
+            inner["name"] = fixed.name if whole or not call.named else ""
+            call.named = touched = True
         if inner.get("arguments"):
-            inner["arguments"] = "" if key in written else changed[key].text
-            written.add(key)
+            inner["arguments"] = "" if part.key in written else fixed.text
+            written.add(part.key)
             touched = True
     return touched
 
 
-def _list_parts(event: Event) -> Iterator[tuple[_Key, dict[str, Any], dict[str, Any]]]:
-    """(key, entry, its `function`) of each part of a call in an event."""
+def _list_entries(event: Event) -> Iterator[tuple[Any, dict[str, Any], dict[str, Any]]]:
+    """(index of the choice, entry, its `function`) of each part of a call in an event."""
     for choice in list_dicts(event.data, "choices"):
         for entry in list_dicts(choice.get("delta"), "tool_calls"):
             inner = entry.get("function")
             if isinstance(inner, dict):
-                yield (choice.get("index"), entry.get("index")), entry, inner
+                yield choice.get("index"), entry, inner

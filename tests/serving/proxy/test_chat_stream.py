@@ -1,0 +1,87 @@
+"""Streams of chat completions as servers other than OpenAI's send them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from serving.proxy.apis.chat import ChatStream
+from serving.proxy.calls import CallRepair
+from serving.proxy.events import EventReader
+from serving.proxy.offer import read_offer
+from tests.serving.proxy.examples import BROKEN, CHAT_TOOLS, VALID, make_chunk
+
+DONE = b"data: [DONE]\n\n"
+FAILED = b'data: {"error": {"message": "overloaded"}}\n\n'
+END = make_chunk({}, "tool_calls")
+FIXED = {"city": "Bonn", "days": 2}
+
+
+def part(text: str, name: str = "", call_id: str = "", index: int | None = 0) -> bytes:
+    """A chunk with a part of a call; what is empty is left out."""
+    at = {} if index is None else {"index": index}
+    inner = {"arguments": text, **({"name": name} if name else {})}
+    entry = {**at, **({"id": call_id} if call_id else {}), "function": inner}
+    return make_chunk({"tool_calls": [entry]})
+
+
+async def stream(raw: bytes) -> tuple[bytes, list[dict[str, Any]]]:
+    """(what a client gets, the notes)."""
+    asked = [{"role": "user", "content": "weather?"}]
+    offer = read_offer({"messages": asked, "tools": CHAT_TOOLS}, 10)
+    assert offer is not None
+    repair = CallRepair(offer)
+    chat, reader = ChatStream(repair, 100_000), EventReader(100_000)
+    sent = [await chat.feed(event) for event in reader.take(raw)]
+    return b"".join([*sent, *chat.drain()]), repair.notes
+
+
+def list_calls(raw: bytes) -> list[tuple[str, str]]:
+    """(name, arguments) of each entry, in order."""
+    chunks = [event.data or {} for event in EventReader(100_000).take(raw)]
+    deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
+    entries = [one["function"] for delta in deltas for one in delta.get("tool_calls", [])]
+    return [(one.get("name", ""), one["arguments"]) for one in entries]
+
+
+@pytest.mark.parametrize("last", [DONE, FAILED])
+@pytest.mark.parametrize("text", [VALID, BROKEN])
+async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(
+    last: bytes, text: str
+) -> None:
+    raw = part(text, "weather", "a") + last
+    sent, notes = await stream(raw)
+    assert sent.endswith(last)
+    assert list_calls(sent) == [("weather", text)]
+    assert [one["left"][0].partition(":")[0] for one in notes] == (
+        [] if text == VALID else ["cut_off"]  # nobody said that it is whole
+    )
+
+
+@pytest.mark.parametrize("index", [0, None])
+async def test_two_calls_of_one_index_are_two(index: int | None) -> None:
+    first, second = part(VALID, "weather", "a", index), part(VALID, "weather", "b", index)
+    assert (await stream(first + second + END + DONE))[0] == first + second + END + DONE
+    broken = part(BROKEN, "weather", "b", index)
+    sent, notes = await stream(first + broken + END + DONE)
+    (_, one), (_, other) = list_calls(sent)
+    assert (one, json.loads(other)) == (VALID, FIXED)
+    assert [(note["call"], "repaired" in note) for note in notes] == [("b", True)]
+
+
+async def test_a_name_in_pieces_is_one_name() -> None:
+    names = part("", "wea", "a") + part("", "ther")
+    assert (await stream(names + part(VALID) + END))[0] == names + part(VALID) + END
+    sent, _ = await stream(names + part(BROKEN) + END)
+    assert [name for name, _ in list_calls(sent)] == ["wea", "ther", ""]
+    assert json.loads(list_calls(sent)[2][1]) == FIXED
+    sent, _ = await stream(part("", "Wea", "a") + part("", "ther") + part(VALID) + END)
+    assert [name for name, _ in list_calls(sent)] == ["weather", "", ""]
+
+
+async def test_a_name_that_every_part_repeats_is_one_name() -> None:
+    parts = part(VALID[:9], "weather", "a") + part(VALID[9:], "weather", "a") + END
+    assert (await stream(parts))[0] == parts
+    renamed = part(VALID[:9], "Weather", "a") + part(VALID[9:], "Weather", "a") + END
+    sent, _ = await stream(renamed)
+    assert [name for name, _ in list_calls(sent)] == ["weather", "weather"]

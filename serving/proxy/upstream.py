@@ -68,7 +68,7 @@ class Upstream:
         except httpx2.HTTPError as error:
             raise explain_failure(error, self._settings) from None
         try:
-            if response.is_redirect:
+            if response.has_redirect_location:
                 raise UpstreamFailed(
                     502,
                     "upstream_redirect",

@@ -179,6 +179,9 @@ def test_all_else_passes_with_its_status(running: Running) -> None:
             assert (answer.status_code, answer.content) == (429, running.script.body)
             assert (answer.headers["retry-after"], answer.headers["x-request-id"]) == ("7", "r1")
         assert running.script.seen[-1][0] == "/v1/models"
+        running.script.status, running.script.body = 304, b""  # answers no redirect
+        answer = httpx2.get(f"{running.url}/v1/files/f", trust_env=False)
+        assert (answer.status_code, answer.headers["x-request-id"]) == (304, "r1")
     finally:
         running.script.status, running.script.headers = 200, {}
 

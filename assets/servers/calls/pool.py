@@ -73,10 +73,8 @@ class Pool:
             session = self._by_key.get(key)
             free = self._is_free(owner, session)
             if session is not None and free:
-                session.lease(owner)
-                if await session.usable():
+                if await self._lease_usable(session, owner):
                     return session
-                session.release(owner)
                 if self._by_key.get(key) is session:
                     self._retire(session)
                 continue
@@ -90,6 +88,18 @@ class Pool:
                 if not free and self._share < self._limits.sessions:
                     found = f"{self._share} servers are at work for this token, its share"
                 raise CallFailed("busy", found, sent=False) from None
+
+    async def _lease_usable(self, session: Session, owner: str) -> bool:
+        """Counts a lease where the session will do; none of who gives up meanwhile."""
+        session.lease(owner)
+        usable = False
+        try:
+            usable = await session.usable()
+        finally:
+            if not usable:
+                session.release(owner)
+                self._notify_waiters()
+        return usable
 
     @property
     def _share(self) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import anyio
 import pytest
@@ -40,6 +41,12 @@ class Idle(Session):
 async def use(pool: Pool, owner: str, key: str) -> Session:
     """Leases a session for a moment."""
     async with pool.lease(key, Idle, owner) as (session, _):
+        return session
+
+
+async def use_by(pool: Pool, make: type[Idle]) -> Any:
+    """Leases a session of this class under the key `a` for a moment."""
+    async with pool.lease("a", make) as (session, _):
         return session
 
 
@@ -112,6 +119,28 @@ async def test_who_stops_waiting_holds_up_nobody() -> None:
                 group.cancel_scope.cancel()
     with anyio.fail_after(60):
         assert await use(pool, "", "e")
+        await pool.close()
+
+
+async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease() -> None:
+    class Doubted(Idle):
+        asked = anyio.Event()
+
+        async def usable(self) -> bool:
+            self.asked.set()
+            await anyio.sleep_forever()
+            return True
+
+    pool = Pool(CallLimits(sessions=1, launch_s=60.0))
+    session = await use_by(pool, Doubted)
+    async with anyio.create_task_group() as group:
+        group.start_soon(use, pool, "", "a")
+        await session.asked.wait()
+        assert session.leases == 1
+        group.cancel_scope.cancel()
+    assert session.leases == 0
+    with anyio.fail_after(60):
+        assert await use(pool, "", "b")  # there is room for another one
         await pool.close()
 
 

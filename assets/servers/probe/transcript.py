@@ -16,6 +16,7 @@ MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 DISCOVER = "server/discover"  # in place of `initialize` since 2026-07-28
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
+_INTERNAL = -32_603  # JSON-RPC's code for what has no other
 _NEEDED = ("initialize", "tools/list")  # without an answer that can be read there are no tools
 
 # Method -> the member of its result that holds the list.
@@ -94,7 +95,6 @@ class Listener:
         """The message as the session may see it, or None where it may not."""
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
-        self.transcript.note_error(message.get("error"))
         if "method" in message:
             self.transcript.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
@@ -103,6 +103,7 @@ class Listener:
             return message if listened else None
         asked = self._asked.pop(_make_hashable(message.get("id")), None)
         if asked is None:
+            self.transcript.note_error(message.get("error"))
             self.transcript.strays += 1
             return None
         result = message.get("result")
@@ -117,7 +118,20 @@ class Listener:
             self.transcript.server = {**result, "serverInfo": info}
         if asked in LISTS and isinstance(result, dict):
             return {**message, "result": self._keep_page(LISTS[asked], result)}
-        return message
+        return self._read_answer(message)
+
+    def _read_answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer as JSON-RPC has it: one of odd form would leave its call waiting."""
+        framed = {name: message[name] for name in ("jsonrpc", "id") if name in message}
+        if message.get("error") is not None:
+            error = _read_error(message["error"])
+            self.transcript.note_error(error)
+            return {**framed, "error": error}
+        result = message.get("result")
+        if isinstance(result, dict):
+            return {**framed, "result": result}
+        found = f"the result is {type(result).__name__}, expected an object"
+        return {**framed, "error": {"code": _INTERNAL, "message": found}}
 
     def count_noise(self, shown: str) -> None:
         """Counts something that is no message."""
@@ -135,6 +149,19 @@ class Listener:
         # A page needs these since 2026-07-28; a session of an older version leaves them out.
         page = {member: [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         return {**page, **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
+
+
+def _read_error(error: Any) -> dict[str, Any]:
+    """An error with a number and a text, whatever the server wrote: Node's codes are texts."""
+    given = error if isinstance(error, dict) else {"message": error}
+    code, message = given.get("code"), given.get("message", "an error without a message")
+    if isinstance(code, float) and code.is_integer():
+        code = int(code)
+    if not isinstance(code, int) or isinstance(code, bool):
+        code = _INTERNAL
+    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+    made = {"code": code, "message": text}
+    return {**made, "data": given["data"]} if given.get("data") is not None else made
 
 
 class Ambiguous(ValueError):

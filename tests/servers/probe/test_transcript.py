@@ -35,3 +35,42 @@ def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
     listener.note_request({"id": 2, "method": method})
     listener.take({"jsonrpc": "2.0", "id": 2, **answer})
     assert listener.transcript.broken is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        ({"error": {"code": "ENOENT", "message": "no file"}}, -32603, "no file"),
+        ({"error": {"code": -32000}}, -32000, "an error without a message"),
+        ({"error": {"code": 7.0, "message": {"why": "é"}}}, 7, '{"why": "é"}'),
+        ({"error": {"code": True, "message": "x"}}, -32603, "x"),
+        ({"error": "boom"}, -32603, "boom"),
+        ({"error": ["boom"], "result": {}}, -32603, '["boom"]'),
+    ],
+)
+def test_an_error_of_odd_form_is_an_answer_all_the_same(
+    answer: dict, code: int, message: str
+) -> None:
+    listener = Listener()
+    listener.note_request({"id": 2, "method": "tools/call"})
+    taken = listener.take({"jsonrpc": "2.0", "id": 2, **answer})
+    assert taken == {"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": message}}
+    assert listener.transcript.errors[-1] == (code, message)
+
+
+@pytest.mark.parametrize("result", [None, [1], "x"])
+def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result) -> None:
+    listener = Listener()
+    listener.note_request({"id": 2, "method": "tools/call"})
+    taken = listener.take({"jsonrpc": "2.0", "id": 2, "result": result})
+    kind = type(result).__name__
+    assert taken is not None
+    assert taken["error"]["message"] == f"the result is {kind}, expected an object"
+    assert not listener.transcript.errors
+
+
+def test_an_error_of_null_beside_a_result_is_none() -> None:
+    listener = Listener()
+    listener.note_request({"id": 2, "method": "tools/call"})
+    answer = {"jsonrpc": "2.0", "id": 2, "result": {"content": []}, "error": None}
+    assert listener.take(answer) == {"jsonrpc": "2.0", "id": 2, "result": {"content": []}}

@@ -60,7 +60,9 @@ def find_nearest(name: str, among: Iterable[str]) -> str | None:
 def is_misspelt(name: str, meant: str) -> bool:
     """Whether letters were left out, doubled or swapped in the words of a name. Another first
     letter, another letter in the place of one (but `s` for `z`) or a difference within three
-    letters make another word: `get` and `set`, `unlock` and `lock`, `charge` and `change`."""
+    letters make another word: `get` and `set`, `unlock` and `lock`, `charge` and `change`. A first
+    letter is only missed where five more tell the word, and where it is none of the prefixes `a`
+    and `e`: `umbers` is `numbers`, `symmetric` not `asymmetric`, `lock` not `block`."""
     ours, theirs = _split_words(name), _split_words(meant)
     if len(ours) != len(theirs):  # a separator is missing, too
         ours, theirs = [fold_name(name)], [fold_name(meant)]
@@ -68,6 +70,8 @@ def is_misspelt(name: str, meant: str) -> bool:
 
 
 def _is_word_misspelt(a: str, b: str) -> bool:
+    if a == b[1:]:
+        return len(a) >= 5 and b[0] not in "ae"
     longest = max(a, b, key=len)
     if a[:1] != b[:1] or len(longest) < 4:
         return False

@@ -62,18 +62,25 @@ class AgentCall:
 @dataclass
 class AgentRun:
     """One task. ended: planned (calls were made, and none runs here), answered, empty (neither
-    words nor calls), turn_limit, budget, or the endpoint's error kind. Tokens and dollars are the
-    endpoint's count, `tool_tokens` our estimate of what showing tools put into the prompt, once."""
+    words nor calls), turn_limit, budget, or the endpoint's error kind; error: why, of the last two.
+    Tokens and dollars are the endpoint's count, `tool_tokens` our estimate of what showing tools
+    put into the prompt, once."""
 
     rounds: list[Round] = field(default_factory=list)
     calls: list[AgentCall] = field(default_factory=list)
     answer: str = ""
     ended: str = TURN_LIMIT
+    error: str = ""
     turns: int = 0
     tool_tokens: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the model itself ended it, by calls that are not run or by an answer."""
+        return self.ended in (PLANNED, ANSWERED)
 
     @property
     def chosen(self) -> list[str]:

@@ -92,9 +92,9 @@ async def run_agent(
         while talk.made.turns < limits.turns and talk.made.ended == TURN_LIMIT:
             await talk.take_turn(speaker)
     except LLMError as error:
-        talk.made.ended = error.kind
-    except BudgetExceeded:
-        talk.made.ended = BUDGET
+        talk.made.ended, talk.made.error = error.kind, str(error)
+    except BudgetExceeded as error:
+        talk.made.ended, talk.made.error = BUDGET, str(error)
     return talk.made
 
 

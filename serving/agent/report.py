@@ -12,7 +12,7 @@ _LONGEST = 300  # characters of one text in a line; the JSON has all of it
 
 def describe_run(made: AgentRun) -> dict[str, Any]:
     """The run as plain JSON, with what was asked and found in every round."""
-    facts = ("ended", "chosen", "answer", "turns", "tool_tokens", "prompt_tokens")
+    facts = ("ended", "error", "chosen", "answer", "turns", "tool_tokens", "prompt_tokens")
     fields = {name: getattr(made, name) for name in (*facts, "completion_tokens", "usd")}
     calls = [
         {name: getattr(one, name) for name in ("tool_id", "name", "arguments", "status", "shown")}
@@ -37,6 +37,8 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     failed = sum(call["status"] not in ("ok", PLANNED) for call in facts["calls"])
     but = f"; {failed} of {len(facts['calls'])} calls failed" if failed else ""
     yield f"ended: {facts['ended']} after {facts['turns']} turns ({facts['provider']}){but}"
+    if facts["error"]:
+        yield shorten_text(facts["error"], _LONGEST)
     if facts["answer"]:
         yield from facts["answer"].splitlines()
 

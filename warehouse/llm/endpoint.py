@@ -99,7 +99,7 @@ class Endpoint:
             "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
             "rate_limited": f"set requests_per_minute of role {role.name}, or lower its"
             f" concurrency ({role.concurrency}), and run again",
-            "auth": f"fix api_key of role {role.name}",
+            "auth": f"fix api_key of role {role.name}, or OPENAI_API_KEY where it has none",
             "bad_request": f"check that {role.model!r} exists there and takes such a request",
             "server_error": "run again later: what is done is kept",
         }

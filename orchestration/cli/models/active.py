@@ -48,7 +48,8 @@ def agent(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls."""
+    """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls. Exit
+    1 where it neither called nor answered."""
     from assets.servers.calls.log import Outcomes
     from serving.agent.episode import AgentLimits
     from serving.agent.report import describe_run, write_lines
@@ -70,9 +71,10 @@ def agent(
     report = {"task": task, **who, "index": index, **describe_run(made)}
     if as_json:
         print_json(report)
-        return
-    for line in write_lines(report):
+    for line in () if as_json else write_lines(report):
         print_line(line)
+    if not made.is_done:
+        raise typer.Exit(1)
 
 
 def resolve_role(settings: Settings, name: str) -> "Role | None":

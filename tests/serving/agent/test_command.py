@@ -45,7 +45,7 @@ def test_without_a_model_rules_answer_and_say_so(index: Path) -> None:
 def test_lines_repeat_the_beginning_of_what_is_long() -> None:
     call = {"status": "planned", "tool_id": "s::t", "arguments": {"at": "y" * 9_000}, "shown": ""}
     asked = [{"server": "x" * 9_000, "tool": "mail"}]
-    facts = {"ended": "planned", "turns": 2, "provider": "offline", "answer": ""}
+    facts = {"ended": "planned", "error": "", "turns": 2, "provider": "offline", "answer": ""}
     lines = list(write_lines({"rounds": [{"asked": asked, "shown": []}], "calls": [call], **facts}))
     assert lines[0].startswith("asked  server: xxx")
     assert lines[0].endswith("xx…; tool: mail")
@@ -82,6 +82,24 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     assert lines[0] == "asked  server: mailing; tool: sends a letter"
     assert "planned  npm:mail::send_email  {}" in lines
     assert lines[-1].startswith("ended: planned after 2 turns")
+
+
+def test_a_model_that_gives_no_answer_is_told_with_the_reason(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with openai_endpoint([Say(status=401)]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
+        code, out, _ = run(*command)
+        again = run(*command, "--json")
+    assert code == again[0] == 1
+    assert out.splitlines()[0].startswith("ended: auth after 0 turns")
+    assert "OPENAI_API_KEY" in out.splitlines()[1]
+    assert json.loads(again[1])["error"].startswith("auth: ")
+    with openai_endpoint([Say(content="")]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        code, out, _ = run(*command)
+    assert (code, out.split(" after ")[0]) == (1, "ended: empty")
 
 
 def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:

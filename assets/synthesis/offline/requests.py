@@ -11,6 +11,7 @@ from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from assets.synthesis.verify.checks.description_echo import find_parroting
+from assets.synthesis.verify.checks.stated_form import find_stated_form
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
@@ -108,11 +109,12 @@ _LEFT_UNSTATED = {"cursor", "token", "callback", "timeout", "headers"}
 
 def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
     required = [slot for slot in all_slots if slot.required][:_MOST]
-    # An option worth saying is a plain one: nobody says a pagination cursor or a callback.
+    # An option worth saying is a plain one: nobody says a pagination cursor, a callback or base64.
     plain = [
         slot for slot in all_slots
         if not slot.required and slot.type in ("string", "integer", "number", "boolean", "array")
         and not _LEFT_UNSTATED & {*slot.words, *split_identifier(slot.name)}
+        and (slot.type != "string" or find_stated_form(slot.name, slot.hint) is None)
     ]  # fmt: skip
     most = {"direct": 1 if len(required) < 2 else 0, "detailed": 2, "implicit": 0}[style]
     if style == "implicit" and not required and rng.random() < 0.4:

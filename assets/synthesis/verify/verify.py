@@ -18,6 +18,7 @@ from assets.synthesis.common.contract_reading import (
 from assets.synthesis.verify.checks.description_echo import find_echo, show_scalar
 from assets.synthesis.verify.checks.request_form import find_form_flaws
 from assets.synthesis.verify.checks.reversed_ends import find_reversed_ends
+from assets.synthesis.verify.checks.stated_form import find_other_form
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import (
     ABSENT,
@@ -80,6 +81,8 @@ def find_call_flaws(contract: Contract, arguments: Json) -> Iterable[Finding]:
     """What is wrong with the call by its contract alone."""
     for flaw in validate_call(contract, arguments):
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
+    if isinstance(arguments, Mapping):
+        yield from find_other_form(contract, arguments)
 
 
 def find_ungrounded(contract: Contract, text: Text, arguments: JsonObject) -> Iterable[Finding]:

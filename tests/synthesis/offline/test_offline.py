@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,7 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None
 
 _MADE_ELSEWHERE = """
 import random
+import re
 from assets.synthesis.offline.values.invent import invent_value
 sorts = "person company city address username email ip timezone currency language job isbn iban"
 rng = random.Random(5)
@@ -159,3 +161,28 @@ def test_any_contract_gets_valid_calls_and_text(
     for made in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
         assert made["instruction"].strip()
         assert validate_call(of, made["values"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "form"),
+    [
+        ("from", "Start date (YYYY-MM-DD)", r"\d{4}-\d\d-\d\d"),
+        ("id", "The UUID of the object to retrieve.", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+        ("query", "The SQL query to dry run", r"(?s)(?i:select|with|insert|update|delete)\b.*"),
+    ],
+)
+def test_a_value_has_the_form_that_its_description_states(
+    name: str, description: str, form: str
+) -> None:
+    of = {
+        "name": "look_up",
+        "description": "Look something up.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {name: {"type": "string", "description": description}},
+            "required": [name],
+        },
+    }
+    for seed in range(3):
+        for made in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
+            assert re.fullmatch(form, made["values"][name]), made

@@ -6,7 +6,7 @@ import pytest
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
 from assets.synthesis.verify.grounding.number_words import Numbers
-from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.verify import find_call_flaws, verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
     CITY_TIME,
@@ -153,3 +153,28 @@ def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
     schema = {"enum": ["yearly", "quarterly"]}
     assert grade_value("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
     assert grade_value("yearly", schema, "freq", Text("the cash flow")) == LIKELY
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "right", "wrong"),
+    [
+        ("fields", "(Optional) JSON string of fields to update", '{"a": 1}', "country"),
+        ("content_base64", "", "aGVsbG8gd29ybGQ=", "Lunch is moved to noon"),
+        ("data", "Base64-encoded content of the file", "data:text/plain;base64,aGk=", "see below"),
+    ],
+)
+def test_a_value_in_another_form_than_its_description_says_is_a_flaw(
+    name: str, about: str, right: str, wrong: str
+) -> None:
+    schema = {"type": "object", "properties": {name: {"type": "string", "description": about}}}
+    contract = {"name": "t", "description": "Do a thing.", "inputSchema": schema}
+    assert list(find_call_flaws(contract, {name: right})) == []
+    [flaw] = find_call_flaws(contract, {name: wrong})
+    assert (flaw.kind, flaw.path, flaw.certain) == ("bad_value", name, True)
+
+
+def test_a_description_that_leaves_a_choice_of_forms_holds_no_value_to_one() -> None:
+    about = "User to assign (email or name), or a JSON object"
+    schema = {"type": "object", "properties": {"who": {"type": "string", "description": about}}}
+    contract = {"name": "t", "description": "Do a thing.", "inputSchema": schema}
+    assert list(find_call_flaws(contract, {"who": "Ann"})) == []

@@ -17,6 +17,8 @@ _MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in mark
 def find_sort(slot: Slot) -> str:
     """The pool or maker for a string parameter, by the words of its name, then its description."""
     words = list(slot.words)
+    if len(slot.hint) <= _BRIEF and (stated := _find_stated_sort(slot.hint)):
+        return stated
     if words == ["target"] and " git " in f" {slot.about} ":
         return "branch"
     if words == ["name"] and _PEOPLE.search(slot.about):
@@ -38,6 +40,24 @@ def find_sort(slot: Slot) -> str:
         return "id"
     hint = re.findall(r"[a-z]+", slot.hint.lower())
     return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
+
+
+_BRIEF = 120  # characters; a longer description speaks of more than the form of the value
+# The form that a description states outranks the name: `from` is a person in a mail and a day in
+# a search for news.
+_STATED = {
+    "date": re.compile(r"\byyyy-mm-dd\b(?!\W*hh)", re.IGNORECASE),
+    "uuid": re.compile(r"\b[ug]uid\b", re.IGNORECASE),
+    "sql": re.compile(
+        r"^(?!.*\b(?:natural|question)\b).*\bsql (?:query|statement)\b", re.IGNORECASE
+    ),
+    "country_code": re.compile(r"\b(?:country code|iso[ -]?3166)", re.IGNORECASE),
+    "language_code": re.compile(r"\b(?:language code|iso[ -]?639)", re.IGNORECASE),
+}
+
+
+def _find_stated_sort(hint: str) -> str | None:
+    return next((sort for sort, form in _STATED.items() if form.search(hint)), None)
 
 
 _MATHS = re.compile(r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b")

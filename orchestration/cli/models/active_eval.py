@@ -85,6 +85,13 @@ def _read_cases(
         source, asked = read_files(data, requests)
     else:
         source, asked = read_home(open_warehouse(settings))
+        if not source.rows or not asked:
+            fail(
+                f"{settings.home_path()}: {len(source.rows)} clear tools and {len(asked)} accepted"
+                " requests in the test splits of its training set; run `make run` first, or give"
+                " --data SERVERS.jsonl --requests FILE",
+                2,
+            )
     return make_needles(source, asked, plan)
 
 

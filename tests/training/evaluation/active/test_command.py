@@ -52,6 +52,7 @@ def test_needles_of_files(tmp_path: Path) -> None:
         (("--set", "other"), 2, "known: needle, api-bank"),
         (("--set", "api-bank"), 2, "--data DIR"),
         (("--set", "api-bank", "--data", "none"), 2, "all_apis.csv"),
+        ((), 2, "run `make run` first, or give --data"),
         (("--data", "none"), 2, "--requests FILE together"),
         (("--arm", "best"), 2, "known: retrieval"),
     ],

@@ -138,3 +138,23 @@ def test_older_drafts_are_read_as_what_they_are(schema):
 def test_an_old_tuple_is_checked_by_its_own_rules():
     schema = {"type": "object", "properties": {"p": {"items": [{"type": "string"}]}}}
     assert _kinds(schema, {"p": [1]}) == [("wrong_type", "p[0]")]
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "fits"),
+    [
+        (0.07, 0.01, True),
+        (19.99, 0.01, True),
+        (0.3, 0.1, True),
+        (3, 1.5, True),
+        (19.995, 0.01, False),
+        (7, 2, False),
+        (1e300, 0.01, True),
+        (10**40, 7, False),
+        (float("inf"), 0.01, False),
+        (float("inf"), 2, False),
+    ],
+)
+def test_a_multiple_is_one_by_its_digits(value, step, fits):
+    schema = {"type": "object", "properties": {"a": {"type": "number", "multipleOf": step}}}
+    assert (validate_call({"name": "t", "inputSchema": schema}, {"a": value}) == []) is fits

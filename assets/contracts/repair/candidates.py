@@ -18,24 +18,17 @@ from assets.contracts.repair.json_paths import (
 from assets.contracts.repair.names import (
     find_nearest,
     find_same_name,
+    is_guard,
     is_reminiscent,
-    split_identifier,
 )
 from assets.contracts.repair.nesting import propose_nesting, propose_pairing
 from assets.contracts.repair.values import parse_json, propose_values
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.schema.reading import collect_properties, iterate_branches
 from assets.contracts.validate import Flaw
 from warehouse.json_types import JsonObject, Schema
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
 _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
-# Words of arguments without which a call does more.
-_GUARDS = {
-    *("dry", "dryrun", "simulate", "simulation", "preview", "draft", "test", "sandbox", "noop"),
-    *("confirm", "confirmed", "confirmation", "approve", "approved", "approval", "backup", "undo"),
-    *("where", "filter", "filters", "condition", "conditions", "if", "unless", "only", "except"),
-    *("exclude", "excludes", "excluding", "before", "after", "older", "newer", "since", "until"),
-}
 
 
 @dataclass(frozen=True)
@@ -114,26 +107,35 @@ def propose_drops(
     undeclared: bool = False,
     is_said: Callable[[Any], bool] | None = None,
 ) -> Iterator[Change]:
-    """Without an argument that the contract forbids outright; `undeclared`: or does not name. Not
-    where a name is near to it, or one that is required is missing: then it may be what was meant,
-    and its value would be lost; nor where its name guards or narrows the call (`dry_run`, `where`)
-    or its value `is_said`: without it the call would do more than was asked."""
+    """Without an argument that the contract forbids outright; `undeclared`: or, at the top, does
+    not name. Not where a name is near to it, or one that is required is missing: then it may be
+    what was meant, and its value would be lost; nor where its name guards or narrows the call or
+    its value `is_said`: without it the call would do more than was asked."""
     if flaw.kind != "unknown_argument" or not flaw.at:
         return
-    if not undeclared and not is_closed(schema, flaw.at[:-1]):
+    name, closed = str(flaw.at[-1]), is_closed(schema, flaw.at[:-1])
+    if not closed and not (undeclared and len(flaw.at) == 1 and _is_foreign(schema, name)):
         return
-    name, declared = str(flaw.at[-1]), find_declared(schema, flaw.at[:-1])
+    declared = find_declared(schema, flaw.at[:-1])
     around = find_value(arguments, flaw.at[:-1])
-    if _GUARDS & {*split_identifier(name)} or (is_said is not None and is_said(around[name])):
+    if is_guard(name) or (is_said is not None and is_said(around[name])):
         return
     missing = [one for one in declared if is_required(schema, (*flaw.at[:-1], one))]
     if any(one not in around for one in missing) or any(
         is_reminiscent(name, one) for one in declared
     ):
         return
-    why = "forbids" if is_closed(schema, flaw.at[:-1]) else "does not name"
+    why = "forbids" if closed else "does not name"
     step = f"dropped {format_place(flaw.at)}, which the contract {why}"
     yield Change(_remove_at(arguments, flaw.at), step)
+
+
+def _is_foreign(schema: Schema, name: str) -> bool:
+    """Whether a contract says which arguments there are, and knows none of this name, neither
+    within another."""
+    listed = any("properties" in one for one in iterate_branches(schema, schema))
+    declared = collect_properties(schema, schema).values()
+    return listed and not any(name in collect_properties(one, schema) for one in declared)
 
 
 def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:

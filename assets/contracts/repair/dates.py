@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 from assets.contracts.repair.names import split_identifier
@@ -14,6 +14,8 @@ _DIGIT = re.compile(r"\d")
 _CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
+_UTC = re.compile(r"\b(?:UTC|GMT)\s*(?=[+-]\s*\d)", re.IGNORECASE)  # dateutil turns its sign round
+_ZONED = re.compile(r"[A-Za-z]{3,}\s*[+-]\s*\d{1,2}(?::?\d\d)?\s*$")  # as it would any other name's
 _MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
 
 
@@ -55,8 +57,6 @@ def propose_epoch(value: str, name: str, schema: Any, root: Schema) -> Iterator[
 def parse_moment(text: str) -> datetime | None:
     """The day, and time, that a text means whatever the reader's country; None where a part is
     missing or either order of day and month makes a date."""
-    from dateutil import parser
-
     if not _YEAR.search(text):
         return None
     readings = []
@@ -64,21 +64,38 @@ def parse_moment(text: str) -> datetime | None:
     orders = (False,) if _YEAR.match(text.strip()) else (False, True)
     for default in (datetime(2001, 1, 1), datetime(2004, 12, 28)):
         for first in orders:
-            try:
-                readings.append(parser.parse(text, default=default, dayfirst=first))
-            except (ValueError, OverflowError, TypeError, ArithmeticError):
+            found = _read_moment(text, default, first)
+            if found is None:
                 return None
+            readings.append(found)
     days = {one.date() for one in readings}
     return readings[0] if len(days) == 1 and len({one.timetz() for one in readings}) == 1 else None
 
 
 def _parse_clock(text: str) -> str | None:
     """`3pm`, `15:30`: a time of day, with its seconds."""
-    from dateutil import parser
-
     if not _CLOCK.search(text) or _YEAR.search(text):
         return None
+    found = _read_moment(text, datetime(2001, 1, 1), False)
+    return found.timetz().isoformat() if found else None
+
+
+def _read_moment(text: str, default: datetime, day_first: bool) -> datetime | None:
+    from dateutil import parser
+
+    text = _UTC.sub("", text)
+    if _ZONED.search(text):
+        return None
     try:
-        return parser.parse(text, default=datetime(2001, 1, 1)).time().isoformat()
+        return parser.parse(text, default=default, dayfirst=day_first, tzinfos=_find_zone)
     except (ValueError, OverflowError, TypeError, ArithmeticError):
         return None
+
+
+def _find_zone(name: str | None, offset: int | None) -> tzinfo | None:
+    """Raises ValueError for a zone of letters but UTC: `IST` is three of them."""
+    if offset is not None:
+        return timezone(timedelta(seconds=offset)) if offset else UTC
+    if name is None:
+        return None
+    raise ValueError(f"which zone {name!r} is is not known")

@@ -12,6 +12,21 @@ _REMEMBERED = 200  # characters of a name that is worth remembering
 _MOST = 500  # names that are compared with one
 
 
+# Words of arguments without which a call does more, or that rule out what they hold.
+_GUARDS = {
+    *("dry", "dryrun", "simulate", "simulation", "preview", "draft", "test", "sandbox", "noop"),
+    *("confirm", "confirmed", "confirmation", "approve", "approved", "approval", "backup", "undo"),
+    *("where", "filter", "filters", "condition", "conditions", "if", "unless", "only", "except"),
+    *("exclude", "excludes", "excluding", "before", "after", "older", "newer", "since", "until"),
+    *("not", "no", "without", "ignore", "skip", "keep", "avoid"),
+}
+
+
+def is_guard(name: str) -> bool:
+    """Whether an argument's name says that it guards or narrows the call (`dry_run`, `where`)."""
+    return not _GUARDS.isdisjoint(split_identifier(name))
+
+
 def fold_name(name: str) -> str:
     """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
     return (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.contracts.repair.json_paths import find_types
-from assets.contracts.repair.names import fold_name, split_identifier
+from assets.contracts.repair.names import fold_name, is_guard, split_identifier
 from assets.contracts.schema.reading import collect_properties, name_json_type
 from warehouse.json_types import Schema
 
@@ -49,7 +49,7 @@ def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tu
         yield made, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
     for name in unknown:
         held = arguments[name]
-        if isinstance(held, Mapping) and held and all(
+        if isinstance(held, Mapping) and held and not is_guard(str(name)) and all(
             one in declared and one not in arguments for one in held
         ):  # fmt: skip
             rest = {key: one for key, one in arguments.items() if key != name}

@@ -75,7 +75,8 @@ def propose_values(
         # list of sentences: a few words between commas are a list.
         if len(parts) > 1 and all(0 < len(one.split()) <= _WORDS for one in parts):
             yield parts, True
-        yield [value], True
+        if not (isinstance(value, str) and value.strip().lower() in ("", "null", "none")):
+            yield [value], True
 
 
 def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:

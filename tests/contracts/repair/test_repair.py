@@ -234,6 +234,33 @@ def test_what_guards_or_narrows_the_call_is_not_dropped(name):
     assert repair_call(CLOSED, given_, drop_undeclared=True).arguments == given_
 
 
+@pytest.mark.parametrize(
+    ("schema", "given_"),
+    [
+        ({"type": "object"}, {"query": "x"}),  # any object, or none: nobody knows
+        ({}, {"query": "x"}),
+        ({"properties": {"data": {"properties": {"a": {}}}}}, {"data": {"a": 1, "b": 2}}),
+        ({"properties": {"rows": {"items": {"properties": {"a": {}}}}}}, {"rows": [{"b": 2}]}),
+        ({"properties": {w: {"properties": {"id": {}}} for w in ("from", "to")}}, {"id": "5"}),
+    ],
+)
+def test_what_may_be_data_or_meant_within_is_not_dropped(schema, given_):
+    tool = {"name": "t", "inputSchema": schema}
+    assert repair_call(tool, given_, drop_undeclared=True).arguments == given_
+
+
+@pytest.mark.parametrize("name", ["except", "not", "dryRun"])
+def test_nothing_is_taken_out_of_what_rules_it_out(name):
+    given_ = {name: {"userId": 5}}
+    assert repair_call(TOOL, given_).arguments == given_
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "null", "None"])
+def test_no_value_is_no_list_of_one(nothing):
+    given_ = {"userId": 5, "tags": nothing}
+    assert repair_call(TOOL, given_).arguments == given_
+
+
 def test_what_somebody_said_is_not_dropped():
     given_ = {"userId": 5, "colour": "red", "shade": "dark", "zq": True}
     found = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")

@@ -77,6 +77,10 @@ MADE = {  # arguments -> what they become
         {"city": "Rome", "at": "March 5, 2026 2:30pm"},
         {"city": "Rome", "at": "2026-03-05T14:30:00Z"},
     ),
+    "date, time and zone": (
+        {"city": "Rome", "at": "March 5, 2026 2:30pm UTC+2"},
+        {"city": "Rome", "at": "2026-03-05T14:30:00+02:00"},
+    ),
     "day of a moment": (
         {"city": "Rome", "when": "2026-03-05T00:00:00Z"},
         {"city": "Rome", "when": "2026-03-05"},
@@ -120,6 +124,7 @@ LEFT = {  # arguments -> kind of reason, a word of the question
     "missing": ({"days": 2}, "missing_value", "'city'"),
     "nothing": ("", "missing_value", "'city'"),
     "day or month first": ({"city": "Rome", "when": "03/04/2026"}, "unfit_value", "$.when"),
+    "a zone by its letters": ({"city": "R", "at": "March 5, 2026 2:30pm EST"}, "unfit_value", "at"),
     "no year": ({"city": "Rome", "when": "March 5"}, "unfit_value", "$.when"),
     "unit unknown": ({"city": "Rome", "days": "2 hours"}, "unfit_value", "$.days"),
     "megabytes": ({"city": "Rome", "timeout": "10MB"}, "unfit_value", "$.timeout"),

@@ -135,7 +135,7 @@ def _guarded_pattern_properties(
                 yield from validator.descend(value, schema, path=name, schema_path=pattern)  # type: ignore[attr-defined]
 
 
-def _exact_multiple(_: Any, step: Any, instance: Any, __: Any) -> Iterator[Any]:
+def _check_multiple(_: Any, step: Any, instance: Any, __: Any) -> Iterator[Any]:
     """By what is written: of floats 0.07 would be no multiple of 0.01."""
     if not isinstance(instance, int | float) or isinstance(instance, bool):
         return
@@ -166,7 +166,7 @@ def _guard_dialect(base: Any) -> Any:
     guarded = {
         "pattern": _guarded_pattern,
         "patternProperties": _guarded_pattern_properties,
-        "multipleOf": _exact_multiple,
+        "multipleOf": _check_multiple,
     }
     checks = {**base.VALIDATORS, **guarded}
     return _fix_dialect(

@@ -8,6 +8,7 @@
       RELEASE.sig            optional: who says so (`serving/signing.py`)
 """
 
+import errno
 import hashlib
 import json
 import shutil
@@ -34,7 +35,11 @@ AddFiles = Callable[[Path, Path, Mapping[str, str]], Mapping[str, Any]]
 
 
 class BadExport(ValueError):
-    """A folder that cannot take an export, or is none."""
+    """A folder that is no export, or not as it was exported."""
+
+
+class NoExport(BadExport, UnusableInput):
+    """A folder without a manifest, a file, or nothing at all."""
 
 
 def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> dict[str, Any]:
@@ -82,8 +87,9 @@ def export_release(home: Path, out: Path, add_files: AddFiles | None = None) -> 
 
 
 def check_export(folder: Path) -> dict[str, Any]:
-    """The manifest of an exported release, all its files held against it. Raises BadExport for a
-    file that is other, missing, or not in it: what it does not name would be read all the same."""
+    """The manifest of an exported release, all its files held against it. Raises NoExport, and
+    BadExport for a file that is other, missing, or not in it: what it does not name would be read
+    all the same."""
     manifest, known = _parse_manifest(folder)
     found = _digest_files(folder)
     wrong = sorted(name for name in {*known, *found} if found.get(name) != known.get(name))
@@ -96,13 +102,15 @@ def check_export(folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> bytes:
-    """The bytes of a folder's manifest. Raises BadExport."""
+    """The bytes of a folder's manifest. Raises BadExport, NoExport."""
     try:
         return read_file(folder.resolve(), MANIFEST, _MOST)
     except UnreadableFile as error:
-        raise BadExport(
-            f"{folder}: {error}; make one with `toolmill release export --out`"
-        ) from None
+        fix = "make one with `toolmill release export --out`"
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            lacks = f"has no {MANIFEST}" if folder.is_dir() else "no such folder"
+            raise NoExport(f"{folder}: {lacks}, so it is no exported release; {fix}") from None
+        raise BadExport(f"{folder}: {error}; {fix}") from None
 
 
 def open_checked(

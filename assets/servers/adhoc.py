@@ -56,7 +56,8 @@ def probe_target(
     """
     toolchain = toolchain or find_toolchain()
     if directory is not None:
-        found = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
+        own = _make_local_recipe(directory, command, dict(env or {}))
+        found = deploy(own, _allow_typed(own, policy), toolchain)
         return _format_answer(f"private:{directory.resolve().name}", None, found)
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
@@ -69,6 +70,16 @@ def probe_target(
         recipe = recipe.model_copy(update={"transport": "auto"})
     deployed = deploy(recipe, _allow_typed(recipe, policy), toolchain)
     return _format_answer(recipe.server_id, recipe, deployed)
+
+
+def check_target(
+    target: str | None, directory: Path | None = None, command: Sequence[str] = ()
+) -> None:
+    """Raises TargetError where `probe_target` would, and opens and starts nothing."""
+    if directory is None:
+        _make_listing(target or "", {}, ())
+    else:
+        _make_local_recipe(directory, command, {})
 
 
 def plan_target(
@@ -86,13 +97,8 @@ def _plan_listing(
     return plan_recipe(listing, resolve)
 
 
-def _probe_directory(
-    directory: Path,
-    command: Sequence[str],
-    env: dict[str, str],
-    policy: DeployPolicy,
-    toolchain: Toolchain,
-) -> Deployed:
+def _make_local_recipe(directory: Path, command: Sequence[str], env: dict[str, str]) -> Recipe:
+    """How a command of the user's own is launched. Raises TargetError."""
     if not directory.is_dir():
         raise TargetError(f"--dir {directory}: no such folder")
     if not command:
@@ -104,7 +110,7 @@ def _probe_directory(
         check_command(str(where), command)
     except PackageError as error:
         raise TargetError(f"--dir {directory}: {error}") from None
-    recipe = Recipe(
+    return Recipe(
         server_id=f"private:{where.name}",
         ecosystem="private",
         name=where.name,
@@ -113,7 +119,6 @@ def _probe_directory(
         env=tuple(sorted(env.items())),
         directory=str(where),
     )
-    return deploy(recipe, _allow_typed(recipe, policy), toolchain)
 
 
 def _allow_typed(recipe: Recipe, policy: DeployPolicy) -> DeployPolicy:

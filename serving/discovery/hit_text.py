@@ -6,6 +6,7 @@ from typing import Any
 
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import Hit
+from warehouse.sanitize.escape import shorten_text
 from warehouse.sanitize.quote import quote_name
 from warehouse.sanitize.unseen import drop_unseen
 
@@ -21,7 +22,7 @@ def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> s
     to call the tool."""
     lines = []
     for hit in hits:
-        about = _shorten_text(make_one_line(hit.description), LONGEST)
+        about = shorten_text(make_one_line(hit.description), LONGEST, whole_words=True)
         mark = f" ({UNVERIFIED}: cannot be called)" if UNVERIFIED in hit.flags else ""
         name = f"- {quote_name(hit.tool_id, _LONGEST_ID)}{mark}"
         lines.append(f"{name}: {about}" if about else name)
@@ -57,12 +58,6 @@ def make_one_line(text: str) -> str:
     """Third-party text as one line of visible characters, so that it cannot look like lines of
     the prompt around it."""
     return " ".join(drop_unseen(text).split())
-
-
-def _shorten_text(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return text[: most - 1].rsplit(" ", 1)[0].rstrip(" ,;:-") + "…"
 
 
 def _render_parameters(contract: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from warehouse.sanitize.escape import shorten_text
 from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
 from warehouse.sanitize.unseen import drop_unseen, normalise_breaks
 
@@ -22,7 +23,7 @@ _MOST = 400  # members of one object or list
 def show_text(text: str, most: int) -> str:
     """A text of several lines without what shows nothing; `…` where it was cut."""
     kept = normalise_breaks(drop_unseen(text[: 2 * most + 100]))
-    return kept if len(kept) <= most else kept[: max(0, most - 1)] + "…"
+    return shorten_text(kept, most)
 
 
 def show_prose(text: str, most: int) -> str:

@@ -258,6 +258,14 @@ def test_what_cannot_be_right_is_refused_in_one_line(index: Path, flaw: str) -> 
         assert "toolmill index" in err
 
 
+def test_the_log_names_a_long_place_by_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    code, _, _ = run("serve", "--place", "y" * 9_000)
+    assert code == 2
+    [line] = [one.getMessage() for one in caplog.records if "home:" in one.getMessage()]
+    assert re.fullmatch("home: y{499}…", line)
+
+
 @pytest.mark.parametrize(
     "named",
     [f"other/bert@{'a' * 16}", "/models/bert@0123456789abcdef", "org/multi-qa-MiniLM-L6-cos-v1"],

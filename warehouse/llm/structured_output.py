@@ -6,6 +6,7 @@ from pydantic import BaseModel, ValidationError
 
 from warehouse.llm.json_text import find_json, repair_json
 from warehouse.llm.reasoning import drop_thinking
+from warehouse.sanitize.escape import shorten_text
 
 Value = TypeVar("Value", bound=BaseModel)
 
@@ -26,7 +27,7 @@ def parse_answer(text: str, finish: str, schema: type[Value]) -> Value:
     """The value in a model's answer. Raises BadAnswer: truncated, refused, empty, non_json,
     wrong_shape."""
     if finish in ("refusal", "content_filter"):
-        raise BadAnswer("refused", f"the model refused: {_shorten_text(text)}", ask_again=False)
+        raise BadAnswer("refused", f"the model refused: {_quote_beginning(text)}", ask_again=False)
     if not text.strip():
         raise BadAnswer("empty", "the answer is empty")
     if len(text) > MAX_CHARS:
@@ -35,7 +36,7 @@ def parse_answer(text: str, finish: str, schema: type[Value]) -> Value:
     if finish == "length" and not candidates:
         raise BadAnswer("truncated", f"cut off after {len(text)} characters", ask_again=False)
     if not candidates:
-        raise BadAnswer("non_json", f"no JSON object in {_shorten_text(text)}")
+        raise BadAnswer("non_json", f"no JSON object in {_quote_beginning(text)}")
     complaint = ""
     for candidate in candidates:
         try:
@@ -73,5 +74,5 @@ def _find_first_complaint(error: ValidationError) -> str:
     return f"{where}: {first['msg']}"
 
 
-def _shorten_text(text: str) -> str:
-    return repr(text.strip()[:80])
+def _quote_beginning(text: str) -> str:
+    return repr(shorten_text(text.strip(), 80))

@@ -23,9 +23,14 @@ def escape_json(text: str) -> str:
     return "".join(char if _is_plain(char) else json.dumps(char)[1:-1] for char in text)
 
 
-def shorten_text(text: str, most: int) -> str:
+def shorten_text(text: str, most: int, *, whole_words: bool = False) -> str:
     """The text, or as much of its beginning as fits into `most` characters with an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    kept = text[: max(0, most - 1)]
+    if whole_words:
+        kept = kept.rsplit(" ", 1)[0].rstrip(" ,;:-")
+    return f"{kept.rstrip()}…"
 
 
 def drop_surrogates(text: str) -> str:

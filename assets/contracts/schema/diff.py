@@ -22,6 +22,7 @@ from assets.contracts.schema.shapes import (
 from assets.contracts.schema.step_budget import spend_steps
 from assets.contracts.schema.subsumption import ASSERTING, GROUPS, Acceptance, Scope
 from warehouse.json_types import JsonObject
+from warehouse.sanitize.escape import shorten_text
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {
@@ -317,4 +318,4 @@ def _describe_change(key: str, old: Schema, new: Schema) -> str:
 
 def _shorten_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return shorten_text(text, 60)

@@ -10,3 +10,7 @@ class WorldFileError(UnusableInput):
 class WorldFailed(RuntimeError):
     """A world that cannot be opened, reset or read here: which and why. Nothing outside its place
     was touched."""
+
+
+class PlaceUnusable(WorldFailed, UnusableInput):
+    """A place that is a file, or a folder with files of somebody else."""

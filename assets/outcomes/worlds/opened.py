@@ -11,7 +11,7 @@ from random import Random
 
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.errors import WorldFailed
+from assets.outcomes.worlds.errors import PlaceUnusable, WorldFailed
 from assets.outcomes.worlds.kinds.kind import READ_ONLY, FolderState, Kind, State, damage_tree
 from assets.outcomes.worlds.kinds.table import check_world, find_kind
 from assets.outcomes.worlds.spec import ROOT, Fault, Fit, World
@@ -226,11 +226,15 @@ def _hold_place(world: World, place: Path) -> Iterator[None]:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if foreign := _find_foreign(place):
-            raise WorldFailed(
+            raise PlaceUnusable(
                 f"world {world.name!r}: {place} holds {foreign!r}, which is no world's and would be"
                 " lost; name an empty folder"
             )
         lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError):
+        raise PlaceUnusable(
+            f"world {world.name!r}: {place} is a file, or below one; name an empty folder"
+        ) from None
     except OSError as error:
         raise WorldFailed(f"world {world.name!r}: no place at {place}: {error.strerror}") from error
     try:

@@ -10,6 +10,7 @@ from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexicon import find_base_form, find_family, stem_plural
 from warehouse.json_types import Contract, JsonObject
+from warehouse.sanitize.escape import shorten_text
 
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
 _LONGEST_TEXT = (
@@ -145,4 +146,4 @@ def flatten_name(name: str) -> str:
 
 def join_lines(text: str, most: int) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    return shorten_text(text, most)

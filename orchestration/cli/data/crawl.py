@@ -45,8 +45,8 @@ def crawl(
         make_crawl_policy(chosen, marketplace, at=base_url),
         **{name: value for name, value in caps.items() if value is not None},
     )
-    if record is not None and record.exists() and any(record.iterdir()):
-        fail(f"{record}: not empty; captures go to a folder of their own", 2)
+    if record is not None and record.exists() and (not record.is_dir() or any(record.iterdir())):
+        fail(f"{record}: is there and not empty; captures go to a folder of their own", 2)
     reader = load_adapter(marketplace, policy)
     with open_replicas_for(chosen, base_url, marketplace):
         report = _crawl_adhoc(chosen, marketplace, reader, record)

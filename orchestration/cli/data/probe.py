@@ -46,29 +46,34 @@ def run_probe(
     command `given` in a folder, by the settings. Raises ValueError where nothing is named."""
     from dataclasses import replace
 
-    from assets.servers.adhoc import describe_refusal, probe_target
+    from assets.servers.adhoc import check_target, describe_refusal, probe_target
     from assets.servers.deploy.policy import with_network
     from assets.servers.sandbox.process import SandboxUnavailable
     from orchestration.factories import make_launcher, open_warehouse
 
     chosen = load_settings()
-    warehouse = open_warehouse(chosen)
+    variables = dict(_parse_pair(text) for text in env or [])
+    target, args = ("", []) if directory or not given else (given[0], given[1:])
+    command = given if directory else []
+    check_target(target, directory, command)  # before the ledger, which makes the home
     try:
         policy = with_network(make_launcher(chosen).policy, network)
-        return probe_target(
-            None if directory else given[0] if given else "",
-            replace(policy, twice=policy.twice and not once),
-            ledger=warehouse.ledger,
-            run_date=warehouse.ledger.open_run("ad hoc"),
-            env=dict(_parse_pair(text) for text in env or []),
-            args=() if directory else given[1:],
-            directory=directory,
-            command=given if directory else (),
-        )
+        ledger = open_warehouse(chosen).ledger
+        try:
+            return probe_target(
+                target,
+                replace(policy, twice=policy.twice and not once),
+                ledger=ledger,
+                run_date=ledger.open_run("ad hoc"),
+                env=variables,
+                args=args,
+                directory=directory,
+                command=command,
+            )
+        finally:
+            ledger.close_run("ad hoc")
     except SandboxUnavailable as error:
         return describe_refusal(error)
-    finally:
-        warehouse.ledger.close_run("ad hoc")
 
 
 def _print_probe(found: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def active_eval(
 def _read_cases(
     settings: Settings, which: str, data: Path | None, requests: Path | None, plan: "NeedlePlan"
 ) -> "CaseSet":
-    from orchestration.factories import open_warehouse
+    from orchestration.factories import open_made_warehouse
     from training.evaluation.active.api_bank import read_api_bank
     from training.evaluation.active.home import read_files, read_home
     from training.evaluation.active.needle import make_needles
@@ -84,7 +84,7 @@ def _read_cases(
     if data is not None and requests is not None:
         source, asked = read_files(data, requests)
     else:
-        source, asked = read_home(open_warehouse(settings))
+        source, asked = read_home(open_made_warehouse(settings))
         if not source.rows or not asked:
             fail(
                 f"{settings.home_path()}: {len(source.rows)} clear tools and {len(asked)} accepted"

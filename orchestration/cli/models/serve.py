@@ -10,6 +10,7 @@ from orchestration.cli.terminal import fail, log_to_terminal, print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
+from warehouse.sanitize.escape import shorten_text
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from serving.router import ServedRouter
 
 app = typer.Typer(add_completion=False)
+
+_LONGEST_PATH = 500  # characters of it in the log
 
 
 @app.command()
@@ -61,7 +64,7 @@ def serve(
     listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
     allow_models(settings)
     where = place or settings.home_path()
-    logging.info("home: %s", where)
+    logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
     router = _open_router(where, trust or [], policy)
     outcomes = Outcomes(where, settings.serve.log.days)
     runs_tools = settings.serve.calls.enabled if calls is None else calls

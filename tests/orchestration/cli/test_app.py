@@ -155,7 +155,7 @@ LOOKS = (
     ("ledger", "repair"), ("release", "show"), ("release", "rollback"), ("release", "watch"),
     ("champion", "list"), ("champion", "approve", "retriever", *SAID),
     ("champion", "restore", "retriever"), ("replay", "r.json", "--write"),
-    ("execute", "npm:x::y"),
+    ("execute", "npm:x::y"), ("active-eval",),
 )  # fmt: skip
 
 
@@ -166,6 +166,30 @@ def test_without_a_home_nothing_is_asked_or_made(command: tuple[str, ...], tmp_p
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"{tmp_path / 'typo'}: nothing was made there yet")
     assert list(tmp_path.iterdir()) == []
+
+
+UNUSABLE = (
+    ("probe", "BADTARGET"), ("probe",), ("probe", "--dir", "{none}", "--", "true"),
+    ("probe", "npm:x", "--env", "NO_VALUE"), ("probe", "npm:x", "--network", "some"),
+    ("crawl", "registry", "--record", "{file}"),
+    ("worlds", "reset", "office-folder", "--place", "{file}"),
+    *(("release", "check", given) for given in ("{none}", "{empty}", "{file}")),
+    ("release", "sign", "{empty}", "--key", "{file}"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", UNUSABLE)
+def test_what_was_given_and_cannot_be_used_is_2_and_leaves_nothing(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    given = {name: str(tmp_path / name) for name in ("none", "empty", "file")}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("{}")
+    words = [word.format_map(given) for word in command]
+    done = invoke_toolmill(*words, home=tmp_path / "home")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "file"]
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from assets.outcomes.worlds import opened as opened_module
 from assets.outcomes.worlds.catalogue import list_worlds
-from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
+from assets.outcomes.worlds.errors import PlaceUnusable, WorldFailed, WorldFileError
 from assets.outcomes.worlds.kinds.kind import FolderState
 from assets.outcomes.worlds.kinds.table import find_kind
 from assets.outcomes.worlds.opened import find_missing, open_world
@@ -56,7 +56,7 @@ def test_a_folder_that_holds_something_else_is_no_place_for_a_world(tmp_path, sm
     place = tmp_path / "place"
     (place / "state").mkdir(parents=True)
     (place / "state" / "ledger.db").write_text("precious")
-    with pytest.raises(WorldFailed, match="'state', which is no world's"):
+    with pytest.raises(PlaceUnusable, match="'state', which is no world's"):
         open_world(small, 1, place)
     assert (place / "state" / "ledger.db").read_text() == "precious"
 
@@ -234,8 +234,9 @@ def test_a_place_is_held_by_one_and_must_be_a_folder(tmp_path, small):
     with open_world(small, 1, place) as again:
         assert again.digest_state()
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorldFailed, match=r"no place at .*file"):
-        open_world(small, 1, tmp_path / "file")
+    for taken in (tmp_path / "file", tmp_path / "file" / "place"):
+        with pytest.raises(PlaceUnusable, match="is a file, or below one"):
+            open_world(small, 1, taken)
     assert place.stat().st_mode & 0o777 == 0o700
 
 

@@ -18,7 +18,7 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
-    UnknownModel,
+    UnusableModel,
     make_failed_answer,
     parse_answer,
 )
@@ -80,7 +80,9 @@ class AdapterPredictor:
                 vocabulary = model.get_input_embeddings().weight.shape[0]
                 self._grammars = CallGrammars(tokenizer, vocabulary)
         except (TrainingFailed, BadTemplate) as error:
-            raise CannotPredict(" ".join(str(error).split())) from error
+            given = isinstance(self._model, Path)  # not one of ours that came to harm
+            kind = UnusableModel if given else CannotPredict
+            raise kind(" ".join(str(error).split())) from error
         self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
 
     def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
@@ -243,7 +245,7 @@ class AdapterPredictor:
 
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
-    beginning. Raises UnknownModel naming what is there."""
+    beginning. Raises UnusableModel naming what is there."""
     if Path(text).is_dir():
         return Path(text)
     named = sorted(
@@ -256,7 +258,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
         return fit_it[0]
     found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
     known = ", ".join(name[:12] for name in named[:5]) or "none"
-    raise UnknownModel(
+    raise UnusableModel(
         f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
         f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
     )

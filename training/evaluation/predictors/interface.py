@@ -15,8 +15,8 @@ class CannotPredict(RuntimeError):
     """A model that cannot be asked at all: what is wrong with it, and the fix."""
 
 
-class UnknownModel(CannotPredict, UnusableInput):
-    """A model that was named and is not there."""
+class UnusableModel(CannotPredict, UnusableInput):
+    """A model that was given and is not there, or cannot be loaded."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
-    UnknownModel,
+    UnusableModel,
     make_failed_answer,
 )
 from training.evaluation.predictors.slot_copy import copy_slots
@@ -44,7 +44,7 @@ class RouterPredictor:
             try:
                 router = open_router(place or Path())
             except IndexMissing as error:
-                raise UnknownModel(str(error)) from error
+                raise UnusableModel(str(error)) from error
             except (LookupError, ValueError, OSError, RuntimeError) as error:
                 raise CannotPredict(str(error)) from error
         self._router = router

@@ -14,13 +14,18 @@ from training.releases.push.cards import ADAPTER, ENCODER, MERGED, rewrite_card
 from training.releases.weights.merge import LANGUAGE_ROLES
 from training.releases.weights.write import write_model_weights
 from training.runtime.model_store import get_model_folder, read_model_card
+from warehouse.errors import UnusableInput
 
 MANIFEST = "toolmill-push.json"  # of a repository: the files that a push wrote
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 class CannotPush(ValueError):
-    """Nothing that could be pushed, or a folder that is no export: what was found, and the fix."""
+    """Nothing that could be pushed: what was found, and the fix."""
+
+
+class NoPairs(CannotPush, UnusableInput):
+    """A folder that is no export of pairs."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def write_uploads(
     begin with. models: role -> model. pairs: an export of pairs, in the format hf.
 
     An adapter is pushed where its base is on the hub; a language model also merged. Raises
-    CannotPush, NoWeights, TrainingFailed.
+    CannotPush, NoPairs, NoWeights, TrainingFailed.
     """
     made = [] if pairs is None else [_write_pairs(name, pairs, to)]
     datasets = [one.repo for one in made]
@@ -74,7 +79,7 @@ def write_uploads(
 
 def _write_pairs(name: str, pairs: Path, to: Path) -> Upload:
     if not (pairs / README).is_file() or not any((pairs / "data").glob("*.parquet")):
-        raise CannotPush(
+        raise NoPairs(
             f"{pairs}: no README.md with data/*.parquet beside it; expected the folder that"
             " `toolmill export --format hf --out DIR` writes"
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from warehouse.errors import UnusableInput
 from warehouse.ledger.batch_records import READY, SENT
 from warehouse.ledger.events import Batch
 from warehouse.ledger.ledger import Ledger
@@ -37,13 +38,11 @@ def advance_open(
 def cancel_open(
     ledger: Ledger, roles: Mapping[str, Role], name: str, *, give_up: bool = False
 ) -> Batch:
-    """The open batch of that name, cancelled (`cancel_batch`). Raises LLMError."""
+    """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
     batch = ledger.batches.read(name)
     if batch is None:
         known = ", ".join(one.name for one in list_open(ledger)) or "none"
-        raise LLMError(
-            "unknown_batch", repr(name[:60]), f"an open one: {known}", "look at the list"
-        )
+        raise UnusableInput(f"batch {name[:60]!r} is not known; open: {known}")
     role = roles.get(batch.role) or Role(name=batch.role)
     endpoint = BatchEndpoint(role)
     try:

@@ -23,6 +23,7 @@ from training.evaluation.predictors.adapter import (
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
 from training.sets.training_set import TrainingSet
+from warehouse.errors import UnusableInput
 
 
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(
@@ -131,7 +132,7 @@ def test_what_cannot_be_loaded_is_one_line(
     folder = tmp_path / "model"
     folder.mkdir()
     spoil(folder, adapter)
-    with pytest.raises(CannotPredict, match=message) as error:
+    with pytest.raises(UnusableInput, match=message) as error:
         AdapterPredictor(tmp_path, folder, device="cpu").load()
     assert "\n" not in str(error.value)
 

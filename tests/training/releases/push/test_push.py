@@ -22,6 +22,7 @@ from training.releases.push.stage import (
     read_manifest,
     write_uploads,
 )
+from warehouse.errors import UnusableInput
 
 BASE = "small/base"
 COMMIT = "c" * 40
@@ -181,7 +182,7 @@ def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
     models = {"caller": "baseline:bm25+slots", "retriever": "base"}
     with pytest.raises(CannotPush, match="nothing to push"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
-    with pytest.raises(CannotPush, match="expected the folder"):
+    with pytest.raises(UnusableInput, match="expected the folder"):
         write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
 
 

@@ -12,6 +12,7 @@ from tests.training.evaluation.active.test_active import bank
 from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.active.local import LocalSpeaker
 from training.evaluation.predictors.adapter import AdapterPredictor
+from warehouse.home import claim_home
 from warehouse.llm.roles import LLMError
 
 
@@ -52,7 +53,6 @@ def test_needles_of_files(tmp_path: Path) -> None:
         (("--set", "other"), 2, "known: needle, api-bank"),
         (("--set", "api-bank"), 2, "--data DIR"),
         (("--set", "api-bank", "--data", "none"), 2, "all_apis.csv"),
-        ((), 2, "run `make run` first, or give --data"),
         (("--data", "none"), 2, "--requests FILE together"),
         (("--arm", "best"), 2, "known: retrieval"),
     ],
@@ -62,6 +62,13 @@ def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, message: 
     assert found[0] == code, found
     assert message in found[2]
     assert found[1] == ""
+
+
+def test_a_home_without_a_training_set_says_what_to_run_or_give(home: Path) -> None:  # noqa: F811
+    claim_home(home)
+    code, _, error = run("active-eval")
+    assert code == 2
+    assert "run `make run` first, or give --data" in error
 
 
 def test_a_local_model_converses_and_says_what_does_not_fit(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """Asset definitions of `snapshots`, `findings` and `contract_changes`."""
 
 import time as clock
-from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import dagster as dg
 
 from assets.contracts import report
 from assets.contracts.canonical import CANON_VERSION, index_contracts
-from assets.contracts.history.history import CHANGES, add_changes
+from assets.contracts.history.history import CHANGES
 from assets.contracts.history.origins import fold_origins
+from assets.contracts.history.publications import READ_RULE, fold_changes
 from assets.contracts.history.snapshot import (
     SNAPSHOTS,
     build_snapshot,
@@ -32,10 +31,7 @@ from warehouse.publish import (
     publish,
 )
 from warehouse.sanitize.escape import escape_text
-from warehouse.storage.tables import Head
 from warehouse.store import Warehouse
-
-_READ = "snapshots_read"  # the rule that keeps up to which publication changes were looked for
 
 SNAPSHOTS_AUDIT = audit_table(
     SNAPSHOTS,
@@ -56,7 +52,7 @@ CHANGES_AUDIT = audit_table(
         expect_unique(*CHANGES.key),
         expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
     ],
-    rules=[_READ],
+    rules=[READ_RULE],
 )
 
 
@@ -150,48 +146,16 @@ def findings(
 def contract_changes(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    previous = warehouse.tables.read(CHANGES).to_dicts()
-    rows, upto = previous, _find_last_read(warehouse.tables.head(CHANGES.name))
-    for old, new, at in _iterate_states(warehouse, upto):
-        rows, upto = add_changes(rows, old, new, at), at
+    previous = len(warehouse.tables.read(CHANGES))
+    rows, read = fold_changes(warehouse.tables)
     yield from publish(
         context,
         warehouse,
         CHANGES_AUDIT,
         CHANGES.frame(rows),
-        rules=[Verdict(_READ, True, f"until {datetime.fromtimestamp(upto, UTC).isoformat()}")],
-        metadata=report.report_changes(rows, len(rows) - len(previous)),
+        rules=[Verdict(READ_RULE, True, read)],
+        metadata=report.report_changes(rows, len(rows) - previous),
     )
-
-
-def _find_last_read(head: Head | None) -> float:
-    """Up to when (epoch seconds) the published changes know the snapshots: not when they were
-    published, as a marketplace may have been meanwhile. Older versions say no more than that."""
-    kept = [row["observed"] for row in head.audit if row.get("rule") == _READ] if head else []
-    try:
-        return datetime.fromisoformat(kept[0].removeprefix("until ")).timestamp()
-    except (IndexError, ValueError):
-        return head.at if head else 0.0
-
-
-def _iterate_states(
-    warehouse: Warehouse, since: float
-) -> Iterator[tuple[list[dict], list[dict], float]]:
-    """Consecutive states of all snapshots after a time (epoch seconds), and their times.
-
-    A fold over publications, so that a change is found whichever run looks for it.
-    """
-    tables = warehouse.tables
-    times = sorted(
-        head.at
-        for name in tables.partitions(SNAPSHOTS.name)
-        for head in tables.history(SNAPSHOTS.name, name)
-    )
-    old = tables.read(SNAPSHOTS, as_of=since).to_dicts()
-    for at in [time for time in times if time > since]:
-        new = tables.read(SNAPSHOTS, as_of=at).to_dicts()
-        yield old, new, at
-        old = new
 
 
 def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:

@@ -258,8 +258,10 @@ class Tables:
 
     def _read_one(self, spec: TableSpec, partition: str, as_of: float | None) -> pl.DataFrame:
         head = self.head(spec.name, partition, as_of)
-        if head is None:
-            return spec.frame([])
+        return spec.frame([]) if head is None else self.read_publication(spec, partition, head)
+
+    def read_publication(self, spec: TableSpec, partition: str, head: Head) -> pl.DataFrame:
+        """The rows of one publication of `history`, whatever the clock said when it was made."""
         folder = self.folder(spec.name, partition)
         frame = pl.read_parquet(folder / f"{head.digest}.parquet")
         beside = folder / _make_volatile_name(head.digest)

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from assets.columns import SERVER_ID, TOOL
+from assets.contracts.history.publications import format_moment, split_publications
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.schema.tool_renames import find_renames
 from warehouse.json_types import Row
@@ -61,10 +62,9 @@ def fold_origins(tables: Tables, partition: str) -> Fold:
         (row["server_id"], row["tool"]): row for row in tables.read(ORIGINS, partition).to_dicts()
     }
     upto = head.audit[0]["upto"] if head else 0.0
-    for published in tables.history(SNAPSHOTS.name, partition):
-        if published.at > upto:
-            rows = tables.read(SNAPSHOTS, partition, as_of=published.at).to_dicts()
-            state, upto = advance_state(state, rows), published.at
+    for published in split_publications(tables, partition, format_moment(upto), upto)[1]:
+        rows = tables.read_publication(SNAPSHOTS, partition, published).to_dicts()
+        state, upto = advance_state(state, rows), published.at
     return Fold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
 
 

@@ -64,8 +64,8 @@ def test_bad_input_is_one_error(arguments: tuple[str, ...], code: int, message: 
     assert found[1] == ""
 
 
-def test_a_home_without_a_training_set_says_what_to_run_or_give(home: Path) -> None:  # noqa: F811
-    claim_home(home)
+def test_a_home_without_a_training_set_says_what_to_run_or_give(tmp_path: Path) -> None:
+    claim_home(tmp_path / "home")
     code, _, error = run("active-eval")
     assert code == 2
     assert "run `make run` first, or give --data" in error

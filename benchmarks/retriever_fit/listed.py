@@ -1,6 +1,7 @@
 """Pairs out of a marketplace's list, of servers that no set asks: requests that a language model
-wrote for them (`requests.jsonl`), requests by the offline grammar, and first sentences of
-descriptions against the tools without them.
+wrote for them (`requests.jsonl`), requests by the offline grammar (`grammar_requests.jsonl`, as it
+wrote them on 2026-11-26: kept, for it changes), and first sentences of descriptions against the
+tools without them.
 
 Servers of the corpus and test servers are left out whole. The writers saw a server's tools (name,
 description, parameters) and two of six styles for each, and no query set.
@@ -20,7 +21,6 @@ from assets.contracts.canonical import (
     tool_text,
 )
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.offline.requests import STYLES, answer_requests
 from benchmarks.retriever_fit.recipe import DESCRIPTIONS, REQUESTS, WRITTEN, Recipe
 from benchmarks.retriever_fit.rows import Row, make_rows
 from benchmarks.router_fit.sets import QuerySet, Request, draw_key
@@ -31,8 +31,8 @@ _FURNITURE = ("Claim Server", "Deploy Server", "Try in Playground")  # of the pa
 _ALIKE = 60  # characters: a description that begins as another one is a copy of it
 _SHORT, _LONG = 25, 240  # characters of a sentence that says something and is a request's length
 _BARE = 12  # characters of a tool without its description: a name of two words
-_SEED = 7
 _REQUESTS = Path(__file__).with_name("requests.jsonl")
+GRAMMAR = Path(__file__).with_name("grammar_requests.jsonl")
 
 
 def make_listed_rows(name: str, data: Path, recipe: Recipe) -> tuple[list[Row], dict[str, Row]]:
@@ -42,14 +42,14 @@ def make_listed_rows(name: str, data: Path, recipe: Recipe) -> tuple[list[Row], 
     if name == WRITTEN:
         return join_written(servers, read_written(), recipe)
     if name == REQUESTS:
-        return make_rows(ask_servers(servers, recipe), replace(recipe, cap=len(servers) * 12))
+        return join_offline(servers, read_written(GRAMMAR), recipe)
     if name == DESCRIPTIONS:
         return describe_servers(servers, recipe)
     raise ValueError(f"unknown list {name!r}: expected {WRITTEN}, {REQUESTS} or {DESCRIPTIONS}")
 
 
 def read_written(path: Path = _REQUESTS) -> list[Row]:
-    """Rows {tool_id, requests: style -> text}, written for this project by a language model."""
+    """Rows {tool_id, requests: style -> text}, written for this project."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -73,23 +73,20 @@ def join_written(
     return rows, pool
 
 
-def ask_servers(servers: list[Row], recipe: Recipe) -> QuerySet:
-    """One request of the offline grammar for each of a few tools of each server."""
-    requests, kept, seen = [], [], set[str]()
-    for server in servers:
-        before = len(requests)
-        for contract in _read_contracts(server)[: recipe.tools_a_listed]:
-            begins = contract["description"][:_ALIKE]
-            if begins in seen:
-                continue
-            seen.add(begins)
-            tool = str(ToolId(server["qualified_name"], contract["name"]))
-            style = STYLES[int(draw_key("style", tool)[:8], 16) % len(STYLES)]
-            asked = answer_requests({"contract": contract, "count": 1, "kinds": [style]}, _SEED)
-            requests.append(Request(asked["requests"][0]["instruction"], (tool,)))
-        if len(requests) > before:
-            kept.append(server)
-    return QuerySet(REQUESTS, tuple(kept), tuple(requests))
+def join_offline(
+    servers: list[Row], made: list[Row], recipe: Recipe
+) -> tuple[list[Row], dict[str, Row]]:
+    """Requests of the offline grammar, one for each of a few tools of these servers."""
+    asked = {row["tool_id"]: row["requests"]["offline"] for row in made}
+    known = {ToolId.parse(tool).server_id for tool in asked}
+    kept = tuple(server for server in servers if server["qualified_name"] in known)
+    names = {server["qualified_name"] for server in kept}
+    requests = tuple(
+        Request(text, (tool,))
+        for tool, text in asked.items()
+        if ToolId.parse(tool).server_id in names
+    )
+    return make_rows(QuerySet(REQUESTS, kept, requests), replace(recipe, cap=len(requests)))
 
 
 def describe_servers(servers: list[Row], recipe: Recipe) -> tuple[list[Row], dict[str, Row]]:

@@ -52,7 +52,6 @@ class Recipe:
     longest: int = 600  # characters of a request: of longer ones the end, with the task, is cut off
     tools_a_request: int = 2  # of those that a chain wants
     pairs_a_tool: int = 8
-    tools_a_listed: int = 4  # of a listed server, each asked once
     sentences_a_server: int = 12
     near: int = 2  # tools whose words are nearest, of which a batch draws its hard negatives
     settings: RetrieverSettings = SETTINGS

@@ -11,8 +11,14 @@ import pytest
 from assets.contracts.canonical import tool_text
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.verify.checks.request_form import find_form_flaws
-from benchmarks.retriever_fit.listed import join_written, make_listed_rows, read_written
-from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, REQUESTS, Recipe
+from benchmarks.retriever_fit.listed import (
+    GRAMMAR,
+    join_offline,
+    join_written,
+    make_listed_rows,
+    read_written,
+)
+from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, Recipe
 from benchmarks.retriever_fit.rows import draw_requests, make_rows
 from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
 from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
@@ -123,9 +129,8 @@ def listed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [REQUESTS, DESCRIPTIONS])
-def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(name: str, listed: Path) -> None:
-    rows, pool = make_listed_rows(name, listed, Recipe())
+def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(listed: Path) -> None:
+    rows, pool = make_listed_rows(DESCRIPTIONS, listed, Recipe())
     texts = " ".join(f"{row['instruction']} {row['contract']['description']}" for row in rows)
     seen = {at for at in range(20) if f"group {at}" in texts or f"depot {at}" in texts}
     learnt = {at for at in range(1, 20) if split_of(f"s{at}") != TEST}
@@ -140,7 +145,7 @@ def test_listed_pairs_are_of_servers_that_nothing_is_tested_on(name: str, listed
         assert row["positive"] in right
         # What is near a copied tool are its copies, which are no negatives.
         assert near - right or row["contract"]["name"] == "read_copy"
-    assert make_listed_rows(name, listed, Recipe())[0] == rows
+    assert make_listed_rows(DESCRIPTIONS, listed, Recipe())[0] == rows
 
 
 def test_a_described_tool_is_found_without_its_description(listed: Path) -> None:
@@ -164,6 +169,24 @@ def test_written_requests_pass_the_form_checks_and_none_asks_a_test_server() -> 
         tool = ToolId.parse(row["tool_id"])
         for text in row["requests"].values():
             assert not [*find_form_flaws({"name": tool.tool}, text, tool.server_id)], text
+
+
+def test_requests_of_the_grammar_are_kept_and_none_asks_a_test_server(listed: Path) -> None:
+    made = read_written(GRAMMAR)
+    tools = [ToolId.parse(row["tool_id"]) for row in made]
+    assert len(made) == len(set(tools)) > 1_300
+    assert not [tool for tool in tools if split_of(tool.server_id) == TEST]
+    servers = [json.loads(line) for line in (listed / "smithery" / "servers.jsonl").open()][1:3]
+    asked = [
+        {"tool_id": f"s{at}::{name}", "requests": {"offline": f"{name} of {at}"}}
+        for at, name in ((1, "read_invoice"), (2, "read_parcel"), (9, "read_parcel"))
+    ]
+    rows, pool = join_offline(servers, asked, Recipe())
+    assert {row["instruction"] for row in rows} == {"read_invoice of 1", "read_parcel of 2"}
+    near = {
+        pool[key]["contract"]["description"] for row in rows for key in json.loads(row["negatives"])
+    }
+    assert any("group 2" in one or "depot 1" in one for one in near)
 
 
 def test_a_written_request_is_told_apart_from_siblings_alone(listed: Path) -> None:

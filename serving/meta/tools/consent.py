@@ -136,7 +136,7 @@ def _read_verdict(answer: Any) -> str:
     if action != ACCEPT:
         return DECLINE if action == DECLINE else CANCEL
     content = getattr(answer, "content", None) or {}
-    return DECLINE if content.get("run") is False else ACCEPT
+    return ACCEPT if content.get("run", True) is True else DECLINE
 
 
 def _is_protocol_error(error: Exception) -> bool:

@@ -85,6 +85,9 @@ async def test_consent_shows_server_tool_and_arguments_and_lets_the_call_run(
         ("decline", {}, "declined"),
         ("cancel", {}, "cancelled"),
         ("accept", {"run": False}, "declined"),
+        ("accept", {"run": None}, "declined"),
+        ("accept", {"run": "false"}, "declined"),
+        ("accept", {"run": 0}, "declined"),
     ],
 )
 async def test_who_declines_is_answered_and_nothing_runs(

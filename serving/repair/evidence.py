@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from assets.contracts.repair.names import is_confirming
 from assets.contracts.schema.reading import collect_properties, read_default
 from assets.synthesis.verify.grounding.folding import fold_text
 
@@ -74,8 +75,11 @@ def list_invented(
     evidence: Evidence,
 ) -> Iterator[str]:
     """The required arguments whose value neither the draft's arguments `given`, the contract nor
-    the conversation has."""
+    the conversation has; and what confirms the call, where the draft does not: nobody else may."""
     root = contract["inputSchema"]
+    for name, value in arguments.items():
+        if is_confirming(name) and value not in (False, None) and given.get(name) != value:
+            yield name
     declared = collect_properties(root, root)
     for name in root.get("required") or ():
         if name not in arguments or any(arguments[name] == one for one in given.values()):

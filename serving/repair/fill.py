@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.repair.json_paths import find_choices, find_types
+from assets.contracts.repair.names import is_confirming
 from assets.contracts.schema.reading import iterate_branches
 from assets.synthesis.verify.grounding.folding import fold_text
 from assets.vectors.lexicon import split_identifier, stem_plural
@@ -29,10 +30,6 @@ _KINDS = {
 _WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
           "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
 _QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
-_CONFIRMING = {
-    *("confirm", "confirmed", "confirmation", "force", "accept", "agree", "approve", "approved"),
-    *("acknowledge", "consent", "sure", "override"),
-}
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _DENYING = re.compile(  # of the languages that most is written in
     r"n['’]t\b|\b(?:not?|never|cannot|without|except|but|instead|rather|unless|neither|nor|none|keep"
@@ -53,7 +50,7 @@ def find_stated_value(
         return None
     choices = find_choices(schema, root)
     if len(choices) == 1:
-        sure = isinstance(choices[0], str) and not _CONFIRMING & {*split_identifier(name)}
+        sure = isinstance(choices[0], str) and not is_confirming(name)
         return (choices[0], "the contract allows no other value") if sure else None
     wanted, ruled_out = _split_ruled_out(user[-_TEXT:])
     stated = _find_stated(name, schema, root, wanted, choices, used)

@@ -21,6 +21,16 @@ _GUARDS = {
     *("not", "no", "without", "ignore", "skip", "keep", "avoid"),
 }
 
+_CONFIRMING = {
+    *("confirm", "confirmed", "confirmation", "force", "accept", "agree", "approve", "approved"),
+    *("acknowledge", "consent", "sure", "override"),
+}
+
+
+def is_confirming(name: str) -> bool:
+    """Whether an argument's name says that it confirms the call (`confirm`, `force`)."""
+    return not _CONFIRMING.isdisjoint(split_identifier(name))
+
 
 def is_guard(name: str) -> bool:
     """Whether an argument's name says that it guards or narrows the call (`dry_run`, `where`)."""

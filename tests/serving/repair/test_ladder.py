@@ -414,6 +414,20 @@ def test_what_a_model_gets_wrong_leaves_the_draft(answer):
     )
 
 
+@pytest.mark.parametrize("required", [["path"], ["path", "force"]])
+def test_a_model_that_revises_may_confirm_nothing(required):
+    known = {"path": {"type": "string"}, "force": {"type": "boolean"}, "deep": {"type": "boolean"}}
+    tool = {"name": "rm", "inputSchema": {"properties": known, "required": required}}
+    draft = {"name": "rm", "arguments": {"deep": True}}
+    made = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
+    given = {"conversation": "remove all of /x", "revise": lambda _: made}
+    found = repair_draft(draft, [tool], **given)
+    assert found.outcome == ABSTAINED
+    assert "made up 'force'" in found.rungs[-2].why
+    draft["arguments"]["force"] = True
+    assert repair_draft(draft, [tool], **given).arguments == made.arguments
+
+
 def test_a_model_may_ask():
     found = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
     assert found.reason.question == "Which city?"

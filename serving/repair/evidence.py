@@ -21,7 +21,8 @@ class Evidence:
     def __init__(self, messages: Sequence[Mapping[str, Any]] | str) -> None:
         spoken = [("user", messages)] if isinstance(messages, str) else list(_read_spoken(messages))
         self.all = "\n".join(text for _, text in spoken)[-LONGEST:]
-        self.user = "\n".join(text for role, text in spoken if role == "user")[-LONGEST:]
+        said = [text for role, text in spoken if role == "user" and text.strip()]
+        self.user, self.latest = "\n".join(said)[-LONGEST:], "".join(said[-1:])[-LONGEST:]
 
     @cached_property
     def _folded(self) -> str:

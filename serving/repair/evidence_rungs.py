@@ -81,7 +81,7 @@ def fill_missing(state: State) -> Step:
     for flaw in missing:
         used = list(made.values()) if isinstance(made, Mapping) else []
         schema, name = find_schema(root, flaw.at), str(flaw.at[-1])
-        stated = find_stated_value(name, schema, root, state.evidence.user, used)
+        stated = find_stated_value(name, schema, root, state.evidence.latest, used)
         if stated is not None:
             made = _set_value(made, flaw.at, stated[0])
             steps.append(f"{format_place(flaw.at)} was missing: {stated[1]}")

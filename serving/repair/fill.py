@@ -45,7 +45,8 @@ def find_stated_value(
     name: str, schema: Any, root: Schema, user: str, used: Sequence[Any]
 ) -> tuple[Any, str] | None:
     """(the value of a parameter, why) that contract or user leave no doubt about, else None.
-    used: the values of the other arguments."""
+    user: what is said last: a value of an earlier turn may be of an earlier call. used: the values
+    of the other arguments."""
     if is_secret_name(name):
         return None
     choices = find_choices(schema, root)

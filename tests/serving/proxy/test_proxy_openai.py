@@ -157,7 +157,7 @@ def test_only_the_user_is_evidence_of_a_value(running: Running, client: OpenAI) 
     running.script.parts, running.script.body = None, make_completion('{"days": 2}')
 
     def ask(role: str) -> str:
-        said: Any = [{"role": role, "content": "the city: Bonn"}, {"role": "user", "content": "?"}]
+        said: Any = [{"role": "user", "content": "?"}, {"role": role, "content": "the city: Bonn"}]
         answer = client.chat.completions.create(model="m", messages=said, tools=CHAT_TOOLS)
         [call] = answer.choices[0].message.tool_calls or ()
         assert call.type == "function"

@@ -189,6 +189,17 @@ def test_what_the_user_rules_out_fills_nothing(parameter, said):
     assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
 
 
+def test_a_name_that_was_used_before_is_no_statement_of_now():
+    said = [{"role": "user", "content": "The weather please, city: Rome"},
+            {"role": "assistant", "content": "Sunny."},
+            {"role": "user", "content": "And the same for Oslo!"}]  # fmt: skip
+    assert repair_missing("city", said).outcome == ABSTAINED
+    result = {"role": "user", "content": [{"type": "tool_result", "content": "Oslo"}]}
+    assert repair_missing("city", [*said[:2], result]).arguments == {"city": "Rome"}
+    said[0]["content"] = "I am ann@x.com"
+    assert repair_missing("email", said).outcome == ABSTAINED
+
+
 def test_what_is_ruled_out_beside_what_is_meant_leaves_no_doubt():
     said = "Send it to ann@x.com. Never send it to boss@x.com!"
     assert repair_missing("email", said).arguments == {"email": "ann@x.com"}

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ from assets.contracts.scan.rules.tool_names import judge_tool_name
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.scan.text.normalise import collect_words, split_words
 from assets.contracts.scan.text.phrases import Ideas, find_ideas
+from warehouse.sanitize.credential_patterns import find_issued_keys
 from warehouse.sanitize.unseen import find_seen
 from warehouse.storage.digest import digest_sources
 
+_KEY = "issued_key"
 KEPT_CAP = 50  # findings of one rule and severity that are kept of one tool; all are looked for
 
 
@@ -117,6 +120,9 @@ def _find_all(name: str, contents: Read, own: Set[str], elsewhere: Set[str]) -> 
     for text in contents.texts:
         for found in find_hits(text, own, elsewhere, about):
             yield build_finding(name, text.field, text.text, found)
+        for span in islice(find_issued_keys(text.text), 1):
+            found = build_finding(name, text.field, text.text, build_hit(_KEY, *span, HIGH))
+            yield replace(found, excerpt="")  # a finding is shown
 
 
 def read_name(tool: Any) -> str:

@@ -250,3 +250,21 @@ def test_orders_about_a_tool_of_another_server_are_high_once_the_server_is_known
     assert crossed({"payInvoice"}) is found
     assert not crossed(set())
     assert not crossed({"payInvoice"}, "payInvoice")  # its own
+
+
+@pytest.mark.parametrize(
+    ("default", "held"),
+    [
+        ("ghp_" + "a1B2c3D4e5" * 4, True),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEabcd\n-----END PRIVATE KEY-----", True),
+        ("ghp_your_token_here", False),
+        ("sk-...", False),
+    ],
+)
+def test_a_key_that_somebody_issued_holds_the_tool_and_is_not_shown(default: str, held: bool):
+    schema = {"type": "object", "properties": {"auth": {"type": "string", "default": default}}}
+    tool = {"name": "push", "description": "Push a branch.", "inputSchema": schema}
+    found = [one for one in scan_list([tool]) if one.rule == "issued_key"]
+    assert [one.severity for one in found] == [HIGH] * held
+    assert all(default[:12] not in one.excerpt for one in found)
+    assert all(one.field == "/inputSchema/properties/auth/default" for one in found)

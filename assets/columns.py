@@ -2,12 +2,12 @@
 
 import polars as pl
 
-MARKETPLACE = (pl.String, "the one that lists it")
+MARKETPLACE = (pl.String, "that lists the server")
 LISTING_ID = (pl.String, '"<marketplace>:<its own id of the server>"')
 SERVER_ID = (pl.String, "id of the server, by what is launched: the same on every marketplace")
 TOOL = (pl.String, "the tool's name, as its server lists it")
 CONTRACT_DIGEST = (pl.String, 'of the tool\'s contract: "c1:<sha256>"')
-PAIR_ID = (pl.String, "of the table pairs")
+PAIR_ID = (pl.String, "id of the pair, in the table pairs")
 KIND = (pl.String, "how the request is put: direct, detailed, implicit")
 TEXT_DIGEST = (pl.String, "of the text by which the tool is searched")
 PROVIDER = (pl.String, 'who ran the language model: "offline", or the endpoint\'s host')

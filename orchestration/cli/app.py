@@ -208,7 +208,12 @@ def toolmill(
         typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
     ] = False,
 ) -> None:
-    """Keeps language models fluent in MCP tools as they change."""
+    """Keeps language models fluent in MCP tools as they change.
+
+    `toolmill run` goes through everything once, on demo marketplaces of this machine unless
+    toolmill.toml says otherwise; `toolmill dev` shows it in the Dagster UI, `toolmill search` and
+    `toolmill serve` use what it made. Exit 0: done, or yes; 1: no, or it failed; 2: it could not
+    be asked."""
 
 
 @app.command()
@@ -220,10 +225,13 @@ def settings() -> None:
 @app.command()
 def run(
     marketplace: Annotated[
-        list[str] | None, typer.Option("--marketplace", "-m", help="only these; default: all")
+        list[str] | None,
+        typer.Option("--marketplace", "-m", help="only this one; several times; default: all"),
     ] = None,
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
-    scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="the demo's size: small, standard or large")
+    ] = None,
     server: Annotated[
         str | None, typer.Option(help="one server anew, by its id; the rows of all others stay")
     ] = None,

@@ -82,6 +82,7 @@ def report_judgements(rows: Sequence[Row], pairs: Sequence[Row]) -> dict[str, An
     accepted = sum(row["verdict"] == "accept" for row in rows)
     whole = sum(row["status"] == "ok" for row in pairs)
     low, high = wilson_interval(accepted, whole)
+    rate = f"{accepted} of {whole} [{low:.2f}, {high:.2f}]" if whole else "none written"
     scores = [row["score"] for row in rows if row["score"] is not None]
     texts = {row["pair_id"]: str(row["instruction"])[:200] for row in pairs}
     rejected = [row for row in rows if row["verdict"] == "reject"]
@@ -93,8 +94,8 @@ def report_judgements(rows: Sequence[Row], pairs: Sequence[Row]) -> dict[str, An
         "rejected": len(rejected),
         "failed": sum(row["status"] not in ("ok", PENDING) for row in rows),
         "pending": sum(row["status"] == PENDING for row in rows),
-        "accepted_of_written": f"{accepted} of {whole} [{low:.2f}, {high:.2f}]",
-        "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
+        "accepted_of_written": rate,
+        **({"mean_score": round(sum(scores) / len(scores), 2)} if scores else {}),
         "judge": _join_names(row["judge"] for row in rows),
         "rejected_pairs": make_markdown_table(["score", "tool", "instruction", "reasons"], lines),
     }

@@ -23,14 +23,20 @@ NAME = typer.Argument(help="registry, smithery, glama, … or the name of a pack
 @app.command()
 def crawl(
     marketplace: Annotated[str, NAME],
-    base_url: Annotated[str | None, typer.Option(help="read it there instead")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="another address of it, as of a replica")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
     record: Annotated[
         Path | None,
         typer.Option(help="save redacted captures of its pages in this new folder"),
     ] = None,
-    page_cap: Annotated[int | None, typer.Option(min=1, help="most list pages")] = None,
-    detail_cap: Annotated[int | None, typer.Option(min=0, help="most records' pages")] = None,
+    page_cap: Annotated[
+        int | None, typer.Option(min=1, help="at most so many pages of its list")
+    ] = None,
+    detail_cap: Annotated[
+        int | None, typer.Option(min=0, help="at most so many pages of single servers")
+    ] = None,
 ) -> None:
     """Read one marketplace now; no table is written. Exit 1 where it failed or lacks a key."""
     from dataclasses import replace
@@ -90,7 +96,9 @@ def _crawl_adhoc(
 def parse(
     marketplace: Annotated[str, NAME],
     file: Annotated[Path, typer.Argument(help="one saved list or detail, JSON, HTML, XML or YAML")],
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON list (the default)")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="a JSON list (the default)")
+    ] = True,
 ) -> None:
     """Print the listings of one saved payload; exit 1 where it is no such payload."""
     from assets.marketplaces.crawl.adhoc import parse_file
@@ -106,7 +114,7 @@ def parse(
 
 @app.command("demo-marketplaces")
 def demo_marketplaces(
-    day: Annotated[int | None, typer.Option(help="1 or 2")] = None,
+    day: Annotated[int | None, typer.Option(help="1 or 2; default: the setting demo.day")] = None,
     scale: Annotated[str | None, typer.Option(help="small, standard, large or full")] = None,
     servers: Annotated[int | None, typer.Option(min=1, help="full: how many are listed")] = None,
     data: Annotated[

@@ -27,9 +27,9 @@ def export(
         str, typer.Option("--format", help="hf, sharegpt, openai, trl, messages or dpo")
     ],
     as_of: Annotated[
-        str | None, typer.Option("--as-of", help="a day (its end, UTC) or a date and time")
+        str | None, typer.Option("--as-of", help="as of a day (its end, UTC) or a date and time")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="an empty or new folder")] = None,
+    out: Annotated[Path | None, typer.Option(help="a new folder; default: in the home")] = None,
     split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
     tasks: Annotated[
         str | None,

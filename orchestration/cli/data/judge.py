@@ -19,7 +19,9 @@ app = typer.Typer(add_completion=False)
 
 Pairs = Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")]
 ToolsFile = Annotated[Path, typer.Option("--tools", help="JSON Lines of servers with their tools")]
-AsJson = Annotated[bool, typer.Option("--json", help="a JSON line a row (the default)")]
+AsJson = Annotated[
+    bool, typer.Option("--json", show_default=False, help="a JSON line a row (the default)")
+]
 
 
 @app.command()

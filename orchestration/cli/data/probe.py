@@ -15,20 +15,28 @@ app = typer.Typer(add_completion=False)
 def probe(
     target: Annotated[
         list[str] | None,
-        typer.Argument(help="npm:NAME, pypi:NAME, a URL (@V, ==V: pinned); or -- COMMAND ARGS…"),
+        typer.Argument(
+            help="npm:NAME or npm:NAME@VERSION, pypi:NAME or pypi:NAME==VERSION, a URL; with"
+            " --dir: -- COMMAND ARGS…"
+        ),
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="run COMMAND in this folder, read-only")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
-    network: Annotated[str, typer.Option(help="none or full")] = "none",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for the server; several times")
+    ] = None,
+    network: Annotated[str, typer.Option(help="what it may reach: none or full")] = "none",
     once: Annotated[
-        bool, typer.Option("--once", help="do not ask again under another name and date")
+        bool,
+        typer.Option(
+            "--once", help="no second launch, which shows tools that change with client and date"
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Run one server in the sandbox, or ask one elsewhere, and list its tools; nothing is written
-    to a table. Exit 0 when the outcome has a kind, whatever it is."""
+    to a table. Exit 0 whatever came of it: `status` says what did."""
     given = list(target or [])
     if directory and not as_json and given[-1:] == ["--json"]:
         given, as_json = given[:-1], True  # where most people write it; `--json --json` is theirs

@@ -55,7 +55,10 @@ def reset(
     place: Annotated[
         Path | None, typer.Option(help="a folder for it; default: worlds/NAME in the home")
     ] = None,
-    fault: Annotated[str | None, typer.Option(help="one of the world's faults")] = None,
+    fault: Annotated[
+        str | None,
+        typer.Option(help="something wrong from the start, by its name in the world's file"),
+    ] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Put a world into its first state, and say where it lies and what its digest is."""

@@ -13,7 +13,10 @@ from orchestration.settings.load import load_settings
 if TYPE_CHECKING:
     from warehouse.store import Warehouse
 
-app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or make it anew.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The record of what was paid for: check it, repair it, hold it against a bill.",
+)
 
 
 @app.command()

@@ -37,12 +37,20 @@ def agent(
     task: Annotated[str, typer.Argument(help="what should be done, in words")],
     place: Place = None,
     model: Model = "actor",
-    example: Annotated[bool, typer.Option("--example", help="one worked example first")] = False,
+    example: Annotated[
+        bool, typer.Option("--example", help="show the model one worked example")
+    ] = False,
     strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
     k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="of asking for tools")] = 8,
-    tokens: Annotated[int, typer.Option(min=1, help="of all lines that show tools")] = 4_000,
-    turns: Annotated[int, typer.Option(min=1, max=200, help="of the model")] = 12,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="at most so many rounds of asking for tools")
+    ] = 8,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="at most so many tokens of lines that show tools")
+    ] = 4_000,
+    turns: Annotated[
+        int, typer.Option(min=1, max=200, help="at most so many answers of the model")
+    ] = 12,
     run: Annotated[
         bool, typer.Option("--run", help="run its calls, as `serve` does; default: plan only")
     ] = False,

@@ -37,8 +37,10 @@ def active_eval(
     ] = "actor",
     arm: Annotated[list[str] | None, typer.Option(help="only these; default: all")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="cases, drawn evenly")] = None,
-    sizes: Annotated[int, typer.Option(min=1, max=50, help="needle: of pools")] = 8,
-    positions: Annotated[int, typer.Option(min=1, max=21, help="needle: in a pool")] = 3,
+    sizes: Annotated[int, typer.Option(min=1, max=50, help="needle: how many sizes of pools")] = 8,
+    positions: Annotated[
+        int, typer.Option(min=1, max=21, help="needle: places of the right tool in a pool")
+    ] = 3,
     seed: Annotated[list[int] | None, typer.Option(help="needle: drawings; default: 0")] = None,
     out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,

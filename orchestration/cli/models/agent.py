@@ -12,7 +12,9 @@ from orchestration.settings.load import load_settings
 
 app = typer.Typer(add_completion=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="one JSON object (the default)")]
+AsJson = Annotated[
+    bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
+]
 
 
 @app.command("agent-eval")
@@ -48,10 +50,16 @@ def agent_eval(
 @app.command()
 def contamination(
     file: Annotated[Path, typer.Argument(help="an outside set: JSON Lines, a JSON list or CSV")],
-    field: Annotated[str | None, typer.Option(help="of its rows that holds the text")] = None,
-    ngram: Annotated[int, typer.Option(min=2, help="words")] = 8,
-    share: Annotated[float, typer.Option(min=0.01, max=1, help="of an item's n-grams")] = 0.5,
-    cosine: Annotated[float, typer.Option(min=0, max=1, help="0: no embedder is asked")] = 0.95,
+    field: Annotated[
+        str | None, typer.Option(help="field with the text; default: instruction, query …")
+    ] = None,
+    ngram: Annotated[int, typer.Option(min=2, help="words of an n-gram")] = 8,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="flagged from this part of its n-grams on")
+    ] = 0.5,
+    cosine: Annotated[
+        float, typer.Option(min=0, max=1, help="flagged from this cosine on; 0: no embedder")
+    ] = 0.95,
     items: Annotated[bool, typer.Option("--items", help="a line for each flagged item")] = False,
     as_json: AsJson = True,
 ) -> None:

@@ -34,7 +34,9 @@ def index(
             " default: the setting embedder.model"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
+    ] = True,
 ) -> None:
     """Make an index that `search` and `serve` read, of any file of servers and their tools."""
     from serving.adhoc import index_command
@@ -57,7 +59,7 @@ def search(
     place: Annotated[
         Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="most hits, 1 to 1000")] = 5,
+    k: Annotated[int, typer.Option("-k", help="at most so many hits, 1 to 1000")] = 5,
     stretch: Annotated[int, typer.Option(help="up to so many more, as good as the last")] = 0,
     trim: Annotated[
         bool, typer.Option("--trim", help="leave out hits far behind the first")

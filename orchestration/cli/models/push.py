@@ -24,7 +24,9 @@ def push(
     release: Annotated[
         str | None, typer.Option(help="as `release list` names it; default: the served one")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="new ones; default: private")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="make new repositories public; default: private")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="upload; without it nothing is sent")] = False,
 ) -> None:
     """Push the release's models, and exported pairs, to the Hugging Face hub, with their cards.

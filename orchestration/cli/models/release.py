@@ -43,7 +43,9 @@ def show(
     release: Annotated[
         str | None, typer.Argument(help="as `release list` names it; default: the served one")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
+    ] = True,
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
     from training.releases.cards.model_card import README
@@ -68,7 +70,9 @@ def rollback(
     undo: Annotated[
         bool, typer.Option("--undo", help="lift the last rollback, and serve what it left")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
+    ] = True,
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
     Models that are left stay out until the rollback is lifted."""

@@ -27,12 +27,14 @@ def grant(
     ] = None,
     host: Annotated[list[str] | None, typer.Option("--host", help="NAME or NAME:PORT")] = None,
     network: Annotated[str | None, typer.Option(help="none or full")] = None,
-    volume: Annotated[bool, typer.Option("--volume", help="keep its home")] = False,
+    volume: Annotated[
+        bool, typer.Option("--volume", help="keep what it writes to its home folder")
+    ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="take back what is named, or all of it")
     ] = False,
     unlisted: Annotated[
-        bool, typer.Option("--unlisted", help="no run has listed it (yet)")
+        bool, typer.Option("--unlisted", help="grant it although no run has listed it")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:

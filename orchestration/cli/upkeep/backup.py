@@ -22,10 +22,12 @@ app = typer.Typer(add_completion=False)
 def backup(
     folder: Annotated[Path, typer.Argument(help="a new folder, or one of earlier backups")],
     link: Annotated[
-        bool, typer.Option("--link/--copy", help="second names for files, where that is possible")
+        bool,
+        typer.Option("--link/--copy", help="hard links in place of copies, where that is possible"),
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="then remove all but the last; default: all stay")
+        int | None,
+        typer.Option(min=1, help="then remove all backups but the last so many; default: all stay"),
     ] = None,
 ) -> None:
     """Save home and state as they are now, also while a run goes on; only what is new is copied.
@@ -49,7 +51,7 @@ def backup(
 @app.command()
 def restore(
     folder: Annotated[Path, typer.Argument(help="the folder of backups")],
-    at: Annotated[str | None, typer.Option("--at", help="which; default: the last")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="which backup; default: the last")] = None,
 ) -> None:
     """Make the configured home, which must be empty or absent, from a backup, and check it as
     `toolmill doctor` does; exit 1 where something does not hold."""

@@ -23,8 +23,8 @@ def collect(
     yes: Annotated[bool, typer.Option("--yes", help="take it away; default: only show it")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Old table versions, blobs, releases, packages, vectors and events that nothing refers to, and
-    what was taken down.
+    """Show, or with --yes remove, old table versions, blobs, releases, packages, vectors and events
+    that nothing refers to, and what was taken down.
     The settings `retention` say what stays; safe while a run goes on. Exit 1 where a part cannot
     be told, or removed."""
     from orchestration.factories import require_home

@@ -12,7 +12,10 @@ from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 app = typer.Typer(
-    name="takedown", no_args_is_help=True, add_completion=False, help="What must vanish."
+    name="takedown",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Servers, tools and secrets that must vanish from all that was made.",
 )
 
 BY = typer.Option("--by", help="who decides")

@@ -70,5 +70,7 @@ def test_what_a_model_wrote_is_text_on_the_page() -> None:
 
 def test_an_empty_run_has_a_page_too() -> None:
     assert report_pairs([])["provider"] == "none"
-    assert report_judgements([], [])["mean_score"] is None
+    figures = report_judgements([], [])
+    assert figures["accepted_of_written"] == "none written"
+    assert "mean_score" not in figures
     assert tabulate_trials([]) == "none"

@@ -35,7 +35,7 @@ IndexPlace = Annotated[
     Path | None,
     typer.Option(help='a release, an index or a home: picks tools where `tools` is "auto"'),
 ]
-Candidates = Annotated[int, typer.Option(min=1, max=100, help="with --index: a turn")]
+Candidates = Annotated[int, typer.Option(min=1, max=100, help="with --index: tools picked a turn")]
 Search = Annotated[
     bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
 ]

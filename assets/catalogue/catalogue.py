@@ -19,7 +19,7 @@ from assets.marketplaces.listing import Listing
 from assets.servers.recipes.names import identify_server
 from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import canonical_json, digest
-from warehouse.storage.tables import TableSpec
+from warehouse.storage.tables import Tables, TableSpec, VersionGone
 
 PRIVATE = "private"  # its texts are shown only where no other marketplace has the server
 
@@ -97,6 +97,16 @@ def map_same_servers(rows: Iterable[JsonObject]) -> dict[str, frozenset[str]]:
         for name in names:
             found[name] = found.get(name, frozenset()) | names
     return found
+
+
+def read_same_servers(tables: Tables, as_of: float) -> dict[str, frozenset[str]]:
+    """`map_same_servers` at a time (epoch seconds); now, where retention took the catalogue of
+    then: it knows no fewer joins."""
+    try:
+        found = tables.read(CATALOGUE, as_of=as_of)
+    except VersionGone:
+        found = tables.read(CATALOGUE)
+    return map_same_servers(found.to_dicts())
 
 
 def map_descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:

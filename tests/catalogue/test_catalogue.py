@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-from assets.catalogue.catalogue import CATALOGUE, build_catalogue
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_same_servers
 from assets.catalogue.report import compute_figures, render_tables
 from assets.marketplaces.listing import EnvVar
 from tests.catalogue.servers import listing
+from warehouse.store import Warehouse
 
 DAY = 86_400.0
 ONE = listing("a", npm="@example/notes", repository="https://github.com/example/notes")
@@ -138,3 +139,18 @@ def test_figures_and_tables_of_a_small_world() -> None:
     assert "| 1 | package |" in shown["joined"]
     assert "Lost &#124; &#60;b&#62;server" in shown["gone"]
     assert render_tables([])["gone"] == "none"
+
+
+def test_ids_of_one_server_are_known_as_of_a_time_also_where_that_version_went(
+    warehouse: Warehouse,
+) -> None:
+    tables = warehouse.tables
+    for names in (["npm:a"], ["npm:a", "remote:a"]):
+        row = {**only(ONE), "server_ids": names}
+        head = tables.promote(tables.stage(CATALOGUE, CATALOGUE.frame([row])), "-", [])
+    first, last = tables.history(CATALOGUE.name)
+    assert read_same_servers(tables, first.at) == {"npm:a": {"npm:a"}}
+    (tables.folder(CATALOGUE.name) / f"{first.digest}.parquet").unlink()
+    both = {"npm:a", "remote:a"}
+    assert head == last
+    assert read_same_servers(tables, first.at) == {"npm:a": both, "remote:a": both}

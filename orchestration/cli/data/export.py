@@ -93,7 +93,7 @@ def _make_choice(
     revisions: "Sequence[Preference]",
 ) -> "Choice":
     """What is exported. wanted: tasks."""
-    from assets.catalogue.catalogue import CATALOGUE, map_same_servers
+    from assets.catalogue.catalogue import read_same_servers
     from assets.contracts.quarantine.firewall import open_firewall
     from assets.outcomes.table import PROVED, read_tried
     from assets.outcomes.trajectories.trajectory import list_exportable
@@ -101,7 +101,7 @@ def _make_choice(
     from assets.synthesis.export.select import Choice, ask_firewall
     from training.sets.split import split_of_same
 
-    same = map_same_servers(warehouse.tables.read(CATALOGUE, as_of=at).to_dicts())
+    same = read_same_servers(warehouse.tables, at)
     clear = ask_firewall(open_firewall(warehouse))
     tried = read_tried(warehouse.tables, as_of=at) if proved or valid else {}
     return Choice(

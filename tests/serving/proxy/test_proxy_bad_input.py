@@ -118,10 +118,10 @@ def test_an_upstream_that_is_late_gone_or_redirects() -> None:
         running.script.delay_s = 0
         running.script.status, running.script.headers = 307, {"location": "http://127.0.0.1:9/"}
         assert read_code(post(running.url)) == (502, "upstream_redirect")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with run_proxied(upstream=f"http://127.0.0.1:{port}") as running:
-        assert read_code(post(running.url)) == (502, "upstream_refused")
+    with socket.socket() as deaf:  # bound, so that nobody else gets the port, and not listening
+        deaf.bind(("127.0.0.1", 0))
+        with run_proxied(upstream=f"http://127.0.0.1:{deaf.getsockname()[1]}") as running:
+            assert read_code(post(running.url)) == (502, "upstream_refused")
 
 
 def test_an_upstream_behind_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

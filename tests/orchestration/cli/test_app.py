@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -25,22 +24,34 @@ from tests.support.python_process import run_python
 from tests.support.untrusted_server import require_sandbox
 from warehouse.home import LAYOUT, MARKER, claim_home
 
+# Run before the command: no workers but itself, whose imports are 4 core-seconds.
+ALONE = """
+from orchestration.runs import fork_server, workers
+fork_server.warm_up, workers.CORES = fork_server.silence_warnings, 1
+"""
+# Run before the command, as who has no thread yet: a namespace of its own, and {mount} in it.
+INSIDE = """
+import ctypes, os, pathlib, subprocess
+users = {"uid_map": f"0 {os.getuid()} 1", "setgroups": "deny", "gid_map": f"0 {os.getgid()} 1"}
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x10000000 | 0x20000) == 0, os.strerror(ctypes.get_errno())  # user and mount
+for name, text in users.items():
+    pathlib.Path("/proc/self", name).write_text(text)
+subprocess.run(["sh", "-ec", %r], check=True)
+"""
+
 
 def toolmill(
-    *arguments: str, home: Path, prefix: tuple[str, ...] = (), **settings: str
+    *arguments: str, home: Path, before: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "TOOLMILL_HOME": str(home),
         **settings,
     }
-    command = ["-m", "orchestration", *arguments]
-    if not prefix:
-        return run_python(*command, env=environment, cwd=ROOT, timeout=120)
-    return subprocess.run(
-        [*prefix, sys.executable, *command],
-        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    run = "import runpy; runpy.run_module('orchestration', run_name='__main__', alter_sys=True)"
+    command = ["-c", before + run] if before else ["-m", "orchestration"]
+    return run_python(*command, *arguments, env=environment, cwd=ROOT, timeout=120)
 
 
 def test_settings_are_json_without_secrets(tmp_path: Path) -> None:
@@ -97,7 +108,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
         done = toolmill(
             "run",
             home=tmp_path,
-            prefix=("taskset", "-c", str(min(os.sched_getaffinity(0)))),  # no fork server
+            before=ALONE,
             **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
         )
     assert done.returncode == 1
@@ -124,14 +135,15 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
         f"mount -t tmpfs -o size=4k,mode=777 none {home}"
         f" && echo '{{\"layout\": {LAYOUT}}}' > {home / MARKER}" + remount.format(home=home)
     )
-    inside = ("unshare", "-rm", "sh", "-c", f'{mount} && exec "$@"', "sh")
-    if shutil.which("unshare") is None or subprocess.run([*inside, "true"]).returncode:
+    shell = ("unshare", "-rm", "sh", "-ec", mount)
+    if shutil.which("unshare") is None or subprocess.run(shell).returncode:
         pytest.skip("this host lets nobody mount in a namespace of their own")
-    spend = toolmill("spend", home=home, prefix=inside)
+    inside = INSIDE % mount + ALONE
+    spend = toolmill("spend", home=home, before=inside)
     assert spend.returncode == 1
     assert of_sqlite in spend.stderr
     ports = {f"TOOLMILL_DEMO__{site}_PORT": "0" for site in ("REGISTRY", "MCPSO", "FILES")}
-    run = toolmill("run", home=home, prefix=inside, **ports)
+    run = toolmill("run", home=home, before=inside, **ports)
     assert run.returncode == 1
     assert words in run.stderr
     assert "TOOLMILL_HOME" in run.stderr

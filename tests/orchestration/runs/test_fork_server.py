@@ -2,51 +2,22 @@
 
 import subprocess
 import sys
-from pathlib import Path
+
+import pytest
 
 from tests.support.paths import ROOT
 
+# One such process for all: it imports for some 4 core-seconds.
 WARM = """
-import multiprocessing, os, signal
-if __name__ == "__main__":
-    from orchestration.runs import fork_server
-    fork_server.CORES = 2
-    fork_server.warm_up()
-"""
-INTERRUPTED = """
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.killpg(0, signal.SIGINT)
-    worker = multiprocessing.get_context("forkserver").Process(target=print, args=("worked",))
-    worker.start()
-    worker.join(60)
-    print(worker.exitcode)
-"""
-KILLED = """
+import multiprocessing, os, signal, warnings
+
 def die():
     held.append(multiprocessing.get_context("spawn").Lock())
     os.kill(os.getpid(), signal.SIGKILL)
 
-held = []
-if __name__ == "__main__":
-    worker = multiprocessing.get_context("forkserver").Process(target=die)
-    worker.start()
-    worker.join(60)
-    print(worker.exitcode)
-"""
-WARNED = """
-import warnings
 def warn():
     warnings.warn("of a library", FutureWarning)
 
-if __name__ == "__main__":
-    warn()
-    worker = multiprocessing.get_context("forkserver").Process(target=warn)
-    worker.start()
-    worker.join(60)
-    print(worker.exitcode)
-"""
-LISTENING = """
 def hear():
     from orchestration.runs.workers import silence_interrupts
     silence_interrupts()
@@ -57,40 +28,54 @@ def hear():
     except KeyboardInterrupt:
         print("listening", flush=True)
 
-if __name__ == "__main__":
-    worker = multiprocessing.get_context("forkserver").Process(target=hear)
+def work(target, *args):
+    worker = multiprocessing.get_context("forkserver").Process(target=target, args=args)
     worker.start()
     worker.join(60)
-    print(worker.exitcode)
+    print(target.__name__, worker.exitcode, flush=True)
+
+held = []
+if __name__ == "__main__":
+    from orchestration.runs import fork_server
+    fork_server.CORES = 2
+    fork_server.warm_up()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.killpg(0, signal.SIGINT)  # while it imports
+    work(print, "worked")
+    work(die)
+    warn()
+    work(warn)
+    work(hear)
 """
 
 
-def run_warm(tmp_path: Path, body: str) -> tuple[str, str]:
-    """What such a program prints, out and err, in a session of its own."""
-    (tmp_path / "program.py").write_text(WARM + body)
-    done = subprocess.run(
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """What such a program prints, in a session of its own."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "program.py").write_text(WARM)
+    return subprocess.run(
         [sys.executable, "program.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         start_new_session=True,
     )
-    return done.stdout, done.stderr
 
 
-def test_an_interrupt_while_it_imports_leaves_it_working_and_silent(tmp_path: Path) -> None:
-    assert run_warm(tmp_path, INTERRUPTED) == ("worked\n0\n", "")
-
-
-def test_what_a_killed_worker_held_is_removed_without_a_word(tmp_path: Path) -> None:
-    assert run_warm(tmp_path, KILLED) == ("-9\n", "")
-
-
-def test_warnings_of_libraries_are_not_shown(tmp_path: Path) -> None:
-    assert run_warm(tmp_path, WARNED) == ("0\n", "")
-
-
-def test_a_worker_hears_the_interrupt_when_it_listens(tmp_path: Path) -> None:
-    assert run_warm(tmp_path, LISTENING) == ("listening\n0\n", "")
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("worked\nprint 0\n", id="an interrupt while it imports leaves it working"),
+        pytest.param("die -9\n", id="what a killed worker held is removed"),
+        pytest.param("warn 0\n", id="warnings of libraries are not shown"),
+        pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
+    ],
+)
+def test_each_worker_works_and_nothing_is_said(
+    printed: subprocess.CompletedProcess[str], line: str
+) -> None:
+    assert line in printed.stdout
+    assert printed.stderr == ""

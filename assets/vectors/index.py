@@ -100,9 +100,10 @@ def embed_contracts(
     Writes every few hundred texts, so a killed run resumes where it stopped.
     """
     members = build_texts(rows)
-    texts = {member["text_digest"]: member for member in members}
+    texts = {make_vector_key(m["text_digest"], embedder.id): m for m in members}
+    due = {key: texts[key] for key in store.find_missing(texts)}
     progress = progress or Silent()
-    _fill_store(texts, embedder, store, TEXTS, lambda at, due: progress.update("embed", at, due))
+    _fill_store(due, embedder, store, TEXTS, lambda at, due: progress.update("embed", at, due))
     kept = [name for name in VECTORS.columns if name != "embedder"]
     return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
 
@@ -121,36 +122,40 @@ def embed_texts(
     `on_done(done, due)` after each write.
     """
     names = [digest_text(text) for text in texts]
+    keys = [make_vector_key(name, embedder.id) for name in names]
     members = {
-        name: {"text_digest": name, "kind": TOOL, "text": text}
-        for name, text in zip(names, texts, strict=True)
+        key: {"text_digest": name, "kind": TOOL, "text": text}
+        for key, name, text in zip(keys, names, texts, strict=True)
     }
-    _fill_store(members, embedder, store, table, on_done or (lambda done, due: None))
-    return store.vectors([make_vector_key(name, embedder.id) for name in names], table)
+    found = store.find_vectors(keys, table)
+    due = {key: member for key, member in members.items() if key not in found}
+    found |= _fill_store(due, embedder, store, table, on_done or (lambda done, due: None))
+    return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
 
 def _fill_store(
-    members: Mapping[str, Row],
+    due: Mapping[str, Row],
     embedder: Embedder,
     store: LanceStore,
     table: str,
     on_done: Callable[[int, int], None],
-) -> None:
-    """Embeds the texts that the store lacks, and writes every few hundred of them. members: by the
-    digest of their text."""
-    keys = {make_vector_key(name, embedder.id): name for name in members}
-    due = sorted(keys[key] for key in store.find_missing(keys, table))
-    for start in range(0, len(due), _CHUNK):
-        chunk = [members[name] for name in due[start : start + _CHUNK]]
-        vectors = embedder.embed([member["text"] for member in chunk])
+) -> dict[str, np.ndarray]:
+    """Embeds texts that the store lacks, and writes every few hundred of them; their vectors,
+    float32 [dim]. due: by their key, as is what is returned."""
+    made: dict[str, np.ndarray] = {}
+    ordered = sorted(due.items(), key=lambda one: one[1]["text_digest"])
+    for start in range(0, len(ordered), _CHUNK):
+        chunk = ordered[start : start + _CHUNK]
+        vectors = embedder.embed([member["text"] for _, member in chunk]).astype(np.float32)
         rows = [
             {**{name: member[name] for name in ("text_digest", "kind", "text")},
-             "key": make_vector_key(member["text_digest"], embedder.id), "embedder": embedder.id,
-             "vector": vector}
-            for member, vector in zip(chunk, vectors, strict=True)
+             "key": key, "embedder": embedder.id, "vector": vector}
+            for (key, member), vector in zip(chunk, vectors, strict=True)
         ]  # fmt: skip
         store.insert(rows, table)
+        made.update(zip([key for key, _ in chunk], vectors, strict=True))
         on_done(start + len(chunk), len(due))
+    return made
 
 
 def find_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:

@@ -58,21 +58,18 @@ def embed_views(
     """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
     already are read from there."""
     keys = {text: make_vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
-    lacking = store.find_missing(keys.values(), TEXTS)
-    known = [text for text, key in keys.items() if key not in lacking]
-    new = [text for text, key in keys.items() if key in lacking]
-    place = {text: at for at, text in enumerate([*known, *new])}
-    parts = [
-        store.vectors([keys[text] for text in known]).reshape(-1, encoder.dim),
-        embed_texts(
-            new,
-            encoder,
-            store,
-            table=VIEWS,
-            on_done=lambda done, of: progress.update("embed", done, of),
-        ).reshape(-1, encoder.dim),
-    ]
-    return np.concatenate(parts)[[place[text] for text in texts]]
+    known = store.find_vectors(keys.values(), TEXTS)
+    found = {text: known[key] for text, key in keys.items() if key in known}
+    new = [text for text in keys if text not in found]
+    vectors = embed_texts(
+        new,
+        encoder,
+        store,
+        table=VIEWS,
+        on_done=lambda done, of: progress.update("embed", done, of),
+    )
+    found.update(zip(new, vectors, strict=True))
+    return np.array([found[text] for text in texts], np.float32).reshape(-1, encoder.dim)
 
 
 def view_table(index: Index) -> Markdown:

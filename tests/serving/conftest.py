@@ -1,5 +1,6 @@
 """A built index over a few snapshots, without any model."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,7 +34,16 @@ def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "
     return build_index(home, Source(rows), embed, embedder=embedder.id, release=release)
 
 
+@pytest.fixture(scope="session")
+def _served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A home with the index of SNAPSHOT_ROWS, which tests copy, and what was embedded for it."""
+    folder, embedder = tmp_path_factory.mktemp("served"), WordEmbedder()
+    move_pointer(folder, build(folder, SNAPSHOT_ROWS, embedder))
+    return folder, embedder.embedded
+
+
 @pytest.fixture
-def home(tmp_path: Path, embedder: WordEmbedder) -> Path:
-    move_pointer(tmp_path, build(tmp_path, SNAPSHOT_ROWS, embedder))
+def home(tmp_path: Path, embedder: WordEmbedder, _served: tuple[Path, list[str]]) -> Path:
+    shutil.copytree(_served[0], tmp_path, dirs_exist_ok=True)
+    embedder.embedded += _served[1]
     return tmp_path

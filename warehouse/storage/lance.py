@@ -58,26 +58,37 @@ class LanceStore:
         unique = {row["key"]: dict(row) for row in rows}
         dim = len(next(iter(unique.values()))["vector"])
         with hold_lock(self.root / f".{table}.lock"):
-            part = self._choose_part(table, dim)
-            opened = self._open(part) or self._create(part, dim)
-            before = opened.count_rows()
-            batch = _make_arrow(list(unique.values()), dim)
-            opened.merge_insert("key").when_not_matched_insert_all().execute(batch)
-            self._check_unique(opened, part)
-            return opened.count_rows() - before
+            part, opened = self._choose_part(table, dim)
+            if opened is None:
+                self._create(part, _make_arrow([*unique.values()], dim))
+                return len(unique)
+            known = self._read_keys(opened, part)
+            new = [row for key, row in unique.items() if key not in known]
+            if not new:
+                return 0
+            opened.add(_make_arrow(new, dim))
+            if opened.count_rows() != len(known) + len(new):  # somebody wrote without the lock
+                self._read_keys(opened, part)
+            return len(new)
 
     def vectors(self, keys: Sequence[str], table: str = TEXTS) -> np.ndarray:
         """Vectors in the order of `keys`, float32 [len(keys), dim].
 
         Raises KeyError naming the first key that is not stored.
         """
-        found: dict[str, np.ndarray] = {}
-        for part in self._list_parts(table):
-            found |= self._read_vectors(part, set(keys) - found.keys())
+        found = self.find_vectors(keys, table)
         absent = next((key for key in keys if key not in found), None)
         if absent is not None:
             raise KeyError(f"lance table {table} lacks {absent}: embed it again")
         return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
+
+    def find_vectors(self, keys: Iterable[str], table: str = TEXTS) -> dict[str, np.ndarray]:
+        """The vectors, float32 [dim], of those of `keys` that the table holds."""
+        found: dict[str, np.ndarray] = {}
+        wanted = set(keys)
+        for part in self._list_parts(table) if wanted else []:
+            found |= self._read_vectors(part, wanted - found.keys())
+        return found
 
     def _read_vectors(self, part: str, keys: set[str]) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
@@ -190,10 +201,7 @@ class LanceStore:
     def check_keys(self, table: str = TEXTS) -> int:
         """How many rows one table holds. Raises DuplicateKeys where two have the same key."""
         opened = self._open(table)
-        if opened is None:
-            return 0
-        self._check_unique(opened, table)
-        return opened.count_rows()
+        return len(self._read_keys(opened, table)) if opened is not None else 0
 
     def count(self, table: str = TEXTS) -> int:
         opened = [self._open(part) for part in self._list_parts(table)]
@@ -204,11 +212,12 @@ class LanceStore:
         others = (path.name.removesuffix(".lance") for path in self.root.glob(f"{table}_*.lance"))
         return [table, *sorted(one for one in others if one[len(table) + 1 :].isdigit())]
 
-    def _choose_part(self, table: str, dim: int) -> str:
-        """Where vectors of this length stand."""
+    def _choose_part(self, table: str, dim: int) -> tuple[str, Any]:
+        """Where vectors of this length stand, opened; None where nothing does yet."""
         opened = self._open(table)
-        first = dim if opened is None else opened.schema.field("vector").type.list_size
-        return table if first == dim else f"{table}_{dim}"
+        if opened is None or opened.schema.field("vector").type.list_size == dim:
+            return table, opened
+        return f"{table}_{dim}", self._open(f"{table}_{dim}")
 
     def _open(self, table: str) -> Any:
         import lancedb
@@ -217,13 +226,11 @@ class LanceStore:
             return None
         return lancedb.connect(self.root).open_table(table)
 
-    def _create(self, table: str, dim: int) -> Any:
+    def _create(self, table: str, rows: Any) -> None:
         import lancedb
 
         self.root.mkdir(parents=True, exist_ok=True)
-        return lancedb.connect(self.root).create_table(
-            table, schema=_make_schema(dim), exist_ok=True
-        )
+        lancedb.connect(self.root).create_table(table, rows, schema=rows.schema)
 
     def _read(self, part: str, keys: set[str], *columns: str) -> Iterator[list[Any]]:
         """These columns of the rows with the keys, a slice of the keys at a time."""
@@ -235,14 +242,16 @@ class LanceStore:
             hits = opened.search().where(f"key IN ({named})").select([*columns]).to_arrow()
             yield [hits[column] for column in columns]
 
-    def _check_unique(self, opened: Any, table: str) -> None:
-        keys = opened.search().select(["key"]).limit(opened.count_rows()).to_arrow()["key"]
-        doubled = len(keys) - len(keys.unique())
-        if doubled:
+    def _read_keys(self, opened: Any, table: str) -> set[str]:
+        """All keys of a table. Raises DuplicateKeys where two rows have the same."""
+        listed = opened.search().select(["key"]).limit(opened.count_rows()).to_arrow()["key"]
+        keys = set(listed.to_pylist())
+        if doubled := len(listed) - len(keys):
             raise DuplicateKeys(
                 f"lance table {table} at {self.root}: {doubled} rows repeat a key; expected none."
                 f" Remove the table's folder: the next run embeds it again."
             )
+        return keys
 
 
 def _is_small(opened: Any, pieces: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from jsonschema import exceptions
@@ -70,7 +71,7 @@ def validate_call(contract: Contract, arguments: Any) -> list[Flaw]:
         if problem:
             return [Flaw("bad_schema", problem)]
         with limit_steps(_MAX_STEPS):
-            flaws = list(_find_schema_flaws(schema, arguments))
+            flaws = list(islice(_find_schema_flaws(schema, arguments), _MAX_FLAWS))
             known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
             more = _find_unknown(schema, schema, arguments, (), True)
             return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]

@@ -11,7 +11,8 @@ from typing import Any
 
 from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.offline.language.phrasing import Filled, join_list, quote_text, say_value
-from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.grounding.grounding import Text
+from assets.synthesis.verify.verify import find_ungrounded
 from warehouse.json_types import Contract, Json, JsonObject
 
 
@@ -85,13 +86,9 @@ def _space_out(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
 
 
-_UNGROUNDED = {"missing_required_value", "ungrounded_value"}
-
-
 def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The arguments whose value the rules do not find in the text, in order."""
-    found = verify(contract, text, dict(values)).findings
-    paths = {f.path for f in found if f.kind in _UNGROUNDED}
+    paths = {finding.path for finding in find_ungrounded(contract, Text(text), values)}
     return [
         name for name in values
         if any(path == name or path.startswith((f"{name}.", f"{name}[")) for path in paths)

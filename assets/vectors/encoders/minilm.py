@@ -41,7 +41,9 @@ class MiniLM(OnnxEncoder):
         if precision not in PRECISIONS:
             raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self._adapter, self._base = adapter, name_base(base)
-        name, weights, head = _read_model(adapter, max_tokens, precision, self._base)
+        # MiniLM's own files are known to be whole: to name the encoder, they need not be read.
+        named = (adapter, max_tokens, precision, self._base)
+        name, weights, head = _read_model(*named, adapted_alone=self._base == BASE)
         super().__init__(
             self.model,
             (find_base_folder(self._base) / "tokenizer.json").read_bytes(),
@@ -72,9 +74,14 @@ def _build_session(
 
 
 def _read_model(
-    adapter: Path | None, max_tokens: int, precision: str, base: str
+    adapter: Path | None,
+    max_tokens: int,
+    precision: str,
+    base: str,
+    *,
+    adapted_alone: bool = False,
 ) -> tuple[str, Weights, Head]:
-    """(id, weights, what pools their tokens)"""
+    """(id, weights, what pools their tokens); adapted_alone: see `read_weights`."""
     named = read_adapter_base(adapter) if adapter else None
     if named and is_other_base(named, base):
         raise BadAdapter(
@@ -82,7 +89,7 @@ def _read_model(
             f" on {base}; take that base, or train it again"
         )
     found = find_base(base)
-    weights = read_weights(adapter, found.folder)
+    weights = read_weights(adapter, found.folder, adapted_alone=adapted_alone)
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:
         raise BadEmbedder(f"max_tokens {max_tokens}: {base} takes 3 to {most}")

@@ -138,14 +138,34 @@ def read_adapter_prompts(adapter: Path) -> Prompts:
         raise BadAdapter(f"{path}: cannot be read ({str(error)[:160]}); train it again") from error
 
 
-def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:
+def read_weights(
+    adapter: Path | None = None, base: Path | None = None, *, adapted_alone: bool = False
+) -> Weights:
     """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
-    into them. Raises BadAdapter, BadEmbedder."""
+    into them; adapted_alone: no others. Raises BadAdapter, BadEmbedder."""
     folder = base or find_base_path()
     config = json.loads((folder / "config.json").read_text())
-    found = read_tensors(folder / "model.safetensors")
+    names = _list_adapted(adapter) if adapted_alone else None
+    found = read_tensors(folder / "model.safetensors", names)
     matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
     return Weights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
+
+
+def _list_adapted(adapter: Path | None) -> set[str]:
+    """The names that the matrices which an adapter changes may have in the base's file; none where
+    it cannot be read, which merging it tells."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str((adapter or Path()) / ADAPTER_FILES[1]), "np") as held:
+            targets = {_name_target(name) for name in held.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return set()
+    return targets | {f"bert.{name}" for name in targets}
+
+
+def _name_target(name: str) -> str:
+    return name.removeprefix("base_model.model.").removesuffix(_DOWN) + ".weight"
 
 
 def merge_matrices(matrices: MutableMapping[str, np.ndarray], adapter: Path) -> str:
@@ -205,7 +225,7 @@ def _add_lora(
             f"{adapter}: {name} is {down.shape}, its other half {up.shape}; expected (rank, in) and"
             " (out, rank): save it again"
         )
-    target = name.removeprefix("base_model.model.").removesuffix(_DOWN) + ".weight"
+    target = _name_target(name)
     found = matrices[target].shape if target in matrices else "no such matrix"
     if target not in matrices or found != (up.shape[0], down.shape[1]):
         raise BadAdapter(

@@ -1,6 +1,7 @@
 """What makes a BERT that the graph is right for: its configuration, weights and tokenizer."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def check_weights(file: Path, config: Mapping[str, Any]) -> None:
 
 def check_tokenizer(file: Path, size: int) -> None:
     """Raises BadEmbedder where the tokenizer knows tokens beyond the `size` that have vectors."""
+    stat = file.stat()
+    _check_tokens(file, size, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+
+@lru_cache(maxsize=8)
+def _check_tokens(file: Path, size: int, _: tuple[int, ...]) -> None:
     from tokenizers import Tokenizer
 
     try:

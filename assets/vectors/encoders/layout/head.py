@@ -1,6 +1,6 @@
 """What stands behind a BERT: how its tokens become one vector, and the layers that turn it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,18 @@ def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:
     return Dense(weight, bias, _ACTIVATIONS[name]), digest
 
 
-def read_tensors(file: Path) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file, in float32 where they are floats. Raises BadEmbedder."""
+def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file, all or those named, in float32 where they are floats.
+    Raises BadEmbedder."""
+    from safetensors import safe_open
     from safetensors.numpy import load_file
 
     try:
-        found = load_file(str(file))
+        if names is None:
+            found = load_file(str(file))
+        else:
+            with safe_open(str(file), "np") as held:
+                found = {n: held.get_tensor(n) for n in held.keys() if n in names}  # noqa: SIM118
     except Exception as error:  # of safetensors and numpy, each of its own kind
         message = " ".join(str(error).split())[:120]
         raise BadEmbedder(f"{file}: not readable as safetensors ({message})") from error

@@ -126,7 +126,7 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(
 
     async def read(browser: Browser) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(f"{module}._PAGE_S", -25.0)  # 5 s in all, of which it waits for one
+            patch.setattr(f"{module}._PAGE_S", -27.0)  # 3 s in all, of which it waits for one
             patch.setattr(f"{module}._READY_MS", 1000)
             with pytest.raises(CrawlError, match="come to rest"):
                 await browser.render_html(f"{here.url}/busy", "pre")
@@ -174,7 +174,7 @@ def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) ->
 
 ASKING = """<html><body><script>
   const far = "http://127.0.0.1:9/" + "x".repeat(400000); let n = 0;
-  setInterval(() => { if (n++ < 400) fetch(far + n, {mode: "no-cors"}).catch(() => 0) }, 1)
+  setInterval(() => { if (n++ < 60) fetch(far + n, {mode: "no-cors"}).catch(() => 0) }, 1)
   </script></body></html>"""
 
 

@@ -1,6 +1,6 @@
 """The vector store keeps each key once, whoever writes, and gives vectors back in order."""
 
-import multiprocessing as mp
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.paths import ROOT
+from tests.support.python_process import PythonProcess
 from warehouse.storage import lance
 from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 
@@ -148,18 +150,19 @@ def test_a_repeated_key_is_reported(store: LanceStore, monkeypatch: pytest.Monke
         store.insert(rows(["b"]))
 
 
-def _insert(root: str) -> None:
-    LanceStore(Path(root)).insert(rows([f"t{i}" for i in range(50)]))
+INSERT = """
+import sys
+from pathlib import Path
+from tests.warehouse.storage.test_lance import rows
+from warehouse.storage.lance import LanceStore
+LanceStore(Path(sys.argv[1])).insert(rows([f"t{i}" for i in range(50)]))
+"""
 
 
 def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -> None:
-    context = mp.get_context("spawn")
-    workers = [context.Process(target=_insert, args=(str(store.root),)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    command = [sys.executable, "-c", INSERT, str(store.root)]
+    workers = [PythonProcess(command, cwd=ROOT) for _ in range(2)]
+    assert [worker.wait(60) for worker in workers] == [0, 0]
     assert store.count() == 50
 
 

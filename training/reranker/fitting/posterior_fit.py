@@ -15,7 +15,6 @@ _SWEEPS = 24
 _SETTLED = 1e-3  # log odds that no row moves further than from one sweep to the next
 _STRENGTH = 4.0  # weights' worth of belief in the variances that the fit starts from
 _BOUNDS = (1e-3, 32.0)
-_AT_ONCE = 2_000  # rows whose products are held
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,16 @@ def _fill_variances(prior: Prior, variances: Mapping[str, float]) -> np.ndarray:
 def _advance_shared(rows: Rows, prior: Prior, state: _State, offset: np.ndarray) -> np.ndarray:
     """Two Newton steps of the shared block; its part of each row's log odds."""
     precision = 1 / _fill_variances(prior, state.variances)
-    for _ in range(2):
+    for last in (False, True):
         p = compute_probability(rows.shared @ state.shared + offset)
         curve = rows.weight * np.maximum(p * (1 - p), 1e-4)
         slope = rows.shared.T @ (rows.weight * (rows.success - p))
         slope -= precision * (state.shared - prior.mean)
         bend = (rows.shared * curve[:, None]).T @ rows.shared + np.diag(precision)
-        state.covariance = np.linalg.inv(bend)
-        state.shared = state.shared + state.covariance @ slope
+        if last:
+            state.covariance = np.linalg.inv(bend)
+        step = state.covariance @ slope if last else np.linalg.solve(bend, slope)
+        state.shared = state.shared + step
     return rows.shared @ state.shared
 
 
@@ -142,14 +143,14 @@ def _advance_level(
 def _sum_products(local: np.ndarray, curve: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
     """The sums of the outer products of each block's rows, [count, width, width]."""
     width = local.shape[1]
+    if width == 1:
+        return np.bincount(at, curve * local[:, 0] ** 2, count)[:, None, None]
     found = np.zeros((count, width, width))
     order = np.argsort(at, kind="stable")
-    for start in range(0, len(order), _AT_ONCE):
-        rows = order[start : start + _AT_ONCE]
-        blocks = at[rows]
-        firsts = np.flatnonzero(np.diff(blocks, prepend=-1))
-        products = (local[rows] * curve[rows, None])[:, :, None] * local[rows][:, None, :]
-        found[blocks[firsts]] += np.add.reduceat(products, firsts, axis=0)
+    rows, weighted = local[order], (local * curve[:, None])[order]
+    blocks, firsts = np.unique(at[order], return_index=True)
+    for block, first, end in zip(blocks, firsts, [*firsts[1:], len(order)], strict=True):
+        found[block] = weighted[first:end].T @ rows[first:end]
     return found
 
 

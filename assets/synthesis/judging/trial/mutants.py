@@ -7,8 +7,8 @@ The known-good rows carry three mutants that only sense can tell (`unrealistic`,
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import Path
 
 from assets.contracts.canonical import canonicalize_contract as canonical
@@ -22,6 +22,7 @@ from assets.synthesis.common.tables import (
     reaches_judge,
 )
 from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
+from assets.synthesis.verify.verify_row import verify_row
 from warehouse.json_types import Json, JsonObject
 from warehouse.storage.digest import sha256
 
@@ -33,10 +34,14 @@ OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, a
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`."""
+    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`.
+
+    by_rules: the rules' verdict, where it is the same in every run; else "".
+    """
 
     kind: str
     row: Pair
+    by_rules: str = ""
 
 
 @cache
@@ -81,6 +86,16 @@ def make_cases(
     alarms look rare. Each row is drawn, and its mutants are made, by itself: where one row is
     another, what the judge said of the others' is in the ledger.
     """
+    found = [*_make_known_cases(seed)]
+    for row in _draw_rows(written, contracts, seed, good):
+        found.append(Case(OF_THE_RUN, row))
+        found += _make_mechanical(row, contracts, seed, without=set())
+    return found, {**contracts, **read_known_good()[1]}
+
+
+@lru_cache(maxsize=4)
+def _make_known_cases(seed: int) -> tuple[Case, ...]:
+    """The known-good rows and their mutants: the same for every marketplace of a run."""
     rows, own = read_known_good()
     found: list[Case] = []
     for row in rows:
@@ -92,10 +107,7 @@ def make_cases(
         found += [
             Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
         ]
-    for row in _draw_rows(written, contracts, seed, good):
-        found.append(Case(OF_THE_RUN, row))
-        found += _make_mechanical(row, contracts, seed, without=set())
-    return found, {**contracts, **own}
+    return tuple(replace(one, by_rules=verify_row(one.row, own).verdict) for one in found)
 
 
 def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int) -> list[Pair]:

@@ -116,7 +116,7 @@ def try_judge(
     mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
     rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
     tried, known = make_cases(rows, contracts, seed=policy.seed, good=good)
-    by_rules = [verify_row(case.row, known).verdict for case in tried]
+    by_rules = [case.by_rules or verify_row(case.row, known).verdict for case in tried]
     asked = [
         {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
         for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))

@@ -158,13 +158,13 @@ def _list_adapted(adapter: Path | None) -> set[str]:
 
     try:
         with safe_open(str((adapter or Path()) / ADAPTER_FILES[1]), "np") as held:
-            targets = {_name_target(name) for name in held.keys()}  # noqa: SIM118
+            targets = {_make_target_name(name) for name in held.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return set()
     return targets | {f"bert.{name}" for name in targets}
 
 
-def _name_target(name: str) -> str:
+def _make_target_name(name: str) -> str:
     return name.removeprefix("base_model.model.").removesuffix(_DOWN) + ".weight"
 
 
@@ -225,7 +225,7 @@ def _add_lora(
             f"{adapter}: {name} is {down.shape}, its other half {up.shape}; expected (rank, in) and"
             " (out, rank): save it again"
         )
-    target = _name_target(name)
+    target = _make_target_name(name)
     found = matrices[target].shape if target in matrices else "no such matrix"
     if target not in matrices or found != (up.shape[0], down.shape[1]):
         raise BadAdapter(

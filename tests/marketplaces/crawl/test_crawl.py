@@ -278,7 +278,7 @@ def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(
     ledger: Ledger,
 ) -> None:
     broken = server("x").replace('"x"', '"\ud83dbidi\u202e zero\u200bwidth"', 1)
-    huge = json.dumps({"name": "y" * 10_000_000, "config": {"command": "npx", "args": ["y@1"]}})
+    huge = json.dumps({"name": "y" * 2_000_000, "config": {"command": "npx", "args": ["y@1"]}})
     pages = {
         "/servers/a": Answer(broken.encode("utf-8", "surrogatepass"), content_type=JSON),
         "/servers/b": Answer(huge, content_type=JSON),

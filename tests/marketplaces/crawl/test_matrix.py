@@ -90,8 +90,8 @@ def test_a_fault_is_told_or_changes_nothing(
     first, home = sound(site)
     assert first[0] == "complete"
     ledger = ledger_of(shutil.copytree(home, tmp_path / "home"))
-    value = {"storm429": ":2", "gzip_bomb": ":64", "rate_limit": ":50"}.get(fault, "")
-    running.switch(faults={site: fault + value})
+    value = {"storm429": ":2", "gzip_bomb": ":64", "rate_limit": ":50", "huge_description": ":2"}
+    running.switch(faults={site: fault + value.get(fault, "")})
     raised: CrawlError | None = None
     found: Found = ("failed", set())
     try:

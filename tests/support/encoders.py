@@ -69,16 +69,16 @@ def open_models_once() -> Iterator[None]:
 
 
 def _remember(make: Callable[..., Any], most: int = _MOST_OPEN) -> Callable[..., Any]:
-    """`make(data, *more)`, its newest results kept by what they were made of."""
+    """`make(data, *more, **named)`, its newest results kept by what they were made of."""
     known: dict[object, Any] = {}
 
-    def make_once(data: bytes, *more: object) -> Any:
-        key = (len(data), hash(data), *more)
+    def make_once(data: bytes, *more: object, **named: object) -> Any:
+        key = (len(data), hash(data), *more, *sorted(named.items()))
         if key in known:
             known[key] = known.pop(key)
             return known[key]
         if len(known) >= most:
             del known[next(iter(known))]
-        return known.setdefault(key, make(data, *more))
+        return known.setdefault(key, make(data, *more, **named))
 
     return make_once

@@ -72,7 +72,7 @@ def open_encoder(
     place: Path, embedder_id: str, *, threads: int | None = None, most_tokens: int | None = None
 ) -> Embedder:
     """The saved encoder of that id. `threads`: how many texts are computed at once; `most_tokens`:
-    where a text is cut, if before the model's own limit.
+    how many are read of a request, from both its ends, if fewer than the model's own limit.
 
     MiniLM needs onnxruntime, numpy and tokenizers for this, nothing else.
     Raises EncoderMissing or EncoderBroken, naming what to run; what an endpoint raises.
@@ -116,6 +116,7 @@ class StoredEncoder(OnnxEncoder):
             precision=card["precision"],
             threads=threads,
             within=min(count_cores(), _WITHIN),
+            both_ends=most_tokens is not None,
         )
         if not np.isfinite(self.embed(["a"])).all():
             raise ValueError(f"{MODEL} gives vectors that are no numbers")

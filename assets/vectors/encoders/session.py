@@ -50,12 +50,13 @@ class OnnxEncoder(ABC):
         threads: int | None = None,
         within: int = 1,
         dim: int | None = None,
+        both_ends: bool = False,
     ) -> None:
         """model: the ONNX file, or with `dim` (of its vectors) what makes it once a text is
-        embedded: where nothing is new, none is."""
+        embedded: where nothing is new, none is. both_ends: of long texts, as `Tokens` has it."""
         self.id, self.max_tokens, self.precision = name, max_tokens, precision
         self.tokenizer = tokenizer
-        self._tokens = Tokens(tokenizer, max_tokens)
+        self._tokens = Tokens(tokenizer, max_tokens, both_ends=both_ends)
         self._opening, self._session = threading.Lock(), None
         self._make: Callable[[], bytes] | None = model if callable(model) else lambda: model
         self._within = within

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _PART = 2048  # characters read at first; nearly all texts have their 128 tokens in that
+_SPAN = 4096  # characters of each end that are looked at where both ends count
 _SLICE = 4096  # texts at a time: what the tokenizer returns is far larger than the ids
 # After one of these a new token begins, whatever follows: white space, marks that stand alone, and
 # Chinese characters. Brackets are none: `[SEP]` in a text is one token.
@@ -32,27 +33,56 @@ _IN_NO_VOCABULARY = "\U0010fffd"  # private use: what a tokenizer makes of it is
 
 
 class Tokens:
-    """A tokenizer read from the bytes of a `tokenizer.json`; safe to use from several threads."""
+    """A tokenizer read from the bytes of a `tokenizer.json`; safe to use from several threads.
 
-    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
+    both_ends: of a text that has more than `max_tokens` its first and its last half of them count,
+    as of a request: what is asked stands last in a conversation, first in a letter.
+    """
+
+    def __init__(self, tokenizer: bytes, max_tokens: int, *, both_ends: bool = False) -> None:
         from tokenizers import Tokenizer
 
-        self._max = max_tokens
+        self._max, self._both_ends = max_tokens, both_ends
         self._tokenizer = Tokenizer.from_str(tokenizer.decode())
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int64 ids of each text, at most `max_tokens`."""
+        texts = self._keep_ends(texts)
         return [ids for part in _iterate_slices(texts) for ids in self._encode_ids(part)]
 
     def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
         """`Reading.measure` of as much of each text as is encoded."""
-        return self._reading.measure([_cut_text(text, _PART) for text in texts])
+        return self._reading.measure([_cut_text(text, _PART) for text in self._keep_ends(texts)])
 
     @cached_property
     def _reading(self) -> "Reading":
         return Reading(self._tokenizer)
+
+    def _keep_ends(self, texts: Sequence[str]) -> Sequence[str]:
+        """Texts without their middle, where it is too much and both ends count."""
+        return [self._drop_middle(text) for text in texts] if self._both_ends else texts
+
+    def _drop_middle(self, text: str) -> str:
+        if len(text) < self._max:
+            return text
+        whole = drop_surrogates(text)
+        if len(whole) > 2 * _SPAN:
+            whole = f"{whole[:_SPAN]} {whole[-_SPAN:]}"
+        first = self._tokenizer.encode(whole)
+        rest = first.overflowing
+        if not rest:
+            return whole
+        spans = [
+            span
+            for part in (first, *rest)
+            for span, special in zip(part.offsets, part.special_tokens_mask, strict=True)
+            if not special
+        ]
+        most = len(first.ids) - sum(first.special_tokens_mask)
+        half = most // 2
+        return f"{whole[: spans[most - half - 1][1]]} {whole[spans[-half][0] :]}"
 
     def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
         whole = [drop_surrogates(text) for text in texts]

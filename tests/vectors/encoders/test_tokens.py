@@ -46,6 +46,31 @@ def test_a_long_text_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(read) <= 2048
 
 
+CUT = {most: (Tokens(FILE, most, both_ends=True), Tokens(FILE, most)) for most in (4, 9, 40)}
+
+
+@given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(list(CUT)))
+def test_of_a_long_request_both_ends_are_read(text: str, most: int) -> None:
+    ours, plain = CUT[most]
+    [ids], [as_before], whole = ours([text]), plain([text]), WHOLE.encode(text).ids
+    if len(whole) <= most:
+        assert ids.tolist() == as_before.tolist()
+    assert len(ids) <= most
+    start = (most - 2) // 2
+    assert ids[: 1 + start].tolist() == as_before[: 1 + start].tolist()
+
+
+def test_the_middle_of_a_long_request_is_what_goes() -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    ours = Tokens(FILE, 8, both_ends=True)
+    assert WHOLE.decode(ours([" ".join(words)])[0].tolist()) == "one two three eight nine ten"
+    assert WHOLE.decode(ours([" ".join([*words * 9_000, "end"])])[0].tolist()) == (
+        "one two three nine ten end"
+    )
+    read = ours.measure_reading([f"read the file {' '.join(HAN[:300])} and send it"])
+    assert read.tolist() == [1.0], "what goes is not held against it"
+
+
 def test_texts_keep_their_order_beyond_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_SLICE", 3)
     texts = [f"text {number}" for number in range(10)]

@@ -9,7 +9,7 @@ from warehouse.sanitize.escape import drop_surrogates
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 MOST_HITS = 1_000
-MAX_TEXT = 4_000  # characters that are read; the encoder takes the first 64 word pieces
+MAX_TEXT = 4_000  # characters that are read; the encoder takes 64 word pieces of them
 
 
 class BadQuery(UnusableInput):

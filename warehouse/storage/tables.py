@@ -78,12 +78,20 @@ class TableSpec:
         if unknown:
             raise ValueError(f"table {self.name}: unknown columns {sorted(unknown)}")
         frame = pl.DataFrame(
-            {name: [row.get(name) for row in listed] for name in self.columns},
-            schema=dict(self.columns),
-            strict=False,
+            [self._make_column(name, [row.get(name) for row in listed]) for name in self.columns]
         )
         self.check_keys(frame)
         return frame.sort(self.key)
+
+    def _make_column(self, name: str, values: list[Any]) -> pl.Series:
+        """A column of its own type alone: polars would make a null of what does not fit."""
+        try:
+            return pl.Series(name, values, self.columns[name], strict=True)
+        except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise ValueError(
+                f"table {self.name}, column {name}: expected {self.columns[name]},"
+                f" {str(error).splitlines()[0][:200]}"
+            ) from error
 
     def check_keys(self, frame: pl.DataFrame) -> None:
         """Raises ValueError naming the first duplicate or null key."""

@@ -136,6 +136,8 @@ def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path: Pa
         ([{"id": "a"}, {"id": "a"}], "occurs 2x"),
         ([{"id": None}], "null in key"),
         ([{"id": "a", "colour": 1}], r"unknown columns \['colour'\]"),
+        ([{"id": "a", "value": "x"}], r"table things, column value: expected Int64.*String.*x"),
+        ([{"id": "a", "value": 5.7}], r"table things, column value: expected Int64"),
     ],
 )
 def test_rows_that_break_the_table_are_named(bad: list[dict], message: str) -> None:

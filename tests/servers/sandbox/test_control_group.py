@@ -34,8 +34,8 @@ def tree(monkeypatch, tmp_path):
 
 def wait_until_file(path):
     """Until a launch has come to write it; nobody waits for that where groups are the kernel's."""
-    deadline = time.monotonic() + 30
-    while not path.exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

@@ -18,6 +18,7 @@ class Kept:
 
     def __init__(self, model: Embedder, home: Path) -> None:
         self.id, self.dim, self._model = model.id, model.dim, model
+        self.tokenizer: bytes | None = getattr(model, "tokenizer", None)
         self._store = LanceStore(home / "texts")
         self._lines = Lines(lambda line: print(line, file=sys.stderr, flush=True))
 

@@ -70,7 +70,8 @@ class Work:
 
     def choose_embedder(self, name: str) -> Kept:
         """The one that did not learn from the set; the first where none did."""
-        apart = (one for one, left in zip(self.embedders, FOLDS, strict=False) if name in left)
+        of = name.partition("/")[0]  # a changed pool's set
+        apart = (one for one, left in zip(self.embedders, FOLDS, strict=False) if of in left)
         return next(apart, self.embedders[0])
 
     def read(self, found: QuerySet, fastmcp: Path | None = None) -> Rows:
@@ -141,6 +142,10 @@ def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
         ("Pools of 30 tools", cases.compare_small_pools(fitted, apart, work.read)),
         ("One joint pool", cases.compare_joint_pool(fitted, apart, work.read)),
         ("Descriptions taken away", cases.compare_descriptions(fitted, apart, work.read)),
+        (
+            "Names without words, and one tool a server",
+            cases.compare_names(fitted, apart, work.read),
+        ),
         ("Attackers planted", cases.compare_attacked(fitted, apart, work.read)),
     ):
         print("\n" + report.tabulate_sets(title, lines), flush=True)

@@ -15,7 +15,9 @@ from benchmarks.router_fit.pools import (
     join_pools,
     list_origins,
     name_language,
+    part_servers,
     plant_attackers,
+    take_names,
 )
 from benchmarks.router_fit.rows import Rows, join_rows
 from benchmarks.router_fit.sets import NEVER_FITTED, QuerySet
@@ -23,6 +25,7 @@ from benchmarks.router_fit.sets import NEVER_FITTED, QuerySet
 JOINT_EACH = 60  # requests that each set asks of the joint pool
 CUT = ("acebench-zh", "corpus", "sealtools", "tldr-en", "toolbench-rapidapi", "vendor-mcp-evals")
 DESCRIBED = ("corpus", "sealtools", "toolbench-rapidapi", "tldr-en", "vendor-mcp-evals")
+NAMED = ("sealtools", "toolalpaca", "tooleyes", "tooltalk", "vendor-mcp-evals", "corpus")
 ATTACKED_SETS = ("corpus", "toolbench-rapidapi", "vendor-mcp-evals")
 MANY_LANGUAGES = ("acebench-zh", "home-assistant-intents", "tldr-i18n")
 Open = Callable[[QuerySet], Rows]
@@ -82,6 +85,17 @@ def compare_descriptions(found: Mapping[str, QuerySet], weights: Weights, read: 
         for label, use in (("described", ~hidden), ("undescribed", hidden)):
             title = f"{name}, {MIXED}: {label}"
             lines.append(compare(title, mixed.select(use), ours[use]))
+    return lines
+
+
+def compare_names(found: Mapping[str, QuerySet], weights: Weights, read: Open) -> list[Line]:
+    """Sets as they are, with tools whose names say nothing, and with one tool a server."""
+    lines = []
+    for name in NAMED:
+        if name in found:
+            for pool in (found[name], take_names(found[name]), part_servers(found[name])):
+                rows = read(pool)
+                lines.append(compare(pool.name, rows, rows.measure(weights[name])))
     return lines
 
 

@@ -2,9 +2,10 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from assets.contracts.tool_id import ToolId
 from benchmarks.router_fit.sets import QuerySet, Request, Row, draw_key, keep_answerable
 
 SMALL, POOLS = 30, 8  # tools of a small pool, and how many pools of a set
@@ -16,6 +17,7 @@ SCRIPTS = {
     "Arabic, Hebrew": ("ARABIC", "HEBREW"),
 }
 MIXED, BARE, ATTACKED = "half described", "undescribed", "attacked"
+NAMELESS, ALONE = "names without words", "one tool a server"
 
 
 def cut_small_pools(found: QuerySet) -> list[QuerySet]:
@@ -64,6 +66,42 @@ def hide_descriptions(found: QuerySet, share: float, label: str) -> QuerySet:
 def is_hidden(server: str, share: float) -> bool:
     """Whether `hide_descriptions` takes this server's description."""
     return int(draw_key("hide", server)[:8], 16) < share * 2**32
+
+
+def take_names(found: QuerySet) -> QuerySet:
+    """The set with tools that are named by their place alone: `t1`, `t2`."""
+    return _move_tools(
+        found, NAMELESS, lambda server, at, tool: (server, {**tool, "name": f"t{at}"})
+    )
+
+
+def part_servers(found: QuerySet) -> QuerySet:
+    """The set with every tool on a server of its own, which says of itself what its server did."""
+
+    def move(server: Row, at: int, tool: Row) -> tuple[Row, Row]:
+        return {**server, "qualified_name": f"{server['qualified_name']}-{at}"}, tool
+
+    return _move_tools(found, ALONE, move)
+
+
+def _move_tools(
+    found: QuerySet, label: str, move: Callable[[Row, int, Row], tuple[Row, Row]]
+) -> QuerySet:
+    """The set after `move` of every (server, place of the tool from 1, tool)."""
+    made: dict[str, Row] = {}
+    now: dict[str, str] = {}
+    for server in found.servers:
+        for at, tool in enumerate(server["tools"], 1):
+            home, moved = move(server, at, tool)
+            name = home["qualified_name"]
+            made.setdefault(name, {**home, "tools": []})["tools"].append(moved)
+            was = str(ToolId(server["qualified_name"], tool["name"]))
+            now[was] = str(ToolId(name, moved["name"]))
+    requests = tuple(
+        replace(request, gold=tuple(now[tool] for tool in request.gold))
+        for request in found.requests
+    )
+    return QuerySet(f"{found.name}/{label}", tuple(made.values()), requests)
 
 
 def plant_attackers(found: QuerySet, count: int) -> QuerySet:

@@ -9,6 +9,7 @@ import numpy as np
 
 from assets.vectors.embed import Embedder
 from assets.vectors.encoders.embedder import measure_reading
+from assets.vectors.encoders.tokens import Tokens
 from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
@@ -25,6 +26,7 @@ from serving.ranking.features import (
     WORDS,
     choose_candidates,
 )
+from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.ranking.query import Ask, check_ask
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
@@ -93,9 +95,11 @@ def open_index(found: QuerySet, home: Path, embedder: Embedder) -> Index:
 
 
 def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) -> list[Signals]:
-    """Each request read as the router reads it."""
+    """Each request read as the router reads it: of a long one both ends."""
     asks = [check_ask(Ask(request.text))[0] for request in requests]
-    texts = [ask.query or "" for ask in asks]
+    texts: Sequence[str] = [ask.query or "" for ask in asks]
+    if tokenizer := getattr(embedder, "tokenizer", None):
+        texts = Tokens(tokenizer, QUERY_TOKENS, both_ends=True).keep_ends(texts)
     read = zip(asks, embedder.embed(texts), measure_reading(embedder, texts).tolist(), strict=True)
     return [Signals(index, ask, v, v, reading=(share, share)) for ask, v, share in read]
 

@@ -10,17 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.router_fit.__main__ import print_sets
+from assets.contracts.tool_id import ToolId
+from benchmarks.kept_vectors import Kept
+from benchmarks.retriever_fit.recipe import FOLDS
+from benchmarks.router_fit.__main__ import Work, print_sets
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
 from benchmarks.router_fit.pools import (
+    BARE,
     POOLS,
     SMALL,
     cut_small_pools,
     hide_descriptions,
     join_pools,
     name_language,
+    part_servers,
     plant_attackers,
+    take_names,
 )
 from benchmarks.router_fit.rows import PEERS, Rows, measure_order
 from benchmarks.router_fit.sets import (
@@ -198,6 +204,31 @@ def test_descriptions_are_taken_from_some_servers_and_attackers_added() -> None:
     planted = plant_attackers(found, 2)
     descriptions = [server["tools"][0]["description"] for server in planted.servers[-2:]]
     assert sorted("\n".join(descriptions).split("\n")) == sorted(r.text for r in found.requests)
+
+
+def test_names_are_taken_and_servers_parted_with_the_requests_of_their_tools() -> None:
+    found = make_set()
+    told = {r.text: find_description(found, r) for r in found.requests}
+    for moved in (take_names(found), part_servers(found)):
+        assert {r.text: find_description(moved, r) for r in moved.requests} == told
+        assert moved.tools == found.tools
+    assert {t["name"] for s in take_names(found).servers for t in s["tools"]} == {"t1", "t2", "t3"}
+    assert {len(server["tools"]) for server in part_servers(found).servers} == {1}
+
+
+def find_description(found: QuerySet, request: Request) -> str:
+    """The description of the request's first right tool."""
+    wanted = ToolId.parse(request.gold[0])
+    server = next(s for s in found.servers if s["qualified_name"] == wanted.server_id)
+    return next(t["description"] for t in server["tools"] if t["name"] == wanted.tool)
+
+
+def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path: Path) -> None:
+    first, second = Kept(WordEmbedder(), tmp_path), Kept(WordEmbedder(), tmp_path)
+    work = Work(tmp_path, [first, second], {}, {})
+    for of in (FOLDS[1][0], f"{FOLDS[1][0]}/{BARE}"):
+        assert work.choose_embedder(of) is second
+    assert work.choose_embedder(FOLDS[0][0]) is first
 
 
 @pytest.mark.parametrize(

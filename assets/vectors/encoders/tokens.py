@@ -49,18 +49,18 @@ class Tokens:
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int64 ids of each text, at most `max_tokens`."""
-        texts = self._keep_ends(texts)
+        texts = self.keep_ends(texts)
         return [ids for part in _iterate_slices(texts) for ids in self._encode_ids(part)]
 
     def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
         """`Reading.measure` of as much of each text as is encoded."""
-        return self._reading.measure([_cut_text(text, _PART) for text in self._keep_ends(texts)])
+        return self._reading.measure([_cut_text(text, _PART) for text in self.keep_ends(texts)])
 
     @cached_property
     def _reading(self) -> "Reading":
         return Reading(self._tokenizer)
 
-    def _keep_ends(self, texts: Sequence[str]) -> Sequence[str]:
+    def keep_ends(self, texts: Sequence[str]) -> Sequence[str]:
         """Texts without their middle, where it is too much and both ends count."""
         return [self._drop_middle(text) for text in texts] if self._both_ends else texts
 

@@ -31,7 +31,7 @@ EXECUTIONS_AUDIT = audit_table(
     [
         expect_unique("execution_id"),
         expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-        expect_one_of("outcome", list(OUTCOMES)),
+        expect_one_of("outcome", list(OUTCOMES), optional=True),
         expect_one_of("blame", list(BLAMES), optional=True),
         expect_one_of("proof", list(PROOFS), optional=True),
     ],

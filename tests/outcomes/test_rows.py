@@ -2,6 +2,7 @@
 
 import json
 
+from assets.outcomes.defs import EXECUTIONS_AUDIT
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.kept import keep_execution
@@ -9,8 +10,10 @@ from assets.outcomes.proofs.proof import Proof
 from assets.outcomes.rows import make_execution_row
 from assets.outcomes.run import Done, Job
 from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.table import EXECUTIONS
 from assets.servers.calls.result import CallResult
 from tests.outcomes.running import make_contract
+from warehouse.audit import audit
 
 
 def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_none():
@@ -30,3 +33,12 @@ def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_n
         "p1:c": "unproved",
         "p1:d": "proved",
     }
+
+
+def test_a_call_that_nobody_foresaw_passes_the_audit_of_its_partition():
+    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    job = Job("e1:1", WantedCall(call), Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, Done(problem="boom"))
+    assert (row["outcome"], row["error_kind"]) == (None, "internal")
+    frame = EXECUTIONS.frame([{**row, "marketplace": "registry"}])
+    assert audit(frame, EXECUTIONS_AUDIT.expectations).passed

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import read_slots
+from assets.synthesis.common.contract_reading import Slot, read_slots
 from assets.synthesis.common.purpose import read_purpose
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.values.invent import make_from_pattern
+from assets.synthesis.offline.values.kinds import find_sort
 from assets.synthesis.verify.verify import verify
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
@@ -186,3 +188,18 @@ def test_a_value_has_the_form_that_its_description_states(
     for seed in range(3):
         for made in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
             assert re.fullmatch(form, made["values"][name]), made
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "The context for generating the SQL statement.",
+        "Default type, of integer, string, uuid",
+        "Database to run the SQL query in",
+        "Phone number with country code",
+        "Output format; dates are shown as YYYY-MM-DD",
+    ],
+)
+def test_a_form_that_a_description_only_mentions_is_not_the_values(description: str) -> None:
+    slot = Slot("name", {"type": "string"}, required=True, words=("name",), hint=description)
+    assert find_sort(slot) == find_sort(replace(slot, hint=""))

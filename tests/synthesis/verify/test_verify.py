@@ -173,8 +173,21 @@ def test_a_value_in_another_form_than_its_description_says_is_a_flaw(
     assert (flaw.kind, flaw.path, flaw.certain) == ("bad_value", name, True)
 
 
-def test_a_description_that_leaves_a_choice_of_forms_holds_no_value_to_one() -> None:
-    about = "User to assign (email or name), or a JSON object"
-    schema = {"type": "object", "properties": {"who": {"type": "string", "description": about}}}
+@pytest.mark.parametrize(
+    ("about", "value"),
+    [
+        ("User to assign (email or name), or a JSON object", "Ann"),
+        ("The value of suggestions/value json object that an earlier call returned", "paris"),
+        ("path to a PFX/PEM file, a base64 encoded PFX, or raw text", "./certs/site.pfx"),
+        ("Text to encode in Base64", "hello, world!"),
+        ("Path of the JSON text file to read", "a.json"),
+        ("JSON text output, plain text otherwise", "text"),
+    ],
+)
+def test_a_description_that_means_another_form_holds_no_value_to_it(about: str, value: str) -> None:
+    of = {"type": "string", "description": about, "enum": ["Ann", "json", value]}
+    if "otherwise" not in about:
+        del of["enum"]
+    schema = {"type": "object", "properties": {"who": of}}
     contract = {"name": "t", "description": "Do a thing.", "inputSchema": schema}
-    assert list(find_call_flaws(contract, {"who": "Ann"})) == []
+    assert list(find_call_flaws(contract, {"who": value})) == []

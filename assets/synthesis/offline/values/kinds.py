@@ -46,18 +46,20 @@ _BRIEF = 120  # characters; a longer description speaks of more than the form of
 # The form that a description states outranks the name: `from` is a person in a mail and a day in
 # a search for news.
 _STATED = {
-    "date": re.compile(r"\byyyy-mm-dd\b(?!\W*hh)", re.IGNORECASE),
-    "uuid": re.compile(r"\b[ug]uid\b", re.IGNORECASE),
-    "sql": re.compile(
-        r"^(?!.*\b(?:natural|question)\b).*\bsql (?:query|statement)\b", re.IGNORECASE
+    "date": re.compile(r"(?!output\b)[^;.]*\byyyy-mm-dd\b(?!\W*hh)", re.IGNORECASE),
+    "uuid": re.compile(r"(?:[\w-]+ ){0,2}\(?[ug]uid\b", re.IGNORECASE),
+    "sql": re.compile(r"(?:(?:a|an|the) )?(?:[a-z]+ )?sql (?:query|statement)\b", re.IGNORECASE),
+    "country_code": re.compile(
+        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:country code|iso[ -]?3166)", re.IGNORECASE
     ),
-    "country_code": re.compile(r"\b(?:country code|iso[ -]?3166)", re.IGNORECASE),
-    "language_code": re.compile(r"\b(?:language code|iso[ -]?639)", re.IGNORECASE),
+    "language_code": re.compile(
+        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:language code|iso[ -]?639)", re.IGNORECASE
+    ),
 }
 
 
 def _find_stated_sort(hint: str) -> str | None:
-    return next((sort for sort, form in _STATED.items() if form.search(hint)), None)
+    return next((sort for sort, form in _STATED.items() if form.match(hint)), None)
 
 
 _MATHS = re.compile(r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b")

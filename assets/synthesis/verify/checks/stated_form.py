@@ -12,11 +12,14 @@ from assets.synthesis.common.contract_reading import (
 from assets.synthesis.verify.finding import Finding
 from warehouse.json_types import Contract, JsonObject
 
-_JSON = re.compile(r"\bJSON[ -](?:string|array|object|text|encoded)\b", re.IGNORECASE)
+# What a description begins with is the value's form; further on it may be of what the tool makes.
+_BEGINS = r"\W*(?:optional\W+)?(?:(?:a|an|the)\s+)?(?:valid\s+)?"
+_JSON = re.compile(rf"{_BEGINS}JSON[ -](?:string|array|object|text|encoded)\b", re.IGNORECASE)
 _OTHER = re.compile(r"\bor\b", re.IGNORECASE)  # the form is one of several
-_BASE64 = re.compile(r"base64", re.IGNORECASE)
+_BASE64 = re.compile(rf"{_BEGINS}base64\b", re.IGNORECASE)
+_NAMED = re.compile(r"base64", re.IGNORECASE)
 _ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]+={0,2}")
-_FIRST = 60  # characters in which a description says what the value is
+_SENTENCE = re.compile(r".{0,300}?(?=[.!?](?:\s|$)|\n|$)|.{0,300}", re.DOTALL)
 
 
 def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[Finding]:
@@ -24,7 +27,8 @@ def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[Findi
     root, properties = get_input_schema(contract), get_properties(contract)
     for name, value in arguments.items():
         of = resolve_schema(properties.get(name) or {}, root)
-        if not isinstance(value, str) or not value or value == of.get("default"):
+        said = [of.get("default"), of.get("const"), *_list_choices(of)]
+        if not isinstance(value, str) or not value or value in said:
             continue
         form = find_stated_form(str(name), str(of.get("description") or ""))
         if form is not None and not _FORMS[form](value):
@@ -34,12 +38,18 @@ def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[Findi
 
 def find_stated_form(name: str, about: str) -> str | None:
     """JSON or base64, where a text parameter's name or the beginning of its description says so."""
-    begins = about[:_FIRST]
-    if _OTHER.search(begins):
+    first = _SENTENCE.match(about)
+    if first and _OTHER.search(first[0]):
         return None
-    if _BASE64.search(name) or _BASE64.search(begins):
+    if _NAMED.search(name) or _BASE64.match(about):
         return "base64"
-    return "JSON" if _JSON.search(begins) else None
+    return "JSON" if _JSON.match(about) else None
+
+
+def _list_choices(of: JsonObject) -> list[object]:
+    """The values that a schema allows, where it lists them."""
+    listed = of.get("enum")
+    return listed if isinstance(listed, list) else []
 
 
 def _is_json(value: str) -> bool:

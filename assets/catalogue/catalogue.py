@@ -90,18 +90,27 @@ def read_listing_ids(row: JsonObject) -> list[str]:
 
 
 def map_same_servers(rows: Iterable[JsonObject]) -> dict[str, frozenset[str]]:
-    """Server id -> all ids of that server, itself included, by rows of CATALOGUE."""
+    """Server id -> all ids of that server, itself included, by rows of CATALOGUE. An id in several
+    rows, as of a gateway to many servers, names none of them and stands alone. A row that nobody
+    lists any more says only what no listed one does."""
     found: dict[str, frozenset[str]] = {}
+    listed: list[set[str]] = []
+    gone: list[set[str]] = []
     for row in rows:
-        names = frozenset(row["server_ids"] or ())
-        for name in names:
-            found[name] = found.get(name, frozenset()) | names
+        (listed if row["gone"] is None else gone).append(set(row["server_ids"] or ()))
+    for groups in (listed, gone):
+        groups = [names - found.keys() for names in groups]
+        held = Counter(name for names in groups for name in names)
+        for names in groups:
+            own = frozenset(name for name in names if held[name] == 1)
+            found |= {name: own if name in own else frozenset({name}) for name in names}
     return found
 
 
 def read_same_servers(tables: Tables, as_of: float) -> dict[str, frozenset[str]]:
     """`map_same_servers` at a time (epoch seconds); now, where retention took the catalogue of
-    then: it knows no fewer joins."""
+    then: a join that was made or undone since is told as it is now, so that a server may stand in
+    another split than it did."""
     try:
         found = tables.read(CATALOGUE, as_of=as_of)
     except VersionGone:

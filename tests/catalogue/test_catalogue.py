@@ -3,7 +3,15 @@
 import json
 from typing import Any
 
-from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_same_servers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.catalogue.catalogue import (
+    CATALOGUE,
+    build_catalogue,
+    map_same_servers,
+    read_same_servers,
+)
 from assets.catalogue.report import compute_figures, render_tables
 from assets.marketplaces.listing import EnvVar
 from tests.catalogue.servers import listing
@@ -154,3 +162,36 @@ def test_ids_of_one_server_are_known_as_of_a_time_also_where_that_version_went(
     both = {"npm:a", "remote:a"}
     assert head == last
     assert read_same_servers(tables, first.at) == {"npm:a": both, "remote:a": both}
+
+
+def join(*servers: set[str], gone: tuple[set[str], ...] = ()) -> dict[str, frozenset[str]]:
+    live = [{"server_ids": sorted(names), "gone": None} for names in servers]
+    return map_same_servers(
+        [*live, *({"server_ids": sorted(names), "gone": "2026-01-01"} for names in gone)]
+    )
+
+
+IDS = st.sets(st.sampled_from("abcdef"), max_size=3)
+
+
+@given(st.lists(IDS, max_size=5), st.lists(IDS, max_size=3))
+def test_being_one_server_holds_both_ways_and_goes_on(
+    live: list[set[str]], gone: list[set[str]]
+) -> None:
+    same = join(*live, gone=tuple(gone))
+    assert same.keys() == set().union(*live, *gone)
+    assert all(
+        name in names and same[other] == names for name, names in same.items() for other in names
+    )
+
+
+def test_an_id_of_several_rows_joins_none_of_them() -> None:
+    same = join({"npm:y1", "npm:y2", "remote:gw"}, {"npm:y4", "remote:gw"})
+    assert same["npm:y1"] == same["npm:y2"] == {"npm:y1", "npm:y2"}
+    assert [same[name] for name in ("npm:y4", "remote:gw")] == [{"npm:y4"}, {"remote:gw"}]
+
+
+def test_a_row_that_nobody_lists_parts_no_server_that_is_listed() -> None:
+    same = join({"npm:a", "remote:a"}, gone=({"npm:a", "npm:old", "npm:older"},))
+    assert same["npm:a"] == {"npm:a", "remote:a"}
+    assert same["npm:old"] == {"npm:old", "npm:older"}

@@ -87,7 +87,7 @@ class CallRepair:
     async def _judge(self, name: str, text: str, cut: bool) -> Fixed:
         if name in self._offer.unjudged:
             return Fixed(name, text)
-        if cut and not _is_whole(text):
+        if cut and not is_whole(text):
             return Fixed(name, text, left="cut_off: the answer ended before the call was complete")
         fixed = await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
         return await self._ask_model(fixed, name, text) if fixed.left else fixed
@@ -147,7 +147,8 @@ class CallRepair:
         return note or None
 
 
-def _is_whole(text: str) -> bool:
+def is_whole(text: str) -> bool:
+    """Whether a text is JSON to its end."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -5,13 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.proxy.calls import CallRepair, Fixed
+from serving.proxy.calls import CallRepair, Fixed, is_whole
 from serving.proxy.events import Event, list_dicts
 
 _Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
 # Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
 _TELLING = re.compile(rb'tool_calls|"finish_reason"(?!\s*:\s*null)|\\u')
-_LAST = re.compile(rb'data:\s*(?:\[DONE\]|\{\s*"error")')  # clients read nothing behind it
+_LAST = re.compile(
+    rb'data:\s*(?:\[DONE\]|\{\s*"error"\s*:(?!\s*null))'
+)  # clients read nothing behind it
 
 
 async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
@@ -33,6 +35,7 @@ class _Call:
     id: Any = None
     name: str = ""
     parts: list[str] = field(default_factory=list)
+    sent: str = ""  # of the name, before anything was held
     named: bool = False  # another name than its own is written
 
 
@@ -68,7 +71,7 @@ class ChatStream:
             return await self._release(self._held[-1], unsure) + event.raw
         if not _TELLING.search(event.raw):
             return event.raw
-        ends = [one for one in list_dicts(event.data, "choices") if one.get("finish_reason")]
+        ends = [one for one in _list_indexed(event.data, "choices") if one.get("finish_reason")]
         carries = self._size <= self._most and self._take_calls(event)
         if carries:
             self._held.append(event)
@@ -98,21 +101,26 @@ class ChatStream:
             found = found or self._repair.may_rename(call.name)
         if found:
             self._parts[event] = parts
-        return found
+            return True
+        for part in parts:
+            self._calls[part.key].sent = self._calls[part.key].name
+        return False
 
     def _read_part(self, choice: Any, entry: dict[str, Any], inner: dict[str, Any]) -> _Part:
         """A part, and what it says of its call. Some servers give several calls one index, or
-        none: another id with a name begins another one."""
+        none: another id begins another one, with another name or after a whole text. Others give
+        every part an id of its own."""
         at = choice, entry.get("index")
         call = self._calls.get((*at, self._numbers.get(at, 0)))
         own, name = entry.get("id"), str(inner.get("name") or "")
-        if call is not None and call.id and own and own != call.id and name:
+        other = call is not None and call.id and own and own != call.id and name
+        if call is not None and other and (name != call.name or is_whole("".join(call.parts))):
             self._numbers[at] = self._numbers.get(at, 0) + 1
         key = (*at, self._numbers.get(at, 0))
         call = self._calls.setdefault(key, _Call())
         call.id = own or call.id
-        if name != call.name:  # some repeat it in every part, some send it in pieces
-            call.name += name
+        # Some repeat it in every part, or what there is of it so far; some send it in pieces.
+        call.name = name if name.startswith(call.name) else call.name + name
         return _Part(key, entry, inner)
 
     async def _release(self, last: Event, cut: Mapping[Any, bool]) -> bytes:
@@ -174,9 +182,7 @@ def _replace_calls(
         call, fixed = changed[part.key]
         inner = part.inner
         if inner.get("name") and fixed.name != call.name:
-            whole = inner["name"] == call.name
-            inner["name"] = fixed.name if whole or not call.named else ""
-            call.named = touched = True
+            touched |= _write_name(inner, call, fixed.name)
         if inner.get("arguments"):
             inner["arguments"] = "" if part.key in written else fixed.text
             written.add(part.key)
@@ -184,10 +190,27 @@ def _replace_calls(
     return touched
 
 
+def _write_name(inner: dict[str, Any], call: _Call, name: str) -> bool:
+    """Whether a part has the name of now: whole where its own was, else what the client lacks."""
+    if inner["name"] == call.name:
+        inner["name"] = name
+    elif not name.startswith(call.sent):  # what was sent cannot be taken back
+        return False
+    else:
+        inner["name"] = "" if call.named else name[len(call.sent) :]
+    call.named = True
+    return True
+
+
 def _list_entries(event: Event) -> Iterator[tuple[Any, dict[str, Any], dict[str, Any]]]:
     """(index of the choice, entry, its `function`) of each part of a call in an event."""
-    for choice in list_dicts(event.data, "choices"):
-        for entry in list_dicts(choice.get("delta"), "tool_calls"):
+    for choice in _list_indexed(event.data, "choices"):
+        for entry in _list_indexed(choice.get("delta"), "tool_calls"):
             inner = entry.get("function")
             if isinstance(inner, dict):
                 yield choice.get("index"), entry, inner
+
+
+def _list_indexed(holder: Any, key: str) -> list[dict[str, Any]]:
+    """Those whose `index` is a number or left out: what else there is passes as it came."""
+    return [one for one in list_dicts(holder, key) if isinstance(one.get("index"), int | None)]

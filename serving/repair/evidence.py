@@ -60,7 +60,10 @@ class Evidence:
         if value is None or isinstance(value, bool):
             return True
         if isinstance(value, int | float):
-            return float(value) in self._numbers
+            try:
+                return float(value) in self._numbers
+            except OverflowError:  # a whole number beyond any that is read
+                return False
         if isinstance(value, Mapping):
             return all(map(self.holds, value.values()))
         if isinstance(value, list):

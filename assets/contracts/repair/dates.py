@@ -15,7 +15,13 @@ _CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
 _UTC = re.compile(r"\b(?:UTC|GMT)\s*(?=[+-]\s*\d)", re.IGNORECASE)  # dateutil turns its sign round
-_ZONED = re.compile(r"[A-Za-z]{3,}\s*[+-]\s*\d{1,2}(?::?\d\d)?\s*$")  # as it would any other name's
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_ZONED = re.compile(  # as it would any other name's
+    rf"(?<![a-z])(?!{_MONTH}\b)[a-z]{{3,}}\s*[+-]\s*\d{{1,2}}(?::?\d\d)?\s*$", re.IGNORECASE
+)
 _MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
 
 

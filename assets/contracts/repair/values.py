@@ -24,6 +24,7 @@ _SYMBOLS = re.compile(
 _JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IGNORECASE)
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
+_LONGEST_CHOICE = 300  # characters of a text that may be meant for a choice
 _LONGEST = 100_000  # characters of a text that is read as JSON
 
 
@@ -123,9 +124,12 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     if word is None:
         return
     texts = {one if isinstance(one, str) else json.dumps(one): one for one in reversed(choices)}
-    names = [one for one in texts if _list_signs(one) == _list_signs(word)]
     if word in texts:
         yield texts[word]
+    if len(word) > _LONGEST_CHOICE:
+        return
+    signs = _list_signs(word)
+    names = [one for one in texts if _list_signs(one) == signs]
     if (meant := find_same_name(word, names)) is not None:
         yield texts[meant]
     if (meant := find_nearest(word, names)) is not None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assets.contracts.repair import values as values_module
 from assets.contracts.repair.names import count_slips, find_nearest, find_same_name, fold_name
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.repair.repair import repair_call
@@ -200,6 +201,27 @@ def test_what_would_be_a_guess_is_left_and_told(name):
     found = repair_call(TOOL, LEFT[name])
     assert (found.arguments, found.steps) == (LEFT[name], [])
     assert found.problems_left
+
+
+@pytest.mark.parametrize("value", ["15-March-2024", "15-Mar-2024", "2024-Mar-15"])
+def test_a_month_between_dashes_is_no_zone(value):
+    day = {"properties": {"a": {"type": "string", "format": "date"}}}
+    assert repair_call({"name": "t", "inputSchema": day}, {"a": value}).arguments == {
+        "a": "2024-03-15"
+    }
+
+
+def test_the_signs_of_a_value_are_read_once(monkeypatch):
+    read, list_signs = [], values_module._list_signs
+    monkeypatch.setattr(
+        values_module, "_list_signs", lambda text: read.append(len(text)) or list_signs(text)
+    )
+    choices = {"properties": {"a": {"enum": [f"choice {n}" for n in range(200)]}}}
+    for value in ("x!", "x!" * 500_000):
+        tool = {"name": "t", "inputSchema": choices}
+        assert repair_call(tool, {"a": value}).arguments == {"a": value}
+    assert read.count(2) == 1
+    assert max(read) < 1000
 
 
 def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():

@@ -97,6 +97,7 @@ MADE = {  # arguments -> what they become
     "nested": ({"location": {"city": "Rome", "days": 2}}, {"city": "Rome", "days": 2}),
     "related name": ({"city_name": "Rome"}, {"city": "Rome"}),
     "undeclared": ({"city": "Rome", "verbose": True}, {"city": "Rome"}),
+    "undeclared, beyond any float": ({"city": "Rome", "z": [[10**400]]}, {"city": "Rome"}),
 }  # fmt: skip
 
 
@@ -123,6 +124,11 @@ LEFT = {  # arguments -> kind of reason, a word of the question
     "two calls": ('{"city": "Rome"}{"city": "Oslo"}', "several_calls", "2 calls"),
     "missing": ({"days": 2}, "missing_value", "'city'"),
     "nothing": ("", "missing_value", "'city'"),
+    "cut in a number beyond any float": (
+        '{"city": "Rome", "days": 1' + "0" * 400,
+        "cut_off",
+        "days",
+    ),
     "day or month first": ({"city": "Rome", "when": "03/04/2026"}, "unfit_value", "$.when"),
     "a zone by its letters": ({"city": "R", "at": "March 5, 2026 2:30pm EST"}, "unfit_value", "at"),
     "no year": ({"city": "Rome", "when": "March 5"}, "unfit_value", "$.when"),

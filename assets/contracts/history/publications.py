@@ -26,10 +26,12 @@ def split_publications(
 def fold_changes(tables: Tables) -> tuple[list[Record], str]:
     """(rows of CHANGES with what the unread publications changed, which ones are read now)."""
     head = tables.head(CHANGES.name)
-    last, since = _read_marks(head), head.at if head else 0.0
+    marks, published = _read_marks(head), head.at if head else 0.0
+    last = dict(marks or {})
     states: dict[str, list[Record]] = {}
     due: list[tuple[float, str, Head]] = []
     for name in tables.partitions(SNAPSHOTS.name):
+        since = published if marks is None or name in marks else 0.0
         read, unread = split_publications(tables, name, last.get(name), since)
         states[name] = _read_rows(tables, name, read[-1]) if read else []
         turn = 0.0  # a publication never goes before the one that it replaced
@@ -55,10 +57,13 @@ def _read_rows(tables: Tables, partition: str, head: Head) -> list[Record]:
     return tables.read_publication(SNAPSHOTS, partition, head).to_dicts()
 
 
-def _read_marks(head: Head | None) -> dict[str, str]:
-    """Marketplace -> the moment of the last publication that the published changes know. Not when
-    they were published: a marketplace may have been meanwhile."""
+def _read_marks(head: Head | None) -> dict[str, str] | None:
+    """Marketplace -> the moment of the last publication that the published changes know, of each
+    that they know; None where they are of before the rule. Not when they were published: a
+    marketplace may have been meanwhile."""
     audit = head.audit if head else []
-    kept = next((row["observed"] for row in audit if row.get("rule") == READ_RULE), "")
+    kept = next((row["observed"] for row in audit if row.get("rule") == READ_RULE), None)
+    if kept is None:
+        return None
     pairs = (part.partition(_UNTIL) for part in kept.split("; "))
     return {name: moment for name, sign, moment in pairs if sign}

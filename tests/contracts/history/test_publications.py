@@ -64,3 +64,24 @@ def test_changes_of_before_the_mark_go_on_from_when_they_were_published(
     tables.promote(tables.stage(CHANGES, CHANGES.frame(rows)), "-", [])
     publish(tables, "a", row("t", "C"))
     assert fold(tables) == ["c1:B", "c1:C"]
+
+
+def test_a_marketplace_that_is_new_since_the_clock_was_put_back_is_folded_whole(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, now = warehouse.tables, time.time()
+
+    def move_clock(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: now + seconds)
+
+    for seconds, version in ((100, "A"), (200, "B")):
+        move_clock(seconds)
+        publish(tables, "a", row("t", version))
+    move_clock(2000)
+    assert fold(tables) == ["c1:B"]
+    found: list[str] = []
+    for seconds, version in ((1000, "A"), (1001, "C"), (1002, "D")):
+        move_clock(seconds)
+        publish(tables, "b", row("t", version, "npm:b"))
+        found = fold(tables)
+    assert found == ["c1:B", "c1:C", "c1:D"]

@@ -74,15 +74,18 @@ class Tokens:
         rest = first.overflowing
         if not rest:
             return whole
-        spans = [
-            span
+        pieces = [
+            (word, span)
             for part in (first, *rest)
-            for span, special in zip(part.offsets, part.special_tokens_mask, strict=True)
+            for word, span, special in zip(
+                part.word_ids, part.offsets, part.special_tokens_mask, strict=True
+            )
             if not special
         ]
         most = len(first.ids) - sum(first.special_tokens_mask)
         half = most // 2
-        return f"{whole[: spans[most - half - 1][1]]} {whole[spans[-half][0] :]}"
+        head = whole[: pieces[most - half - 1][1][1]]
+        return f"{head} {whole[_find_tail(pieces, half) :]}"
 
     def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
         whole = [drop_surrogates(text) for text in texts]
@@ -159,6 +162,16 @@ def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
 
 def _list_letters(piece: str) -> list[str]:
     return [char for char in piece if char.isalpha()]
+
+
+def _find_tail(pieces: Sequence[tuple[int | None, tuple[int, int]]], most: int) -> int:
+    """Where the last words begin that have at most so many pieces together: an end of a word is
+    more pieces by itself than in it. Of a word that is longer its last pieces.
+
+    pieces: (which word it is of, where it stands) of a text of more than `most`."""
+    begins = range(len(pieces) - most, len(pieces))
+    whole = (at for at in begins if pieces[at][0] != pieces[at - 1][0])
+    return pieces[next(whole, -most)][1][0]
 
 
 def _cut_text(text: str, length: int) -> str:

@@ -46,6 +46,9 @@ def test_a_long_text_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(read) <= 2048
 
 
+FULL = Tokenizer.from_str(FILE.decode())
+FULL.no_padding()
+FULL.no_truncation()
 CUT = {most: (Tokens(FILE, most, both_ends=True), Tokens(FILE, most)) for most in (4, 9, 40)}
 
 
@@ -58,6 +61,21 @@ def test_of_a_long_request_both_ends_are_read(text: str, most: int) -> None:
     assert len(ids) <= most
     start = (most - 2) // 2
     assert ids[: 1 + start].tolist() == as_before[: 1 + start].tolist()
+    full, half = FULL.encode(text, add_special_tokens=False), (most - 2) // 2
+    if len(full.ids) > most - 2:
+        words = full.word_ids
+        begin = next((at for at in range(-half, 0) if words[at] != words[at - 1]), None)
+        if begin is not None:
+            head = full.ids[: most - 2 - half]
+            assert ids[1:-1].tolist() == head + full.ids[begin:], "whole words to the very end"
+
+
+@pytest.mark.parametrize("most", range(10, 22))
+def test_the_last_word_of_a_long_request_stays_whole(most: int) -> None:
+    text = " ".join(["Donaudampfschiff", "Xylophonist", "kubectl"] * 9)
+    [ids] = Tokens(FILE, most, both_ends=True)([text])
+    assert WHOLE.decode(ids.tolist()).endswith(" kubectl")
+    assert len(ids) <= most
 
 
 def test_the_middle_of_a_long_request_is_what_goes() -> None:

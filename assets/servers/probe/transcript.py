@@ -123,13 +123,13 @@ class Listener:
     def _read_answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """The answer as JSON-RPC has it: one of odd form would leave its call waiting."""
         framed = {name: message[name] for name in ("jsonrpc", "id") if name in message}
-        if message.get("error") is not None:
-            error = _read_error(message["error"])
+        error, result = message.get("error"), message.get("result")
+        if isinstance(result, dict) and not error:  # some write `false` or `{}` beside it
+            return {**framed, "result": result}
+        if error is not None:
+            error = _read_error(error)
             self.transcript.note_error(error)
             return {**framed, "error": error}
-        result = message.get("result")
-        if isinstance(result, dict):
-            return {**framed, "result": result}
         found = f"the result is {type(result).__name__}, expected an object"
         return {**framed, "error": {"code": _INTERNAL, "message": found}}
 

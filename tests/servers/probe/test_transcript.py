@@ -1,5 +1,7 @@
 """What a session is given of the answers that came over the wire."""
 
+from typing import Any
+
 import pytest
 
 from assets.servers.probe.classify import Evidence, classify_evidence
@@ -69,8 +71,9 @@ def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(
     assert not listener.transcript.errors
 
 
-def test_an_error_of_null_beside_a_result_is_none() -> None:
+@pytest.mark.parametrize("error", [None, False, {}, ""])
+def test_an_error_of_nothing_beside_a_result_is_none(error: Any) -> None:
     listener = Listener()
     listener.note_request({"id": 2, "method": "tools/call"})
-    answer = {"jsonrpc": "2.0", "id": 2, "result": {"content": []}, "error": None}
+    answer = {"jsonrpc": "2.0", "id": 2, "result": {"content": []}, "error": error}
     assert listener.take(answer) == {"jsonrpc": "2.0", "id": 2, "result": {"content": []}}

@@ -136,8 +136,9 @@ def _guarded_pattern_properties(
 
 
 def _check_multiple(_: Any, step: Any, instance: Any, __: Any) -> Iterator[Any]:
-    """By what is written: of floats 0.07 would be no multiple of 0.01."""
-    if not isinstance(instance, int | float) or isinstance(instance, bool):
+    """By what is written: of floats 0.07 would be no multiple of 0.01. A step that is no number
+    above 0 forbids nothing: behind a `$ref` no meta-schema has checked it."""
+    if not (_is_number(instance) and _is_number(step) and step > 0):
         return
     try:
         if not _is_multiple(instance, step):
@@ -146,7 +147,13 @@ def _check_multiple(_: Any, step: Any, instance: Any, __: Any) -> Iterator[Any]:
         yield exceptions.ValidationError(f"a number is too large for a multiple of {step!r}")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_multiple(value: float, step: float) -> bool:
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
     try:
         return Decimal(repr(value)) % Decimal(repr(step)) == 0
     except InvalidOperation:  # more digits than decimals have here
@@ -168,7 +175,8 @@ def _guard_dialect(base: Any) -> Any:
         "patternProperties": _guarded_pattern_properties,
         "multipleOf": _check_multiple,
     }
-    checks = {**base.VALIDATORS, **guarded}
+    known = {name: check for name, check in guarded.items() if name in base.VALIDATORS}
+    checks = {**base.VALIDATORS, **known}
     return _fix_dialect(
         base, {name: limit_depth(_count_steps(one), _CALL_DEPTH) for name, one in checks.items()}
     )

@@ -59,3 +59,22 @@ def test_a_schema_is_read_to_thirty_levels_and_refused_far_below(wrap, dialect):
 
     assert find_schema_problem(nest(25)) is None
     assert find_schema_problem(nest(150)) == "the schema is nested too deep"
+
+
+@pytest.mark.parametrize("value", [5, "x", [1]])
+@pytest.mark.parametrize("step", [0, -2, "x", [1], None, True])
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_step_that_no_meta_schema_checked_forbids_nothing(value, step, by_reference):
+    odd = {"multipleOf": step}
+    schema = {"type": "object", "properties": {"a": odd}}
+    if by_reference:
+        schema |= {"examples": [odd], "properties": {"a": {"$ref": "#/examples/0"}}}
+    else:
+        schema["$schema"] = "http://json-schema.org/draft-03/schema#"
+    assert validate_call({"inputSchema": schema}, {"a": value}) == []
+
+
+@pytest.mark.parametrize(("power", "more", "flaws"), [(5000, 0, 0), (5000, 1, 1), (3, 1, 1)])
+def test_a_whole_number_of_any_size_is_a_multiple_or_not(power, more, flaws):
+    schema = {"type": "object", "properties": {"a": {"multipleOf": 10}}}
+    assert len(validate_call({"inputSchema": schema}, {"a": 10**power + more})) == flaws

@@ -77,15 +77,16 @@ def fill_missing(state: State) -> Step:
     missing = [one for one in state.flaws or () if one.kind == "missing_required" and one.at]
     if state.candidate is None or not missing or state.cut:
         return Step.skip()
-    root, made, steps = state.candidate.contract["inputSchema"], state.arguments, []
+    contract, made, steps = state.candidate.contract, state.arguments, []
+    root, tool = contract["inputSchema"], f"{contract['name']} {contract.get('description')}"
     for flaw in missing:
         used = list(made.values()) if isinstance(made, Mapping) else []
         schema, name = find_schema(root, flaw.at), str(flaw.at[-1])
-        stated = find_stated_value(name, schema, root, state.evidence.latest, used)
+        stated = find_stated_value(name, schema, root, state.evidence.latest, used, tool)
         if stated is not None:
             made = _set_value(made, flaw.at, stated[0])
             steps.append(f"{format_place(flaw.at)} was missing: {stated[1]}")
-    flaws = validate_call(state.candidate.contract, made)
+    flaws = validate_call(contract, made)
     if not steps or len(flaws) > len(state.flaws or ()) - len(steps):
         return Step.fail("the conversation leaves doubt about what is missing")
     state.arguments, state.flaws = made, flaws

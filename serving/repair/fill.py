@@ -30,6 +30,11 @@ _KINDS = {
 _WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
           "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
 _QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
+_CODES = {"otp", "totp", "pin", "cvv", "cvc"}  # that are nobody's to hand on
+_KEYED = {  # what the key of an account is spoken of with
+    *("api", "auth", "authenticate", "authentication", "authorization", "authorize", "access"),
+    *("credential", "credentials", "secret", "token", "password", "login", "license"),
+}
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _DENYING = re.compile(  # of the languages that most is written in
     r"n['’]t\b|\b(?:not?|never|cannot|without|except|but|instead|rather|unless|neither|nor|none|keep"
@@ -42,20 +47,30 @@ _NUMBER = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
 
 def find_stated_value(
-    name: str, schema: Any, root: Schema, user: str, used: Sequence[Any]
+    name: str, schema: Any, root: Schema, user: str, used: Sequence[Any], tool: str = ""
 ) -> tuple[Any, str] | None:
     """(the value of a parameter, why) that contract or user leave no doubt about, else None.
     user: what is said last: a value of an earlier turn may be of an earlier call. used: the values
-    of the other arguments."""
-    if is_secret_name(name):
+    of the other arguments. tool: its name and description."""
+    if is_confirming(name) or _is_secret(name, schema, root, tool):
         return None
     choices = find_choices(schema, root)
     if len(choices) == 1:
-        sure = isinstance(choices[0], str) and not is_confirming(name)
+        sure = isinstance(choices[0], str | int | float) and not isinstance(choices[0], bool)
         return (choices[0], "the contract allows no other value") if sure else None
     wanted, ruled_out = _split_ruled_out(user[-_TEXT:])
     stated = _find_stated(name, schema, root, wanted, choices, used)
     return None if stated and str(stated[0]) in ruled_out else stated
+
+
+def _is_secret(name: str, schema: Any, root: Schema, tool: str) -> bool:
+    """Whether only the model may give it; `key` alone also names what a store or a table has."""
+    words = split_identifier(name)
+    if [*words] in (["key"], ["keys"]):
+        about = [str(one.get("description"))[:2000] for one in iterate_branches(schema, root)]
+        said = {word for text in (tool[:2000], *about) for word in split_identifier(text)}
+        return not _KEYED.isdisjoint(said)
+    return is_secret_name(name) or not _CODES.isdisjoint(words)
 
 
 def _find_stated(

@@ -211,10 +211,20 @@ def test_what_is_ruled_out_beside_what_is_meant_leaves_no_doubt():
     assert repair_missing("email", said).arguments == {"email": "ann@x.com"}
 
 
-@pytest.mark.parametrize("parameter", ["password", "api_key", "accessToken"])
+@pytest.mark.parametrize(
+    "parameter", ["password", "api_key", "accessToken", "otp", "cardPin", "cvv", "key"]
+)
 def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
-    found = repair_missing(parameter, f'my {parameter.replace("_", " ")} is "hunter2"')
+    about = {"type": "string", "description": "The API's key"}
+    said = f'my {parameter.replace("_", " ")} is "hunter2"'
+    found = repair_missing(parameter, said, about if parameter == "key" else None)
     assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+    assert repair_missing("key", 'key "a"', name="create_api_client").outcome == ABSTAINED
+
+
+def test_a_key_of_a_store_is_no_secret():
+    found = repair_missing("key", 'get the key "theme"', name="kv_get")
+    assert found.arguments == {"key": "theme"}
 
 
 @pytest.mark.parametrize(
@@ -224,15 +234,21 @@ def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
         ("confirm", {"enum": ["YES, DELETE"]}),
         ("acceptTerms", {"type": "string", "enum": ["yes"]}),
         ("force", {"type": "integer", "enum": [1]}),
+        ("confirm", {"enum": ["yes", "no"]}),
+        ("confirm", {"type": "string"}),
+        ("confirm", {"type": "boolean"}),
+        ("force", {"type": "integer"}),
     ],
 )
 def test_nobody_confirms_in_the_place_of_the_model(parameter, schema):
-    found = repair_missing(parameter, "remove /x", schema)
+    found = repair_missing(parameter, f'remove /x, yes, {parameter}: 1 "1"', schema)
     assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
 
 
 def test_the_only_value_of_a_kind_is_filled():
     assert repair_missing("type", "x", {"const": "text"}).arguments == {"type": "text"}
+    assert repair_missing("version", "x", {"const": 2}).arguments == {"version": 2}
+    assert repair_missing("recursive", "x", {"const": True}).outcome == ABSTAINED
 
 
 NAMES = {

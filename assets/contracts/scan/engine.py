@@ -24,16 +24,17 @@ from assets.contracts.scan.rules import cross_tool_orders, parameters
 from assets.contracts.scan.rules.duplicate_names import find_neighbours
 from assets.contracts.scan.rules.encoded import build_encoded_hit, decode_text
 from assets.contracts.scan.rules.hidden import find_hidden
+from assets.contracts.scan.rules.issued_keys import find_secret_keys
 from assets.contracts.scan.rules.links import find_links
 from assets.contracts.scan.rules.marks import find_marks
 from assets.contracts.scan.rules.tool_names import judge_tool_name
 from assets.contracts.scan.text.fields import Read, Text, read_fields
 from assets.contracts.scan.text.normalise import collect_words, split_words
 from assets.contracts.scan.text.phrases import Ideas, find_ideas
-from warehouse.sanitize.credential_patterns import find_issued_keys
 from warehouse.sanitize.unseen import find_seen
 from warehouse.storage.digest import digest_sources
 
+_ROOT = Path(__file__).resolve().parents[3]
 _KEY = "issued_key"
 KEPT_CAP = 50  # findings of one rule and severity that are kept of one tool; all are looked for
 
@@ -120,7 +121,7 @@ def _find_all(name: str, contents: Read, own: Set[str], elsewhere: Set[str]) -> 
     for text in contents.texts:
         for found in find_hits(text, own, elsewhere, about):
             yield build_finding(name, text.field, text.text, found)
-        for span in islice(find_issued_keys(text.text), 1):
+        for span in islice(find_secret_keys(text.text), 1):
             found = build_finding(name, text.field, text.text, build_hit(_KEY, *span, HIGH))
             yield replace(found, excerpt="")  # a finding is shown
 
@@ -220,5 +221,6 @@ def _find_combined(found: Sequence[Finding]) -> Iterator[Finding]:
 
 @cache
 def digest_rules() -> str:
-    """Digest of every module of the scan, of its rules and of its lexicon; 12 hex digits."""
-    return digest_sources(Path(__file__).parent, ".")
+    """Digest of every module of the scan, of its rules, of its lexicon, and of the forms of secrets
+    and unseen characters; 12 hex digits."""
+    return digest_sources(_ROOT, "assets/contracts/scan", "warehouse/sanitize")

@@ -9,7 +9,7 @@ from assets.contracts.repair.problems import describe_problems
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import validate_call
-from serving.repair.evidence import list_invented
+from serving.repair.evidence import list_invented, list_unguarded
 from serving.repair.fill import find_stated_value
 from serving.repair.revision import ProposedCall, RevisionRequest
 from serving.repair.state import State, Step
@@ -142,5 +142,8 @@ def _take_proposed(state: State, proposed: ProposedCall) -> Step:
     invented = list_invented(candidate.contract, made.arguments, given, state.evidence)
     if (name := next(invented, None)) is not None:
         return Step.fail(f"the model made up {name!r}: nothing that was said holds it")
+    unguarded = list_unguarded(made.arguments, state.arguments, state.flaws or ())
+    if (name := next((one for one in unguarded if f"$.{one}" != state.cut), None)) is not None:
+        return Step.fail(f"the model took away or changed {name!r}, which guards the call")
     state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
     return Step.change(["a model rewrote the call", *made.steps])

@@ -32,7 +32,8 @@ class ProposedCall:
 
 class Revise(Protocol):
     """Rewrites a draft; None leaves it. What it returns is checked like any draft: a call that
-    does not fit, or whose required values neither conversation, draft nor contract holds, is
-    refused. An exception counts as None."""
+    does not fit, whose required values neither conversation, draft nor contract holds, that
+    confirms what the draft does not or lacks what guards it, is refused. An exception counts as
+    None."""
 
     def __call__(self, request: RevisionRequest) -> ProposedCall | None: ...

@@ -23,7 +23,7 @@ _GUARDS = {
 
 _CONFIRMING = {
     *("confirm", "confirmed", "confirmation", "force", "accept", "agree", "approve", "approved"),
-    *("acknowledge", "consent", "sure", "override"),
+    *("acknowledge", "consent", "sure", "override", "yes"),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from assets.contracts.history.moves import ContractHistory, Move
 from assets.contracts.validate import validate_call
+from serving.repair.evidence import Evidence
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.report import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.revision import ProposedCall
@@ -97,6 +98,8 @@ MADE = {  # arguments -> what they become
     "nested": ({"location": {"city": "Rome", "days": 2}}, {"city": "Rome", "days": 2}),
     "related name": ({"city_name": "Rome"}, {"city": "Rome"}),
     "undeclared": ({"city": "Rome", "verbose": True}, {"city": "Rome"}),
+    "undeclared, a switch within": ({"city": "Rome", "o": {"cache": True}}, {"city": "Rome"}),
+    "undeclared, nothing within": ({"city": "Rome", "o": [None, {"a": {}}]}, {"city": "Rome"}),
     "undeclared, beyond any float": ({"city": "Rome", "z": [[10**400]]}, {"city": "Rome"}),
 }  # fmt: skip
 
@@ -459,6 +462,42 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     assert "made up 'force'" in found.rungs[-2].why
     draft["arguments"]["force"] = True
     assert repair_draft(draft, [tool], **given).arguments == made.arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "refused"),
+    [
+        ({}, {"path": "/x", "yes": True}, "yes"),
+        ({}, {"path": "/x", "options": {"force": True}}, "options.force"),
+        ({"options": {"force": True}}, {"path": "/x", "options": {"force": True}}, ""),
+        ({}, {"path": "/x", "options": {"accept": "text/html"}}, ""),
+        ({"dry_run": True}, {"path": "/x"}, "dry_run"),
+        ({"dry_run": True}, {"path": "/x", "dry_run": False}, "dry_run"),
+        ({"dry_run": True}, {"path": "/x", "dryRun": True}, ""),
+        ({"dry_run": False}, {"path": "/x"}, ""),
+        ({"options": {"where": "a"}}, {"path": "/x", "options": {}}, "options.where"),
+        ({"limit": {"before": "x"}}, {"path": "/x", "limit": {"before": 5}}, ""),
+        ({"limit": {"before": "x"}}, {"path": "/x", "limit": {}}, "limit.before"),
+        ({"options": {"where": {"old": False}}}, {"path": "/x"}, "options.where"),
+    ],
+)
+def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
+    limit = {"type": "object", "properties": {"before": {"type": "integer"}}}
+    switch = {"type": "boolean"}
+    known = {"path": {"type": "string"}, "limit": limit, "yes": switch, "dry_run": switch}
+    known["options"] = {"type": "object"}
+    tool = {"name": "rm", "inputSchema": {"properties": known, "required": ["path"]}}
+    draft, call = {"name": "rm", "arguments": given}, ProposedCall("rm", made)
+    found = repair_draft(draft, [tool], conversation="remove all of /x", revise=lambda _: call)
+    assert found.outcome == (ABSTAINED if refused else REPAIRED)
+    assert f"{refused!r}" in found.rungs[-2].why or not refused
+
+
+def test_a_long_list_is_not_searched_for():
+    said = Evidence("alpha beta, 7")
+    assert said.is_said(["alpha beta", {"n": 7}] * 50)
+    assert not said.is_said(["alpha beta"] * 101)
+    assert not said.is_said([" ", {"a": [None, False]}])
 
 
 def test_a_model_may_ask():

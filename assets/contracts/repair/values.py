@@ -21,6 +21,11 @@ _SIGNED = re.compile(r"(?:(?<!\w)[+-])?\d+(?:\.\d+)*")
 _SYMBOLS = re.compile(
     r"[^\w\s\-./:,'\"()]"
 )  # that no two spellings of one choice differ in: `C#`, `C++`
+_ENCLOSED = re.compile(  # in markup or quotes
+    r"^(?:[\"'`*]{1,3}|[“”„‘’«‹\[{<]{1,2})([^\s\"'`*“”„‘’«‹\[{<].*?)"
+    r"(?:[\"'`*]{1,3}|[“”‘’»›\]}>]{1,2})$"
+)
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IGNORECASE)
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
@@ -128,8 +133,10 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
         yield texts[word]
     if len(word) > _LONGEST_CHOICE:
         return
-    signs = _list_signs(word)
-    names = [one for one in texts if _list_signs(one) == signs]
+    bare = _ENCLOSED.sub(r"\1", word.strip())
+    bare = bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
+    signs = [_list_signs(one) for one in {word, bare}]
+    names = [one for one in texts if _list_signs(one) in signs]
     if (meant := find_same_name(word, names)) is not None:
         yield texts[meant]
     if (meant := find_nearest(word, names)) is not None:
@@ -150,7 +157,8 @@ def _list_signs(text: str) -> tuple[list[str], list[str]]:
 def _is_switch(schema: Any, root: Schema) -> bool:
     """Whether a number can be nothing but 0 and 1."""
     bounds = [(one.get("minimum"), one.get("maximum")) for one in iterate_branches(schema, root)]
-    return (0, 1) in bounds
+    choices = find_choices(schema, root)
+    return (0, 1) in bounds or (bool(choices) and all(one in (0, 1) for one in choices))
 
 
 def parse_json(text: str) -> Any:

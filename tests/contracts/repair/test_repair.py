@@ -117,6 +117,13 @@ CHOSEN = {  # value -> choices, the one that is meant
     "c ++": (["C++", "Java"], "C++"),
     "prod": (["production", "staging"], "production"),
     "fri": (["friday", "monday"], "friday"),
+    "`asc`": (["asc", "desc"], "asc"),
+    "“asc”": (["asc", "desc"], "asc"),
+    "[asc]": (["asc", "desc"], "asc"),
+    "**high**": (["high", "low"], "high"),
+    "1,000": (["1000", "100"], "1000"),
+    "[C#]": (["C++", "C"], None),
+    "1,00": (["100", "10"], None),
 }
 
 
@@ -142,6 +149,8 @@ NUMBERS = {  # what the parameter is, what was given -> what becomes of it
     "a sign where nothing is said": ({"name": "price"}, "$1,500", 1500),
     "a sign beside a currency": ({"name": "amount"}, "€50", None, {"currency": {}}),
     "yes for an amount": ({"name": "amount"}, True, None),
+    "yes for a choice of 0 and 1": ({"name": "live", "type": "integer", "enum": [0, 1]}, True, 1),
+    "yes for a choice of more": ({"name": "live", "enum": [0, 1, 2]}, True, None),
     "yes for a switch of numbers": ({"name": "live", "minimum": 0, "maximum": 1}, True, 1),
 }
 

@@ -35,11 +35,14 @@ _KEYED = {  # what the key of an account is spoken of with
     *("api", "auth", "authenticate", "authentication", "authorization", "authorize", "access"),
     *("credential", "credentials", "secret", "token", "password", "login", "license"),
 }
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+# What a colon announces and the points of a list belong to the sentence before them.
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<!:)\n+(?!\s*(?:[-*•]|\d+[.)]))")
 _DENYING = re.compile(  # of the languages that most is written in
-    r"n['’]t\b|\b(?:not?|never|cannot|without|except|but|instead|rather|unless|neither|nor|none|keep"
-    r"|avoid|exclud\w*|skip|ignore|nicht|kein\w*|nie|niemals|ohne|außer|statt|pas|jamais|sans|sauf"
-    r"|nunca|sin|excepto|salvo|jamás|não|sem|exceto|non|mai|senza|tranne)\b",
+    r"n['’ʼ]t\b|\b(?:do|does|did|wo|ca|is|are|should|must|would|could)nt\b"
+    r"|\b(?:not?|never|cannot|without|except|but|instead|rather|other than|unless|neither|nor|none"
+    r"|keep|avoid|exclud\w*|skip|ignore|forget|nicht|kein\w*|nie|niemals|ohne|außer|statt|pas|jamais"
+    r"|sans|sauf|nunca|sin|excepto|salvo|jamás|não|sem|exceto|non|mai|senza|tranne|niet|geen|nooit"
+    r"|не|нет|никогда|кроме|без)\b|不|别|勿|除了",
     re.IGNORECASE,
 )
 _IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"

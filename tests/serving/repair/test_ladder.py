@@ -190,6 +190,12 @@ def repair_missing(parameter, said, schema=None, name="act"):
         ("email", "Don’t write to boss@x.com, write to the other one"),
         ("email", "anyone except boss@x.com"),
         ("email", "schick es nicht an boss@x.com"),
+        ("email", "Dont send it to boss@x.com"),
+        ("email", "Do NOT mail these:\n- boss@x.com"),
+        ("email", "anyone other than boss@x.com"),
+        ("email", "niet naar boss@x.com"),
+        ("email", "Не пиши на boss@x.com"),
+        ("email", "不要发给 boss@x.com"),
         ("count", "no count: 5 please"),
     ],
 )

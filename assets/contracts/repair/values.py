@@ -18,9 +18,8 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIGNED = re.compile(r"(?:(?<!\w)[+-])?\d+(?:\.\d+)*")
-_SYMBOLS = re.compile(
-    r"[^\w\s\-./:,'\"()]"
-)  # that no two spellings of one choice differ in: `C#`, `C++`
+# In which no two spellings of one choice differ: `C#` is not `C++`.
+_SYMBOLS = re.compile(r"[^\w\s\-./:,'\"()]")
 _ENCLOSED = re.compile(  # in markup or quotes
     r"^(?:[\"'`*]{1,3}|[“”„‘’«‹\[{<]{1,2})([^\s\"'`*“”„‘’«‹\[{<].*?)"
     r"(?:[\"'`*]{1,3}|[“”‘’»›\]}>]{1,2})$"

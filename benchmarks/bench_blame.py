@@ -240,7 +240,9 @@ def main() -> None:
         async def run() -> list[tuple[str, str | None, str]]:
             policy = DeployPolicy(bench.folder, POLICY, PATIENT)
             async with bench.launch(SERVER.format(schema=SCHEMA), policy=policy) as running:
-                listed = [{"how": one.how, "text": one.text, "code": one.code} for one in faults]
+                listed = [
+                    {"how": fault.how, "text": fault.text, "code": fault.code} for fault in faults
+                ]
                 (bench.folder / "x" / "faults.json").write_text(json.dumps(listed))
                 found = await inject_faults(faults, running)
             own = await inject_own_faults(bench, patch)

@@ -111,7 +111,7 @@ def print_arms(items: Sequence[Item], arms: dict[str, list[Answered]]) -> None:
         right = [float(bool(row.get("ast_ok"))) for row in rows]
         gain = bootstrap_difference(right, alone, tools)
         seconds = sum(one.seconds or 0 for one in arms[arm]) / len(rows)
-        cells = " | ".join(f"{one:}" for one in shares)
+        cells = " | ".join(f"{share:}" for share in shares)
         print(f"| {arm} | {cells} | {gain:} | {seconds:.3f} |")
 
 

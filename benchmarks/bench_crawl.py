@@ -148,7 +148,7 @@ def _parse_body(body: bytes) -> None:
 
 
 def _print_table(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
-    bare = statistics.median(one["seconds"] for one in figures["bare asyncio loop"])
+    bare = statistics.median(figure["seconds"] for figure in figures["bare asyncio loop"])
     cores = len(os.sched_getaffinity(0))
     print(
         f"{options.servers:,} servers, {LATENCY_MS} ms latency, concurrency"
@@ -157,11 +157,11 @@ def _print_table(options: argparse.Namespace, figures: dict[str, list[dict[str, 
     print("| what | seconds | requests | records/s | x bare loop | peak MB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, runs in figures.items():
-        seconds = statistics.median(one["seconds"] for one in runs)
+        seconds = statistics.median(run["seconds"] for run in runs)
         last = runs[-1]
         rate = f"{last['records'] / seconds:,.0f}" if "records" in last else "-"
         ratio = f"{seconds / bare:.2f}"
-        peak = max(one["peak_mb"] for one in runs)
+        peak = max(run["peak_mb"] for run in runs)
         print(f"| {name} | {seconds:.2f} | {last['requests']:,} | {rate} | {ratio} | {peak} |")
     changed = figures["crawl, next run, 1% changed"][-1]
     print(f"\n1% changed: {changed['details']} records' pages of {changed['records']} records")

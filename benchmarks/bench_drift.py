@@ -50,7 +50,7 @@ def main() -> None:
         made = [judge_alone(trial(rng)) for rng in spawn(trials)]
         print(f"| {name} | {units} | {drifted} | {format_fired(made)} |", flush=True)
     together = [
-        any(one.fired for one in judge_signals(draw_calm(rng, tools, requests), POLICY.alpha))
+        any(signal.fired for signal in judge_signals(draw_calm(rng, tools, requests), POLICY.alpha))
         for rng in spawn(trials)
     ]
     low, high = wilson_interval(sum(together), trials)

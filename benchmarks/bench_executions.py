@@ -85,7 +85,7 @@ async def prepare_bench(policy: DeployPolicy, ledger: Ledger, n: int) -> Bench:
     assert facts is not None
     recipe = load_recipe(facts)
     server = Launchable(SERVER_ID, dump_recipe(recipe), recipe.digest)
-    return Bench(policy, server, contracts, worlds, tuple(draw_calls(one, n) for one in worlds))
+    return Bench(policy, server, contracts, worlds, tuple(draw_calls(world, n) for world in worlds))
 
 
 def draw_calls(world: World, n: int) -> tuple[tuple[str, dict[str, Any]], ...]:
@@ -143,7 +143,7 @@ async def run_bare(bench: Bench, at_once: int) -> int:
                 return ok
 
     copies = zip(bench.worlds, bench.calls, strict=True)
-    return sum(await asyncio.gather(*(run_copy(*one) for one in copies)))
+    return sum(await asyncio.gather(*(run_copy(*copy) for copy in copies)))
 
 
 def count_useful(run: Run) -> int:

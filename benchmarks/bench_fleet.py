@@ -89,7 +89,7 @@ def launch_many(
         lambda _: deploy_on(fleet, recipe, policy), range(launches), concurrency=at_once
     )
     seconds = time.perf_counter() - begun
-    return seconds, sum(Deployed.from_json(one).probe.status != "ok" for one in answers)
+    return seconds, sum(Deployed.from_json(answer).probe.status != "ok" for answer in answers)
 
 
 def render_table(
@@ -103,7 +103,7 @@ def render_table(
         ratio = median(mine / base for mine, base in zip(seconds, here, strict=True))
         cells = [median(seconds) / each * 1000, more, ratio]
         n = each * len(seconds)
-        rows.append([name, at_once, n, lost[name, at_once], *(f"{one:.3g}" for one in cells)])
+        rows.append([name, at_once, n, lost[name, at_once], *(f"{cell:.3g}" for cell in cells)])
     columns = ["fleet", "at a time", "launches", "lost", "ms a launch", "ms more a task", "x"]
     return make_markdown_table(columns, rows)
 

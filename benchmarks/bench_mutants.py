@@ -193,7 +193,7 @@ def judge_cases(cases: Sequence[Case], place: Place) -> None:
     tools = Tools()
     for contract in place.session.contracts.values():
         tools.add(place.fit.id, contract)
-    digests = [tools.digests[one] for one in tools.list_server_tools(place.fit.id)]
+    digests = [tools.digests[tool] for tool in tools.list_server_tools(place.fit.id)]
     rows = []
     for at, case in enumerate(cases):
         own = tools.digests[str(ToolId(case.server, case.call.tool))]
@@ -253,10 +253,10 @@ def list_surprises(cases: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
 
     def describe(arm: str, *, good: bool) -> list[dict[str, Any]]:
         return [
-            {"operator": one.operator, "server": one.server, "request": one.task.request,
-             "good": vars(one.task.calls[0]), "call": vars(one.call), "why": one.why}
-            for one in cases
-            if (one.operator == GOOD) == good == one.caught[arm]
+            {"operator": case.operator, "server": case.server, "request": case.task.request,
+             "good": vars(case.task.calls[0]), "call": vars(case.call), "why": case.why}
+            for case in cases
+            if (case.operator == GOOD) == good == case.caught[arm]
         ]  # fmt: skip
 
     return {

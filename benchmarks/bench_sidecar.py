@@ -113,7 +113,9 @@ class _Trained:
 
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
         limit = _CONTEXT - _NEW
-        fitted = [fit_request(self._tokenizer, rank_candidates(one), limit) for one in requests]
+        fitted = [
+            fit_request(self._tokenizer, rank_candidates(request), limit) for request in requests
+        ]
         asked = [one.prompt for one in fitted if one is not None]
         texts = iter(generate_completions(self._model, self._tokenizer, asked, max_new=_NEW))
         return [

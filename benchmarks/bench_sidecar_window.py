@@ -89,7 +89,7 @@ def measure_kept(
         began = time.perf_counter()
         fitted = fit_request(FourCharacters(), rank_candidates(request), window)
         ms = (time.perf_counter() - began) * 1000
-        shown = [one.name for one in fitted.request.candidates] if fitted else []
+        shown = [candidate.name for candidate in fitted.request.candidates] if fitted else []
         first = shown[:1] == [call.good.name]
         yield call.good.server, len(tools), call.good.name in shown, first, ms
 

@@ -163,11 +163,11 @@ def _make_rollout(row: Row, kind: str, recording: Recording) -> Rollout:
         call = {"name": step["tool"], "arguments": step["arguments"]}
         messages += make_exchange(call, environment.step(**_name_call(call)).text)
     keep = frozenset(call.tool for call in task.calls)
-    tools = [dict(one) for one in environment.list_tools()]
-    others = [one for one in tools if one["name"] not in keep]
+    tools = [dict(tool) for tool in environment.list_tools()]
+    others = [tool for tool in tools if tool["name"] not in keep]
     random.Random(row["trajectory_id"]).shuffle(others)
     left = others[: max(0, _OFFERED - len(keep))]
-    offered = [one for one in tools if one["name"] in keep or one in left]
+    offered = [tool for tool in tools if tool["name"] in keep or tool in left]
     return Rollout(row, kind, environment, messages, offered, keep)
 
 
@@ -177,8 +177,8 @@ def _name_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def play_rollouts(predictor: AdapterPredictor, rollouts: Sequence[Rollout]) -> None:
     """Plays all at once, a call of each a round."""
-    for _ in range(_ROUNDS + max((len(_list_calls(one)) for one in rollouts), default=0)):
-        left = [one for one in rollouts if not one.done]
+    for _ in range(_ROUNDS + max((len(_list_calls(rollout)) for rollout in rollouts), default=0)):
+        left = [rollout for rollout in rollouts if not rollout.done]
         if not left:
             return
         answers = predictor.predict([one.make_question() for one in left])
@@ -265,7 +265,7 @@ def main() -> None:
                     predictor = AdapterPredictor(Path(folder), card["name"])
                 rollouts = list(make_rollouts(unseen, recording, chosen.most))
                 play_rollouts(predictor, rollouts)
-                results += [(arm, one) for one in rollouts]
+                results += [(arm, rollout) for rollout in rollouts]
                 print(json.dumps({"seed": seed, "arm": arm, **tabulate(results)[arm]}), flush=True)
     played = [row for row in made.rows if row["task"] == TRAJECTORY]
     print(json.dumps({"cards": cards, "train trajectories": len(played), "unseen": len(unseen)}))

@@ -86,7 +86,7 @@ def make_mutants(call: TaskCall, contracts: Contracts, donors: Donors, rng: Rand
 
 def choose_mutants(mutants: Sequence[Any], most: int, rng: Random) -> list[Any]:
     """At most so many, as evenly from each operator as there are; any objects with `operator`."""
-    left = [[one for one in mutants if one.operator == name] for name in OPERATORS]
+    left = [[mutant for mutant in mutants if mutant.operator == name] for name in OPERATORS]
     for own in left:
         rng.shuffle(own)
     chosen: list[Any] = []
@@ -172,7 +172,7 @@ def scale_number(value: float, rng: Random) -> float:
 
 def _change_statement(value: str, others: Sequence[Any], rng: Random) -> Iterator[tuple[str, str]]:
     where = _WHERE.search(value)
-    wheres = [found[0] for one in others if (found := _WHERE.search(str(one)))]
+    wheres = [found[0] for other in others if (found := _WHERE.search(str(other)))]
     wheres = [one for one in wheres if where and one != where[0]]
     if where and wheres:
         yield "wrong_target", value[: where.start()] + rng.choice(wheres)

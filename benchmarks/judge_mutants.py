@@ -34,7 +34,9 @@ def mutant_rates(
         contract = tools.by_id[rows[at].tool_id]
         beside = tools.list_server_tools(rows[at].server)
         near = {tools.digests[one]: tools.by_id[one] for one in beside}
-        made += [(one["flaw"], one["pair"]) for one in make_mutants(row, contract, near, rng)]
+        made += [
+            (mutant["flaw"], mutant["pair"]) for mutant in make_mutants(row, contract, near, rng)
+        ]
     by_rules = [verify_row(row, tools.contracts).verdict for _, row in made]
     refused = judge_refusals([row for _, row in made], by_rules, tools.contracts)
     n, rules, unsure, both = Counter(), Counter(), Counter(), Counter()

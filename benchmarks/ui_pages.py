@@ -157,7 +157,7 @@ def load_page(browser: Any, visited: Visited, name: str, picture: Path | None) -
         picture.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=picture)
     answers = [one for one in asked if "/graphql" in one.url and one.method == "POST"]
-    size = sum(one.sizes()["responseBodySize"] for one in answers)
+    size = sum(answer.sizes()["responseBodySize"] for answer in answers)
     page.close()
     return took, size
 

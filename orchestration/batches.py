@@ -75,7 +75,7 @@ def request_runs(batches: Iterable[Batch], cursor: Cursor, now: float) -> list[d
     A batch without any answer asks for none: its requests go again with the next run that is due
     anyway, not at once and for ever.
     """
-    recent = [one for one in batches if one.opened_at > now - _REMEMBERED_S]
+    recent = [batch for batch in batches if batch.opened_at > now - _REMEMBERED_S]
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in recent:
         answered = one.state == HARVESTED and one.answered > 0

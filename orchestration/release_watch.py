@@ -41,7 +41,7 @@ def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResul
             cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"
         )
     # A message that could not be sent is sent by a later tick: the decision is kept, not the tick.
-    own = [one for one in list_rollbacks(warehouse.home) if one.get("by") == AUTHOR]
+    own = [rollback for rollback in list_rollbacks(warehouse.home) if rollback.get("by") == AUTHOR]
     webhook = read_webhook()
     cursor = context.cursor
     if own and webhook is not None and own[-1]["id"] != cursor:

@@ -91,7 +91,7 @@ def is_training_due(instance: dg.DagsterInstance) -> bool:
     One that a person cancelled is not asked for again, so nothing waits for it.
     """
     sensors = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    if not any(one.name == retrain_on_drift.name and one.is_running for one in sensors):
+    if not any(sensor.name == retrain_on_drift.name and sensor.is_running for sensor in sensors):
         return False
     asked = find_training_request(instance)
     if isinstance(asked, dg.SkipReason):

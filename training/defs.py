@@ -124,7 +124,7 @@ def drift(
         metadata={
             "retrain": isinstance(decision, Retrain),
             "reasons": "; ".join(decision.why),
-            "fired": ", ".join(one.name for one in signals if one.fired) or "none",
+            "fired": ", ".join(signal.name for signal in signals if signal.fired) or "none",
             "signals": render_drift_table(rows),
             "history": make_drift_page(read_drift_history(warehouse.tables), rows, warehouse.home),
         },
@@ -194,7 +194,7 @@ def _write_job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, 
         drafts = read_revision_rows(
             warehouse, [TRAIN], chosen.rows, candidates=chosen.candidates, drafter=drafter
         )
-        data = digest([one.row_id for one in drafts])
+        data = digest([draft.row_id for draft in drafts])
         rows = list(map(write_row, drafts))
         return write_job(home, role, resolve_base(base), of_set, settings, rows, data=data)
     pool = load_pool(home, of_set)

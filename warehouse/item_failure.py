@@ -45,8 +45,8 @@ def describe_failure(error: Exception, through: Through = ()) -> str:
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         raise error
     frames = traceback.extract_tb(error.__traceback__)
-    places = [(_shorten_path(one.filename), one.lineno or 0, one.name) for one in frames]
-    ours = [one for one in places if not one[0].startswith("…")] or places or [("?", 0, "?")]
+    places = [(_shorten_path(frame.filename), frame.lineno or 0, frame.name) for frame in frames]
+    ours = [place for place in places if not place[0].startswith("…")] or places or [("?", 0, "?")]
     name, line, function = ours[-1]
     kind = type(error).__name__
     return f"{kind} at {name}:{line} {function}, trace {digest([kind, places])[:12]}"

@@ -97,7 +97,10 @@ def describe_asset(
     if checked.table:
         shown["dagster/column_schema"] = _build_column_schema(checked.table)
     if checked.expectations:
-        rows = [[one.rule, ", ".join(one.columns), one.text] for one in checked.expectations]
+        rows = [
+            [expectation.rule, ", ".join(expectation.columns), expectation.text]
+            for expectation in checked.expectations
+        ]
         table = make_markdown_table(["expectation", "columns", "what is expected"], rows)
         shown["great_expectations"] = make_markdown_metadata(table)
     return {

@@ -76,8 +76,8 @@ def build_catalogue(
     run_date = format_date(now)
     seen, names = _count_contracts(snapshots)
     rows = {}
-    for found in group_listings(listings):
-        row = _build_row(found, seen, names)
+    for listing in group_listings(listings):
+        row = _build_row(listing, seen, names)
         rows[row["catalogue_id"]] = row
     _find_likely_same(rows)
     _carry_history(rows, list(previous), run_date)
@@ -145,7 +145,9 @@ def _build_row(
     members = found.members
     listings = [member.listing for member in members]
     # Once each: two rows of one marketplace share a launch.
-    launches = {(one.marketplace, name) for one in listings if (name := identify_server(one))}
+    launches = {
+        (listing.marketplace, name) for listing in listings if (name := identify_server(listing))
+    }
     ran = sorted(launches & seen.keys())
     sets = {seen[key] for key in ran}
     joins = [member.joined_by for member in members if member.joined_by]
@@ -157,16 +159,16 @@ def _build_row(
         "name": shown.name,
         "description": shown.description,
         "package": _pick_most_common(one.package for one in keys),
-        "url": _pick_most_common(one.url for one in listings if one.package is None),
+        "url": _pick_most_common(listing.url for listing in listings if listing.package is None),
         "repository": _pick_most_common(one.at("repository") for one in keys),
-        "marketplaces": sorted({one.marketplace for one in listings}),
+        "marketplaces": sorted({listing.marketplace for listing in listings}),
         "listings": _dump_json(
             [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
         ),
         "joined_by": max(joins, key=LEVELS.index) if joins else None,
         "server_ids": sorted({name for _, name in launches}),
-        "runnable": any(one.runnable for one in listings),
-        "flags": sorted({flag for one in listings for flag in one.flags}),
+        "runnable": any(listing.runnable for listing in listings),
+        "flags": sorted({flag for listing in listings for flag in listing.flags}),
         "tools": len(set().union(*(names[key] for key in ran))) if ran else None,
         "contracts": digest(sorted(set().union(*sets))) if ran else None,
         "confirmed": len(sets) == 1 if len(ran) > 1 else None,
@@ -175,7 +177,9 @@ def _build_row(
         "first_seen": None,
         "gone_from": "[]",
         "gone": None,
-        "updated_at": max((one.updated_at for one in listings if one.updated_at), default=None),
+        "updated_at": max(
+            (listing.updated_at for listing in listings if listing.updated_at), default=None
+        ),
     }
 
 

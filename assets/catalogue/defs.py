@@ -69,7 +69,7 @@ def catalogue_asset(
         CATALOGUE_AUDIT,
         CATALOGUE.frame(rows),
         rules=[
-            check_one_row_each({one.listing_id for one in listings}, rows),
+            check_one_row_each({listing.listing_id for listing in listings}, rows),
             check_listed_or_gone(rows),
         ],
         metadata=compute_figures(rows)
@@ -93,7 +93,9 @@ def coverage_asset(
         for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
-    found = collect_servers(held, {one.listing_id: one for one in listings}, dict(ran.iter_rows()))
+    found = collect_servers(
+        held, {listing.listing_id: listing for listing in listings}, dict(ran.iter_rows())
+    )
     rows = measure_coverage(found)
     yield from publish(
         context,

@@ -70,7 +70,7 @@ def _list_required(member: Member) -> str | None:
     if not listing.runnable:
         return None
     names = {f"env {one.name}" for one in listing.env if one.required}
-    names |= {f"header {one.name.lower()}" for one in listing.headers if one.required}
+    names |= {f"header {header.name.lower()}" for header in listing.headers if header.required}
     return canonical_json(sorted(names)).decode()
 
 

@@ -68,7 +68,7 @@ class _Forest:
 
     def __init__(self, listings: Sequence[Listing]) -> None:
         self.listings = listings
-        self.keys = [find_keys(one) for one in listings]
+        self.keys = [find_keys(listing) for listing in listings]
         self.root = list(range(len(listings)))
         self.joined_by: list[str | None] = [None] * len(listings)
 
@@ -129,15 +129,15 @@ class _Forest:
 
     def _contradict(self, positions: list[int], level: str) -> bool:
         keys = [self.keys[position] for position in positions]
-        packages = {one.package for one in keys if one.package}
+        packages = {key.package for key in keys if key.package}
         kinds = [package.partition(":")[0] for package in packages]
         if len(kinds) != len(set(kinds)) or len({shorten_name(one) for one in packages}) > 1:
             return True
-        if len({find_url_root(one.url) for one in keys if one.url and not is_gateway(one.url)}) > 1:
+        if len({find_url_root(key.url) for key in keys if key.url and not is_gateway(key.url)}) > 1:
             return True
         if level != "name":
             return False
-        if len({one.repository for one in keys if one.repository}) > 1:
+        if len({key.repository for key in keys if key.repository}) > 1:
             return True
         held: dict[str, set[int]] = defaultdict(set)
         for position in positions:

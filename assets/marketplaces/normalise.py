@@ -165,7 +165,7 @@ def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
         }
         facts["package"] = listing.package.model_copy(update=changes)
     facts["env"] = tuple(_clean_input(one) for one in listing.env)
-    facts["headers"] = tuple(_clean_input(one) for one in listing.headers)
+    facts["headers"] = tuple(_clean_input(header) for header in listing.headers)
     where = next(
         (key for key, value in facts.items() if _is_changed(value, getattr(listing, key))), None
     )

@@ -53,7 +53,9 @@ def find_call(
         raise CannotExecute(f"{named.server_id} did not start in its last run: see `deployments`")
     call = ToolCall(named.server_id, named.tool, read_contract(row), row["contract_digest"], given)
     if problems := [
-        one for one in find_problems(call.contract, given) if one["kind"] != "bad_schema"
+        problem
+        for problem in find_problems(call.contract, given)
+        if problem["kind"] != "bad_schema"
     ]:
         first = problems[0]
         raise CannotExecute(

@@ -98,7 +98,7 @@ def digest_world(world: World, seed: int) -> str:
 def digest_task(world: World, name: str, first: str) -> str:
     """Digest of all that decides where a task is carried out, what it asks and is checked by.
     first: `digest_world` of its world."""
-    asked = [one.model_dump(mode="json") for one in world.tasks if one.name == name]
+    asked = [task.model_dump(mode="json") for task in world.tasks if task.name == name]
     return digest([first, *asked])
 
 
@@ -123,7 +123,7 @@ async def open_server(
         bound = bind_recipe(loaded, opened)
         facts = dump_recipe(bound, scripts=needs_scripts(recipe))
         granted = allow_bound(granted, loaded, bound)
-        fit = next((one for one in world.servers if one.id == server_id), None)
+        fit = next((server for server in world.servers if server.id == server_id), None)
         caller = Caller({server_id: facts}, granted, _LIMITS)
         try:
             first = await asyncio.to_thread(opened.digest_state)

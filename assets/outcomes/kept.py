@@ -121,7 +121,7 @@ def keep_execution(
         changed=changed[:_KEYS],
         repeated=repeated,
         withheld=list(withheld),
-        findings=sorted({f"{one.severity} {one.rule}" for one in result.findings}),
+        findings=sorted({f"{finding.severity} {finding.rule}" for finding in result.findings}),
         grounds=None if withheld or len(text) > _KEPT or not small else _read_grounds(result),
     )
     return judge_again(made, arguments)

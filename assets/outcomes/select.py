@@ -190,7 +190,7 @@ def _fits(text: str, contract: Contract, arguments: Mapping[str, Any]) -> bool:
     key = text, json.dumps(arguments, sort_keys=True, default=str)
     if key not in _FITTING:
         problems = find_problems(contract, arguments)
-        _FITTING[key] = all(one["kind"] == "bad_schema" for one in problems)
+        _FITTING[key] = all(problem["kind"] == "bad_schema" for problem in problems)
     return _FITTING[key]
 
 
@@ -215,7 +215,11 @@ def _note_call(held: dict[str, WantedCall], wanted: WantedCall, pair: Row) -> No
 def _read_request(pair: Row) -> str:
     """All that the user says: what was asked for may be answered in a later turn."""
     messages = json.loads(pair.get("messages") or "[]")
-    spoken = [one["content"] for one in messages if one["role"] == "user" and one.get("content")]
+    spoken = [
+        message["content"]
+        for message in messages
+        if message["role"] == "user" and message.get("content")
+    ]
     return "\n".join(map(str, spoken)) or str(pair["instruction"])
 
 

@@ -61,15 +61,15 @@ class WorldTasks:
                 TemporaryDirectory(prefix="tasks-", dir=self.folder) as place,
                 open_world(world, self.seed, Path(place)) as opened,
             ):
-                drawn = [one for one in opened.tasks(self.seed, DRAWS) if one.name in named]
+                drawn = [task for task in opened.tasks(self.seed, DRAWS) if task.name in named]
         except (WorldFailed, WorldFileError) as error:
             raise WorldUnavailable(str(error)) from error
-        return [_make_world_task(one) for one in _take_turns(drawn, server_id)]
+        return [_make_world_task(turn) for turn in _take_turns(drawn, server_id)]
 
 
 def find_task(opened: OpenWorld, origin: TaskOrigin) -> Task | None:
     """The task that a pair is, in its open world; None where the world holds it no more."""
-    templates = tuple(one for one in opened.world.tasks if one.name == origin.task)
+    templates = tuple(task for task in opened.world.tasks if task.name == origin.task)
     only = opened.world.model_copy(update={"tasks": templates})
     drawn = make_tasks(only, opened.read_first_facts(), origin.seed, DATA, DRAWS)
     return next((one for one in drawn if one.id == origin.id), None)
@@ -100,7 +100,7 @@ async def prove_task(
 def _list_single(world: World, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:
     """The forms of tasks that one call of one of these tools carries out."""
     own = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(tools)
-    single = [one for one in world.tasks if len(one.calls) == 1 and one.calls[0].tool in own]
+    single = [task for task in world.tasks if len(task.calls) == 1 and task.calls[0].tool in own]
     return [one for one in single if not one.servers or server_id in one.servers]
 
 

@@ -30,7 +30,7 @@ def write_launch(launch: Launch, policy: SandboxPolicy, folder: Path) -> Path:
     facts = {
         "argv": launch.argv,
         "env": dict(launch.env),
-        "mounts": [(str(one.host), one.inside, one.writable) for one in launch.mounts],
+        "mounts": [(str(mount.host), mount.inside, mount.writable) for mount in launch.mounts],
         "uid": launch.uid,
         "policy": asdict(policy),
     }

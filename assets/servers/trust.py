@@ -39,9 +39,9 @@ def list_local_servers(files: CrawlPolicy, policy: DeployPolicy) -> list[LocalSe
     """What the user's files start that is no package and no address, by server id. A file that
     cannot be read, and an entry that starts nothing, are unusable."""
     made = {}
-    for one in list_file_problems(files):
-        name = f"{PRIVATE}:{one['native_id']}"
-        made[name] = LocalServer(name, "unusable", one["hint"], "none", None)
+    for problem in list_file_problems(files):
+        name = f"{PRIVATE}:{problem['native_id']}"
+        made[name] = LocalServer(name, "unusable", problem["hint"], "none", None)
     for listing in read_files(files):
         if listing.is_local or not (listing.package or listing.url):
             found = _describe(listing, policy)
@@ -52,8 +52,14 @@ def list_local_servers(files: CrawlPolicy, policy: DeployPolicy) -> list[LocalSe
 def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
     """The one of a server id, of `FILE#KEY`, or of the only entry with that key. Raises
     NotLocal."""
-    matches = [one for one in servers if name in (one.server_id, one.server_id[len("private:") :])]
-    matches = matches or [one for one in servers if one.server_id.rpartition("#")[2] == name]
+    matches = [
+        server
+        for server in servers
+        if name in (server.server_id, server.server_id[len("private:") :])
+    ]
+    matches = matches or [
+        server for server in servers if server.server_id.rpartition("#")[2] == name
+    ]
     if len(matches) == 1:
         return matches[0]
     known = ", ".join(one.server_id for one in matches or servers) or "none"
@@ -67,7 +73,7 @@ def plan_local_server(server_id: str, policy: DeployPolicy) -> Recipe | Unlaunch
     """The recipe of a command of the files that the policy lists, as they stand now; whether it is
     trusted is asked when it is launched. Raises NotLocal."""
     listings = read_files(CrawlPolicy(base_url="", paths=policy.listed))
-    own = {str(identify_server(one)): one for one in listings if one.is_local}
+    own = {str(identify_server(listing)): listing for listing in listings if listing.is_local}
     if server_id not in own:
         known = ", ".join(sorted(own)) or "none"
         raise NotLocal(

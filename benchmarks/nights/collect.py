@@ -49,4 +49,8 @@ def list_unwell() -> list[str]:
         checks = json.loads(shown.stdout)["checks"]
     except (ValueError, KeyError):
         return [f"doctor: {shown.stderr.strip()[-200:]}"]
-    return [f"doctor: {one['name']}: {one['findings'][:1]}" for one in checks if not one["holds"]]
+    return [
+        f"doctor: {check['name']}: {check['findings'][:1]}"
+        for check in checks
+        if not check["holds"]
+    ]

@@ -184,12 +184,14 @@ def _execute(runner: Runner, nightly: NightlyRun, task: Task) -> None:
 
 def count_planned(plan: RunPlan) -> Counter[str]:
     """Calls of a plan by kind, those counted one by one."""
-    return _fold({one.stage: one.counted for one in plan.effects})
+    return _fold({effect.stage: effect.counted for effect in plan.effects})
 
 
 def sum_counted(plan: RunPlan) -> float:
     """US dollars of a plan's calls that are counted one by one."""
-    return sum(one.usd * one.counted / one.calls for one in plan.effects if one.counted)
+    return sum(
+        effect.usd * effect.counted / effect.calls for effect in plan.effects if effect.counted
+    )
 
 
 def count_attempts(ledger: Ledger, since: float) -> dict[str, int]:

@@ -69,8 +69,8 @@ def compare_scores(
     """Brier scores by one rate and by priors, and their difference with its 95% interval (groups:
     what is held out together); lower is better."""
     flat, ours, groups = [], [], []
-    for name in sorted({getattr(one, held_out) for one in tools if one.tool_id in seen}):
-        own = [one for one in tools if getattr(one, held_out) == name and one.tool_id in seen]
+    for name in sorted({getattr(tool, held_out) for tool in tools if tool.tool_id in seen}):
+        own = [tool for tool in tools if getattr(tool, held_out) == name and tool.tool_id in seen]
         left = {key: of for key, of in seen.items() if key not in {one.tool_id for one in own}}
         priors, overall = build_priors(tools, left)
         for one in own:

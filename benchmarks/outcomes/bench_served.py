@@ -74,7 +74,7 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     found |= time_in_turns({"plain": plain.find, "reranked": ranked.find}, asks)
     pair = found["reranked"], found["plain"]
     found["ratio"] = {part: round(pair[0][part] / pair[1][part], 3) for part in ("p50", "p95")}
-    questions = [one.question for one in outcomes[: asked.queries]]
+    questions = [outcome.question for outcome in outcomes[: asked.queries]]
     ranker = Reranker(weights, pool)
     found |= time_in_turns({"score of 100": ranker.score}, questions)
     found |= time_in_turns(

@@ -97,13 +97,13 @@ def compare_offline(
 
 def _sum_offline(rows: dict[str, list[dict[str, Any]]], name: str) -> dict[str, Any]:
     found: dict[str, Any] = {
-        key: round(float(np.mean([one[key] for one in rows[name]])), 4)
+        key: round(float(np.mean([row[key] for row in rows[name]])), 4)
         for key in ("auc", "pair_accuracy")
     }
     if "calibration" in rows[name][0]:
-        errors = [one["calibration"]["calibration_error"] for one in rows[name]]
+        errors = [row["calibration"]["calibration_error"] for row in rows[name]]
         found["calibration_error"] = round(float(np.mean(errors)), 4)
-    seconds = [fold["seconds"] for one in rows[name] for fold in one["folds"]]
+    seconds = [fold["seconds"] for row in rows[name] for fold in row["folds"]]
     found["seconds_a_fold"] = round(float(np.max(seconds)), 1)
     if name != "ours" and "ours" in rows:
         for key in ("auc", "pair_accuracy"):
@@ -186,7 +186,7 @@ def list_lost(worlds: tuple[World, World], stream: Stream) -> list[float]:
     """Expected success that each request lost to who knows the true chances; the second world is
     played from the TASKS-th on."""
     best = [tell_oracle(world) for world in worlds]
-    rows = [int(one.task.removeprefix("task-")) for one in stream.examples]
+    rows = [int(example.task.removeprefix("task-")) for example in stream.examples]
     return [
         float(best[at >= TASKS][row]) - expected
         for at, (row, expected) in enumerate(zip(rows, stream.expected, strict=True))
@@ -253,7 +253,8 @@ def choose_twins(world: World, count: int) -> list[int]:
 def hide_tool(world: World, place: int) -> World:
     """The world before a tool was there: no candidate of any question."""
     questions = tuple(
-        replace(one, candidates=one.candidates[one.candidates != place]) for one in world.questions
+        replace(question, candidates=question.candidates[question.candidates != place])
+        for question in world.questions
     )
     return replace(world, questions=questions)
 
@@ -303,8 +304,10 @@ def measure_cost(outcomes: int = 1_000_000, tools: int = 2_000) -> dict[str, Any
     ranker = method.ranker
     scores = [_time(lambda q=q: ranker.score(q)) for q in world.questions[:1_000]]
     updates = [
-        _time(lambda one=one: ranker.update(one.question, one.place, one.success))
-        for one in examples[:1_000]
+        _time(
+            lambda example=example: ranker.update(example.question, example.place, example.success)
+        )
+        for example in examples[:1_000]
     ]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {

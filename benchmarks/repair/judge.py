@@ -35,7 +35,7 @@ def judge_answer(asked: Asked, answer: Answer) -> Judged:
     in number and order, by `match_call`."""
     if answer.abstained:
         return Judged(answer, False, False, False)
-    named = {one.name: one.contract for one in asked.tools.candidates}
+    named = {candidate.name: candidate.contract for candidate in asked.tools.candidates}
     valid = all(name in named and not validate_call(named[name], v) for name, v in answer.calls)
     meant = asked.draft.meant
     right = valid and len(answer.calls) == len(meant)

@@ -41,7 +41,7 @@ def print_arms(found: Found) -> None:
             _measure_by_server((asked, getattr(one, name)) for asked, one in own)
             for name in ("valid", "right", "wrong", "left")
         )
-        cells = " | ".join(f"{one:}" for one in shares)
+        cells = " | ".join(f"{share:}" for share in shares)
         print(f"| {arm} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
 
 
@@ -97,7 +97,7 @@ def print_rungs(found: Found) -> None:
     print("\n| rung | changed | right after | wrong after | left after all | ms p50 / p99 |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")
     for rung in RUNGS:
-        own = [one for one in found.arms["+ conversation"] if rung in one.answer.rungs]
+        own = [arm for arm in found.arms["+ conversation"] if rung in arm.answer.rungs]
         if own:
             ms = np.percentile([one.answer.rungs[rung] for one in own], (50, 99))
             counts = [sum(getattr(one, k) for one in own) for k in ("right", "wrong", "left")]

@@ -93,7 +93,9 @@ def describe_servers(servers: list[Row], recipe: Recipe) -> tuple[list[Row], dic
     """A tool's first sentence against its name and parameters; negatives are its siblings."""
     rows, pool, seen = [], {}, set[str]()
     for server in servers:
-        mine = [pair for one in _read_contracts(server) if (pair := _cut_sentence(one, seen))]
+        mine = [
+            pair for contract in _read_contracts(server) if (pair := _cut_sentence(contract, seen))
+        ]
         named = {contract_digest(bare): bare for _, bare in mine[: recipe.sentences_a_server]}
         for sentence, bare in mine[: recipe.sentences_a_server]:
             own = contract_digest(bare)

@@ -86,27 +86,27 @@ def tabulate_gains(title: str, way: str, gains: Sequence[Gain]) -> str:
 
 
 def _average(gains: Sequence[Gain], side: str, way: str, at: int) -> float:
-    return float(np.mean([getattr(one, side)[way][at].value for one in gains]))
+    return float(np.mean([getattr(gain, side)[way][at].value for gain in gains]))
 
 
 def summarise_gains(gains: Sequence[Gain]) -> dict[str, Any]:
     """What a recipe file keeps: by set and way the number of requests, Recall@1 before and after
     and the paired difference with its interval."""
     return {
-        one.name: {
-            "n": one.gain[COSINE][0].n,
-            "servers": one.servers,
+        gain.name: {
+            "n": gain.gain[COSINE][0].n,
+            "servers": gain.servers,
             **{
                 way: {
-                    "before": round(one.before[way][0].value, 4),
-                    "after": round(one.after[way][0].value, 4),
-                    "low": round(one.gain[way][0].low, 4),
-                    "high": round(one.gain[way][0].high, 4),
+                    "before": round(gain.before[way][0].value, 4),
+                    "after": round(gain.after[way][0].value, 4),
+                    "low": round(gain.gain[way][0].low, 4),
+                    "high": round(gain.gain[way][0].high, 4),
                 }
                 for way in (COSINE, FUSED)
             },
         }
-        for one in gains
+        for gain in gains
     }
 
 

@@ -51,7 +51,7 @@ def compare_small_pools(found: Mapping[str, QuerySet], weights: Weights, read: O
     lines = []
     for name in CUT:
         if name in found:
-            parts = [read(one) for one in cut_small_pools(found[name])]
+            parts = [read(pool) for pool in cut_small_pools(found[name])]
             rows = [(part, part.measure(weights[name])) for part in parts]
             lines.append(_compare_parts(f"{name}, pools of 30", rows))
     return lines

@@ -113,7 +113,7 @@ def collect_rows(
 ) -> Rows:
     """Candidates, features by name (0 where a request has none of it) and peers. fastmcp: a Python
     that has it."""
-    found = [choose_candidates(one, None) for one in signals]
+    found = [choose_candidates(signal, None) for signal in signals]
     most = max((len(one.places) for one in found), default=1)
     shape = (len(requests), most)
     x = np.zeros((*shape, len(names)), np.float32)
@@ -130,7 +130,7 @@ def collect_rows(
         none = np.zeros(size, np.float32)
         x[row, :size] = np.stack([one.features.get(name, none) for name in names], -1)
     found_by = {
-        name: [BY_NAME[name](one, None, _DEPTH).places for one in signals] for name in PEERS
+        name: [BY_NAME[name](signal, None, _DEPTH).places for signal in signals] for name in PEERS
     }
     if fastmcp is not None:
         found_by[FASTMCP] = rank_by_fastmcp(fastmcp, index, requests, _DEPTH)

@@ -17,14 +17,14 @@ def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> Recor
     """The records as these faults show them."""
     if not OF_RECORDS & faults.keys():
         return records
-    shown = [] if "empty" in faults else [_change_record(one, faults) for one in records]
+    shown = [] if "empty" in faults else [_change_record(record, faults) for record in records]
     if shown and "huge_description" in faults:
         size = int(float(faults["huge_description"]) * 1e6 / 22)
         shown[0] = _change_record(replace(records[0], description=_LONG * size), faults)
     if "duplicates" in faults:
         shown += shown[: -(-len(shown) // 10)]
     older = {
-        slug: tuple(_change_record(one, faults) for one in versions)
+        slug: tuple(_change_record(version, faults) for version in versions)
         for slug, versions in records.older.items()
     }
     return RecordList(shown, older, [_change_record(one, faults) for one in records.gone])

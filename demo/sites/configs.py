@@ -38,7 +38,7 @@ def _make_command(record: Record) -> dict[str, Any]:
     assert package is not None
     pinned = record.odd != "unpinned"
     args = [
-        one if isinstance(one, str) else f"{{{one['name']}:{one['format']}}}" for one in record.args
+        arg if isinstance(arg, str) else f"{{{arg['name']}:{arg['format']}}}" for arg in record.args
     ]
     if package.kind == "npm":
         name = f"{package.identifier}@{package.version}" if pinned else package.identifier

@@ -33,7 +33,7 @@ class DeepNlp(Site):
             return reply_json({"error": "page_id and count_per_page are numbers"}, 400)
         per_page = max(1, min(int(size), 100))
         start = 0 if self.fault_set().is_on("cursor_loop") else int(page) * per_page
-        items = [_make_item(one) for one in records[start : start + per_page]]
+        items = [_make_item(record) for record in records[start : start + per_page]]
         body = {
             "query": "",
             self.name_member("items"): items,

@@ -47,10 +47,10 @@ class Docker(Site):
 
     def _list_entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """One at a time: thousands of them would be large."""
-        return ((one.slug, _make_entry(one)) for one in self.list_records())
+        return ((record.slug, _make_entry(record)) for record in self.list_records())
 
     def _make_reply(self, text: str, media_type: str) -> Reply:
-        edited = max((one.revised_at for one in self.list_records()), default=None)
+        edited = max((record.revised_at for record in self.list_records()), default=None)
         return Reply(text.encode(), media_type, last=True, validators=True, edited=edited)
 
 
@@ -78,7 +78,7 @@ def _make_entry(record: Record) -> dict[str, Any]:
     return (
         entry
         | _list_inputs(record)
-        | {"command": [one for one in record.args if isinstance(one, str)]}
+        | {"command": [arg for arg in record.args if isinstance(arg, str)]}
     )
 
 

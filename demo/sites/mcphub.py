@@ -45,7 +45,7 @@ class McpHub(Site):
     def serve_browse(self, request: Request) -> Reply:
         records = self.list_records()
         tags = sorted(self._group_records()["tag"])
-        links = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in tags)
+        links = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in tags)
         body = f"<h1>MCP Servers</h1><nav>{links}</nav>{make_cards(records[:_SHOWN])}"
         return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
 

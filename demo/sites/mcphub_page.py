@@ -24,7 +24,7 @@ def make_cards(records: Iterable[Record]) -> str:
 
 
 def _make_card(record: Record) -> str:
-    tags = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in record.tags)
+    tags = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in record.tags)
     return (
         f'<a class="card bg-base-100" href="/mcp-servers/{record.namespace}/{record.slug}">'
         f'<h3 class="card-title">{escape(record.title)}</h3>'

@@ -48,7 +48,7 @@ def _make_package(record: Record) -> dict[str, Any]:
     if found.kind == "npm":
         package["runtimeArguments"] = [{"type": "positional", "value": "-y"}]
     if record.args:
-        package["packageArguments"] = [_read_argument(one) for one in record.args]
+        package["packageArguments"] = [_read_argument(arg) for arg in record.args]
     if record.inputs:
         package["environmentVariables"] = [_make_variable(one) for one in record.inputs]
     return package

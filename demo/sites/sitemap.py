@@ -11,7 +11,9 @@ Location = tuple[str, str | None]  # address, last edit
 
 
 def make_index(locations: Iterable[str]) -> Reply:
-    entries = "".join(f"  <sitemap><loc>{escape(one)}</loc></sitemap>\n" for one in locations)
+    entries = "".join(
+        f"  <sitemap><loc>{escape(location)}</loc></sitemap>\n" for location in locations
+    )
     return _make_reply(
         f"{_HEAD}<sitemapindex {_SPACE}>\n{entries}</sitemapindex>\n", None, last=False
     )
@@ -36,8 +38,8 @@ def _make_entry(loc: str, edited: str | None, languages: Iterable[str], tag: str
     path = loc.split("/", 3)[3]
     host = loc.removesuffix(path)
     alternates = "".join(
-        f'    <xhtml:link rel="alternate" hreflang="{one}" href="{escape(host + one)}/{path}"/>\n'
-        for one in languages
+        f'    <xhtml:link rel="alternate" hreflang="{code}" href="{escape(host + code)}/{path}"/>\n'
+        for code in languages
     )
     when = f"    <lastmod>{edited}</lastmod>\n" if edited else ""
     return f"  <url>\n    <{tag}>{escape(loc)}</{tag}>\n{when}{alternates}  </url>\n"

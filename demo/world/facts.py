@@ -38,12 +38,12 @@ class Server:
         return f"io.github.{owner.lower()}/{self.slug}"
 
     def find_version(self, day: int) -> str:
-        return self.versions[max(known for known in self.versions if known <= day)]
+        return self.versions[max(version for version in self.versions if version <= day)]
 
     def find_revised_at(self, day: int, scale: str) -> str:
         """RFC 3339 time of the last edit. Its clock comes from the content, so that an edited
         catalogue never looks unchanged to a crawler that trusts it."""
-        edited = max((known for known in self.versions if known <= day), default=1)
+        edited = max((version for version in self.versions if version <= day), default=1)
         if day not in self.days or (1 not in self.days):
             edited = day
         # Sets are sorted: their order in `repr` is another in every process.
@@ -63,7 +63,7 @@ def load_servers() -> tuple[Server, ...]:
 def load_other_marketplaces() -> Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]]:
     """Marketplace -> (slug of a server, what this marketplace says instead)."""
     return {
-        name: tuple((one.pop("server"), _make_changes(one)) for one in entries)
+        name: tuple((entry.pop("server"), _make_changes(entry)) for entry in entries)
         for name, entries in _load_file()["others"].items()
     }
 

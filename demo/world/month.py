@@ -234,7 +234,7 @@ class MonthDay:
         bad = frozenset(
             str(made["name"])
             for tool, made in zip(record.tools, tools, strict=True)
-            if [one for one in edits[tool] if one in ("poison", "withdraw")][-1:] == ["poison"]
+            if [edit for edit in edits[tool] if edit in ("poison", "withdraw")][-1:] == ["poison"]
         )
         return Listed(index, shown, tuple(tools), record.tools, bad)
 

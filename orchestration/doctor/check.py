@@ -89,7 +89,7 @@ class Result:
 
     @property
     def broken(self) -> list[Finding]:
-        return [one for one in self.findings if one.level == BROKEN]
+        return [finding for finding in self.findings if finding.level == BROKEN]
 
 
 def run_check(check: Check, at: Home) -> Result:

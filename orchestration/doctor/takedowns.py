@@ -44,9 +44,9 @@ def _list_returned(at: Home) -> list[Finding]:
     listed."""
     servers = read_takedowns(at.home).servers
     found = [
-        one.listing_id
-        for one in read_rows(at.tables.read(LISTINGS).to_dicts())
-        if try_item(partial(identify_server, one), lambda _: None) in servers
+        row.listing_id
+        for row in read_rows(at.tables.read(LISTINGS).to_dicts())
+        if try_item(partial(identify_server, row), lambda _: None) in servers
     ]
     if not found:
         return []

@@ -136,7 +136,7 @@ def _plan_deployments(
 
 def _list_launched(run: DeploymentRun, listings: Iterable[Listing]) -> set[str]:
     """The servers that would be launched here; a remote one is asked, in every run."""
-    done, packaged = set(run.done), {one.listing_id for one in listings if one.package}
+    done, packaged = set(run.done), {listing.listing_id for listing in listings if listing.package}
     return {
         row["server_id"]
         for row in run.rows

@@ -60,21 +60,21 @@ class RunPlan:
 
     @property
     def usd(self) -> float:
-        return sum(one.usd for one in self.effects)
+        return sum(effect.usd for effect in self.effects)
 
     @property
     def calls(self) -> float:
-        return sum(one.calls for one in self.effects)
+        return sum(effect.calls for effect in self.effects)
 
     @property
     def minutes(self) -> float:
         """Of stages one after another, each side by side within its slots."""
-        return sum(one.minutes for one in self.effects)
+        return sum(effect.minutes for effect in self.effects)
 
     def describe_first_line(self) -> str:
         """`plan: 73 requests, 2 launches, 310 model calls, …, 0.00 USD, about 4 minutes; …`;
         `at least` so many model calls where no pairs were rehearsed."""
-        if not any(one.unchanged + one.new for one in self._list_stages("listings")):
+        if not any(stage.unchanged + stage.new for stage in self._list_stages("listings")):
             return "plan: nothing is listed yet, so nothing can be foreseen"
         calls = Counter[str]()
         for one in self.effects:
@@ -160,8 +160,8 @@ def estimate_effects(
     what `weigh_launches` says of the servers to be launched."""
     counted = Counter[str]()
     for plans in stages.values():
-        for one in plans:
-            counted.update(one.calls)
+        for plan in plans:
+            counted.update(plan.calls)
     calls: dict[str, float] = dict(counted)
     first = counted["llm:generator"]
     if first and "generator" not in offline:

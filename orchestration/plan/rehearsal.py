@@ -112,7 +112,7 @@ def open_rehearsal(real: Warehouse, offline: frozenset[str]) -> Iterator[Warehou
 def _rewrite_paths(error: Exception, home: str, real: str) -> None:
     """In place of those of a folder that is gone when the error is read."""
     error.args = tuple(
-        one.replace(home, real) if isinstance(one, str) else one for one in error.args
+        arg.replace(home, real) if isinstance(arg, str) else arg for arg in error.args
     )
     if isinstance(error, OSError) and isinstance(error.filename, str):
         error.filename = error.filename.replace(home, real)

@@ -132,7 +132,7 @@ def _drop_answers(path: Path, blobs: Blobs, answers: Collection[str], taken: Tak
 
 def _find_holders(taken: Takedowns, texts: list[str]) -> set[int]:
     """The places of the texts that hold a secret."""
-    return {at for one in taken.secrets for at in one.find_holders(texts)}
+    return {at for secret in taken.secrets for at in secret.find_holders(texts)}
 
 
 def _list_pools(home: Path, taken: Takedowns) -> Iterator[Garbage]:
@@ -146,11 +146,11 @@ def _list_pools(home: Path, taken: Takedowns) -> Iterator[Garbage]:
 
 def _list_jobs(home: Path, taken: Takedowns) -> Iterator[Garbage]:
     """Jobs of trainings that are finished: their rows are those of the set as it was."""
-    names = [json.dumps(one, ensure_ascii=False).encode() for one in taken.servers]
+    names = [json.dumps(server, ensure_ascii=False).encode() for server in taken.servers]
     names += [one.encode() for one in taken.contracts | taken.shown]
     for path in filter(partial(is_finished, home), sorted((home / "jobs").glob("*.json"))):
         data = path.read_bytes()
-        held = any(one.is_held_by(data) for one in taken.secrets)
+        held = any(secret.is_held_by(data) for secret in taken.secrets)
         if held or any(name in data for name in names):
             yield Garbage(KIND, f"jobs/{path.name}", len(data), partial(remove_path, path))
 

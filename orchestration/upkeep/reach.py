@@ -32,7 +32,7 @@ def find_tool(warehouse: Warehouse, name: str) -> list[tuple[str, str]]:
     if (server, tool) not in listed:
         return []
     aliases = {server, *_find_aliases(warehouse, server)[0]}
-    return sorted((one, tool) for one in aliases)
+    return sorted((aliase, tool) for aliase in aliases)
 
 
 def _find_aliases(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
@@ -51,7 +51,7 @@ def collect_server_reach(warehouse: Warehouse, name: str) -> Reach | None:
     """A server by its id or a listing's, with its aliases; None where nothing of it is known."""
     servers, listings = _find_aliases(warehouse, name)
     known = [warehouse.tables.read(table) for table in (LISTINGS, DEPLOYMENTS, LISTED)]
-    ids = {one for frame in known for one in frame["listing_id"].drop_nulls()}
+    ids = {null for frame in known for null in frame["listing_id"].drop_nulls()}
     if name in ids:
         listings.add(name)
     else:
@@ -59,7 +59,7 @@ def collect_server_reach(warehouse: Warehouse, name: str) -> Reach | None:
     launched = known[1].filter(pl.col("listing_id").is_in(list(listings)))
     servers |= set(launched["server_id"])
     listings |= find_listings(warehouse, servers)
-    servers |= {f"listing:{one}" for one in listings}
+    servers |= {f"listing:{listing}" for listing in listings}
     names = {name for frame in known[1:] for name in frame["server_id"].drop_nulls()}
     if not listings and name not in names and not _find_digests(warehouse, servers):
         return None
@@ -73,9 +73,9 @@ def find_listings(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
     rows = warehouse.tables.read(DEPLOYMENTS).filter(pl.col("server_id").is_in(list(wanted)))
     listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     ours = {
-        one.listing_id
-        for one in listings
-        if try_item(partial(identify_server, one), lambda _: None) in wanted
+        listing.listing_id
+        for listing in listings
+        if try_item(partial(identify_server, listing), lambda _: None) in wanted
     }
     return {*rows["listing_id"].drop_nulls(), *ours}
 

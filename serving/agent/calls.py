@@ -40,5 +40,7 @@ def make_runner(desk: Desk, token: Token) -> Runner:
 
 def _write_reply(reply: Reply) -> str:
     """Its text as a model is shown it: quoted, bounded; pictures and sounds by their kind."""
-    blocks = [one["text"] if one["type"] == "text" else f"[{one['type']}]" for one in reply.blocks]
+    blocks = [
+        block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in reply.blocks
+    ]
     return "\n".join(part for part in (reply.text, *blocks) if part)

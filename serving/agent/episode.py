@@ -85,4 +85,4 @@ class AgentRun:
     @property
     def chosen(self) -> list[str]:
         """The tools that were called, in order, each once."""
-        return list(dict.fromkeys(one.tool_id for one in self.calls if one.tool_id))
+        return list(dict.fromkeys(call.tool_id for call in self.calls if call.tool_id))

@@ -81,7 +81,7 @@ async def run_agent(
         allowed=allowed,
     )
     messages = [{"role": "user", "content": task}] if isinstance(task, str) else task
-    if not any(str(one.get("content") or "").strip() for one in messages):
+    if not any(str(message.get("content") or "").strip() for message in messages):
         raise BadQuery("the task is empty; expected what should be done, in words")
     prompt = f"{write_system_prompt(example)}\n\n{DATA}"
     talk = _Talk(

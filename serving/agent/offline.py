@@ -49,12 +49,12 @@ def _has_asked(message: Mapping[str, Any]) -> bool:
 def _find_nearest(tools: Sequence[Mapping[str, Any]], request: str) -> int:
     from assets.vectors.lexical import BM25
 
-    texts = [(one["function"]["name"], one["function"]["description"]) for one in tools]
+    texts = [(tool["function"]["name"], tool["function"]["description"]) for tool in tools]
     return int(BM25.build([f"{name} {about}" for name, about in texts]).score(request).argmax())
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    requests = [str(one["content"]) for one in messages if one["role"] == "user"]
+    requests = [str(message["content"]) for message in messages if message["role"] == "user"]
     return requests[-1] if requests else ""
 
 

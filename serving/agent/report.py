@@ -15,8 +15,8 @@ def describe_run(made: AgentRun) -> dict[str, Any]:
     facts = ("ended", "error", "chosen", "answer", "turns", "tool_tokens", "prompt_tokens")
     fields = {name: getattr(made, name) for name in (*facts, "completion_tokens", "usd")}
     calls = [
-        {name: getattr(one, name) for name in ("tool_id", "name", "arguments", "status", "shown")}
-        for one in made.calls
+        {name: getattr(call, name) for name in ("tool_id", "name", "arguments", "status", "shown")}
+        for call in made.calls
     ]
     return {**fields, "calls": calls, "rounds": [_describe_round(one) for one in made.rounds]}
 
@@ -24,11 +24,11 @@ def describe_run(made: AgentRun) -> dict[str, Any]:
 def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """A line for each request, tool and call, and for how it ended; long texts by their
     beginning."""
-    for one in facts["rounds"]:
-        for asked in one["asked"]:
+    for fact in facts["rounds"]:
+        for asked in fact["asked"]:
             texts = {name: shorten_text(text, _LONGEST) for name, text in asked.items()}
             yield "asked  " + "; ".join(f"{name}: {text}" for name, text in texts.items())
-        yield from (f"shown  {name}" for name in one["shown"])
+        yield from (f"shown  {name}" for name in fact["shown"])
     for call in facts["calls"]:
         arguments = shorten_text(str(call["arguments"]), _LONGEST)
         yield f"{call['status']}  {call['tool_id'] or call['name']}  {arguments}"

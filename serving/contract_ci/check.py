@@ -29,11 +29,11 @@ def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -
     found = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
     found += find_rug_pulls(list(before), list(after))
     findings = [one for one in found if (one.tool, one.rule, one.excerpt) not in known]
-    touched = {one.tool for one in changes} | {one.renamed_from for one in changes}
+    touched = {change.tool for change in changes} | {change.renamed_from for change in changes}
     return {
-        "changes": [_describe_change(one, was, now) for one in changes],
+        "changes": [_describe_change(change, was, now) for change in changes],
         "same": len(was.keys() - touched),
-        "findings": [one.as_row() for one in dict.fromkeys(findings)],
+        "findings": [fromkey.as_row() for fromkey in dict.fromkeys(findings)],
         "left_out": [f"entry {place}: {why}"[:300] for place, why in left_out.items()],
     }
 
@@ -78,7 +78,7 @@ def add_neighbours(
     found = [find_lookalikes(server_id, one, router, base) for one in (was, now)]
     report["lookalikes"] = [one.as_row() for one in list_new(*found)]
     if questions:
-        unknown = sorted({one.tool for one in questions} - now.keys())
+        unknown = sorted({question.tool for question in questions} - now.keys())
         if unknown:
             raise ValueError(f"questions about tools that the server does not list: {unknown[:5]}")
         report["wording"] = propose_wordings(server_id, now, questions, router).as_row()

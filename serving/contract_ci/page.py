@@ -20,7 +20,7 @@ def write_page(report: Mapping[str, Any]) -> Markdown:
     """What `check.py` found, the worst first."""
     changes = report["changes"]
     counts = ", ".join(
-        f"{sum(one['class'] == cls for one in changes)} {cls}"
+        f"{sum(change['class'] == cls for change in changes)} {cls}"
         for cls in ("suspicious", "breaking", "compatible", "wording")
     )
     parts = [
@@ -69,7 +69,7 @@ def _list_changes(changes: list[dict[str, Any]]) -> Markdown:
             )
         )
     heads = ("class", "tool", "why", "a call that was right", "made of it")
-    shown = len(heads) if any("affected" in one for one in changes) else len(heads) - 1
+    shown = len(heads) if any("affected" in change for change in changes) else len(heads) - 1
     return make_markdown_table(heads[:shown], [row[:shown] for row in rows])
 
 

@@ -69,7 +69,7 @@ class Proposal:
             "before": show(self.before),
             "after": show(self.after),
             "shown_to_help": self.after > self.before,
-            "wordings": [vars(one) for one in self.wordings],
+            "wordings": [vars(wording) for wording in self.wordings],
         }
 
 
@@ -90,7 +90,7 @@ class _Field:
         source = Source([*rows, *self._others])
         version = build_index(self._place, source, self._cache, embedder=self._encoder.id)
         router = Router(load_index(self._place, version), self._encoder)
-        answers = router.find_many([Ask(one.query, k=1) for one in questions])
+        answers = router.find_many([Ask(question.query, k=1) for question in questions])
         return [
             bool(answer.hits)
             and (answer.hits[0].server_id, answer.hits[0].tool) == (self._server_id, one.tool)
@@ -135,9 +135,9 @@ def propose_wordings(
 def _split_halves(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     halves: tuple[list[Question], list[Question]] = ([], [])
     seen: Counter[str] = Counter()
-    for one in sorted(set(questions), key=lambda each: (each.tool, each.query)):
-        halves[seen[one.tool] % 2].append(one)
-        seen[one.tool] += 1
+    for question in sorted(set(questions), key=lambda each: (each.tool, each.query)):
+        halves[seen[question.tool] % 2].append(question)
+        seen[question.tool] += 1
     return halves
 
 

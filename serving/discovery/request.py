@@ -69,18 +69,18 @@ def parse(text: str) -> list[Wanted]:
     if not isinstance(text, str):
         return []
     found: dict[tuple[str | None, ...], Wanted] = {}
-    for wanted in _iter_requests(drop_thinking(text)):
+    for request in _iter_requests(drop_thinking(text)):
         key = (
-            _fold_text(wanted.server),
-            _fold_text(wanted.tool),
-            *(() if wanted.usable else (wanted.raw,)),
+            _fold_text(request.server),
+            _fold_text(request.tool),
+            *(() if request.usable else (request.raw,)),
         )
         if key not in found and len(found) == MOST:
             last, kept = found.popitem()
             note = f"the text holds more than {MOST} requests; the first {MOST} count"
             found[last] = Wanted(kept.server, kept.tool, kept.raw, (*kept.problems, note))
             break
-        found.setdefault(key, wanted)
+        found.setdefault(key, request)
     return list(found.values())
 
 
@@ -104,11 +104,11 @@ def _iter_requests(text: str) -> Iterator[Wanted]:
     for raw, body, note in _iter_blocks(text):
         if "&" in raw[:6]:
             body = html.unescape(body)
-        for one in parse_fields(body):
-            problems = (note, *one.problems) if note else one.problems
+        for field in parse_fields(body):
+            problems = (note, *field.problems) if note else field.problems
             # A block that asks for nothing has one problem: the one that explains it best.
-            problems = problems if one.server or one.tool else problems[:1]
-            yield Wanted(one.server, one.tool, raw, problems)
+            problems = problems if field.server or field.tool else problems[:1]
+            yield Wanted(field.server, field.tool, raw, problems)
 
 
 def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:

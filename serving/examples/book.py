@@ -94,8 +94,8 @@ def read_examples(folder: Path) -> list[KnownCall]:
 
 def write_example_text(examples: Sequence[KnownCall]) -> str:
     """Examples as a system message, for an API that takes no call without its result."""
-    lines = [{"request": one.instruction, "calls": list(one.calls)} for one in examples]
-    return "\n".join([_LINE, *(json.dumps(one, ensure_ascii=False) for one in lines)])
+    lines = [{"request": example.instruction, "calls": list(example.calls)} for example in examples]
+    return "\n".join([_LINE, *(json.dumps(line, ensure_ascii=False) for line in lines)])
 
 
 def _iterate_lines(lines: TextIO) -> Iterator[str]:

@@ -173,7 +173,7 @@ class _Pass:
         """To the last kept state before the lesson at a place was learnt."""
         if place >= self._done:
             return
-        at = max((held for held in self._checkpoints if held <= place), default=0)
+        at = max((checkpoint for checkpoint in self._checkpoints if checkpoint <= place), default=0)
         self._working.adopt(self._checkpoints.get(at, self.ranker.released))
         self._checkpoints = {held: one for held, one in self._checkpoints.items() if held <= at}
         self._done = at

@@ -39,12 +39,17 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
     """
     found = read_dataset(path)
     lines = [
-        json.dumps({
-            "qualified_name": one.name, "description": one.description, "summary": one.summary,
-            "tools": one.tools, "unverified": True,
-        })
-        for one in found.servers
-    ]  # fmt: skip
+        json.dumps(
+            {
+                "qualified_name": server.name,
+                "description": server.description,
+                "summary": server.summary,
+                "tools": server.tools,
+                "unverified": True,
+            }
+        )
+        for server in found.servers
+    ]
     servers = out / "servers.jsonl"
     write_atomically(servers, ("\n".join(lines) + "\n").encode())
     source, unusable = read_source(servers)
@@ -52,7 +57,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
         "servers": len(found.servers),
         "renamed": found.renamed,
         "tools": len(source.rows),
-        "vectors": sum(len(one.vectors) + len(one.tool_vectors) for one in found.servers),
+        "vectors": sum(len(server.vectors) + len(server.tool_vectors) for server in found.servers),
         "embedder": None,
         "version": None,
         "out": str(out),

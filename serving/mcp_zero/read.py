@@ -67,8 +67,8 @@ class Dataset:
     def whole(self) -> bool:
         """Whether every server and every tool has its vectors."""
         return self.dim is not None and all(
-            len(one.vectors) == 2 and len(one.tool_vectors) == len(one.tools)
-            for one in self.servers
+            len(server.vectors) == 2 and len(server.tool_vectors) == len(server.tools)
+            for server in self.servers
         )
 
 

@@ -102,7 +102,7 @@ def _list_words(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         parts = [{"text": content}] if isinstance(content, str) else content
         listed = parts if isinstance(parts, list) else []
         texts = [one.get("text") for one in listed if isinstance(one, Mapping)]
-        if words := " ".join(one for one in texts if isinstance(one, str)).strip():
+        if words := " ".join(text for text in texts if isinstance(text, str)).strip():
             yield words
 
 

@@ -29,11 +29,11 @@ class Offer:
         """The same with functions that were found for it, name -> tool id of those of the index."""
         judged, unjudged = _sort_functions(tools)
         known, new = {name: [*of] for name, of in self.toolset.by_name.items()}, []
-        for one in read_toolset(judged).candidates:
-            same = known.setdefault(one.name, [])
-            if one not in same:
-                same.append(one)
-                new.append(one)
+        for candidate in read_toolset(judged).candidates:
+            same = known.setdefault(candidate.name, [])
+            if candidate not in same:
+                same.append(candidate)
+                new.append(candidate)
         return replace(
             self,
             toolset=Toolset((*self.toolset.candidates, *new)),

@@ -115,8 +115,8 @@ class Preparation:
 def add_examples(body: JsonObject, offer: Offer, book: ExampleBook) -> JsonObject:
     """The request with accepted calls of like requests before it, as a system message (chat) or at
     the end of `instructions` (Responses): as calls they would want results beside them."""
-    texts = [read_content(one.get("content")) for one in offer.user_messages]
-    contracts = {one.name: one.contract for one in offer.toolset.candidates}
+    texts = [read_content(user_message.get("content")) for user_message in offer.user_messages]
+    contracts = {candidate.name: candidate.contract for candidate in offer.toolset.candidates}
     found = book.find_like(texts[-1] if texts else "", contracts)
     made = dict(body)
     if found and isinstance(body.get("messages"), list):

@@ -92,10 +92,10 @@ def _read_part(part: str, depth: int) -> Iterator[Draft]:
         return
     held = [one.value for one, _ in zip(find_json(whole), range(_MOST), strict=False)
             if not one.in_broken]  # fmt: skip
-    calls = [one for value in held for one in _iterate_drafts(value, depth + 1)]
+    calls = [draft for value in held for draft in _iterate_drafts(value, depth + 1)]
     if not calls and whole[:1] in ("{", "["):
         repaired = repair_json(whole) if len(whole) <= 100_000 else []
-        calls = [one for value in repaired for one in _iterate_drafts(value, depth + 1)]
+        calls = [draft for value in repaired for draft in _iterate_drafts(value, depth + 1)]
     yield from calls
 
 
@@ -105,9 +105,13 @@ def _read_python(text: str) -> Iterator[Draft]:
         call = ast.parse(text[:100_000], mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return
-    if isinstance(call, ast.Call) and not call.args and all(one.arg for one in call.keywords):
+    if (
+        isinstance(call, ast.Call)
+        and not call.args
+        and all(keyword.arg for keyword in call.keywords)
+    ):
         try:
-            given = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+            given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         except (ValueError, TypeError, RecursionError, MemoryError):
             return
         yield Draft(ast.unparse(call.func), given)

@@ -106,7 +106,7 @@ def list_unguarded(arguments: Any, given: Any, flaws: Sequence[Flaw]) -> Iterato
     kept: dict[str, list[Any]] = {}
     for place, value in _list_members(arguments):
         kept.setdefault(_fold_guard(place), []).append(value)
-    wrong = [tuple(one.at) for one in flaws if one.kind != "unknown_argument"]
+    wrong = [tuple(flaw.at) for flaw in flaws if flaw.kind != "unknown_argument"]
     for place, value in _list_members(given):
         if not is_guard(str(place[-1])) or not _is_stated(value):
             continue
@@ -123,7 +123,9 @@ def _fold_guard(place: tuple[Any, ...]) -> str:
 def _is_stated(value: Any) -> bool:
     """False alone guards nothing; within a condition it does."""
     leaves = _list_leaves(value)
-    return value is not False and any(isinstance(one, bool) or _is_telling(one) for one in leaves)
+    return value is not False and any(
+        isinstance(leave, bool) or _is_telling(leave) for leave in leaves
+    )
 
 
 def _is_telling(leaf: Any) -> bool:
@@ -176,6 +178,6 @@ def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
             yield role, content
         elif isinstance(content, list):
             parts = [one.get("text") for one in content if isinstance(one, Mapping)]
-            yield role, "\n".join(one for one in parts if isinstance(one, str))
+            yield role, "\n".join(part for part in parts if isinstance(part, str))
         if isinstance(message.get("output"), str):  # a tool's result in the Responses API
             yield "tool", message["output"]

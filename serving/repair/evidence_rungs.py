@@ -121,7 +121,7 @@ def ask_model(state: State) -> Step:
 def _build_request(state: State) -> RevisionRequest:
     known = [state.candidate] if state.candidate else state.meant
     own = {id(one) for one in known}
-    others = [one for one in state.toolset.candidates if id(one) not in own]
+    others = [candidate for candidate in state.toolset.candidates if id(candidate) not in own]
     candidates = [*known, *others][:_SHOWN]  # the draft's own tool may be the wrong one
     name, problems = state.draft.name, list[dict[str, Any]]()
     if state.candidate is not None:

@@ -70,7 +70,7 @@ def _is_secret(name: str, schema: Any, root: Schema, tool: str) -> bool:
     """Whether only the model may give it; `key` alone also names what a store or a table has."""
     words = split_identifier(name)
     if [*words] in (["key"], ["keys"]):
-        about = [str(one.get("description"))[:2000] for one in iterate_branches(schema, root)]
+        about = [str(branch.get("description"))[:2000] for branch in iterate_branches(schema, root)]
         said = {word for text in (tool[:2000], *about) for word in split_identifier(text)}
         return not _KEYED.isdisjoint(said)
     return is_secret_name(name) or not _CODES.isdisjoint(words)
@@ -80,7 +80,9 @@ def _find_stated(
     name: str, schema: Any, root: Schema, user: str, choices: Sequence[Any], used: Sequence[Any]
 ) -> tuple[Any, str] | None:
     if choices:
-        named = [one for one in choices if isinstance(one, str) and _holds_word(one, user)]
+        named = [
+            choice for choice in choices if isinstance(choice, str) and _holds_word(choice, user)
+        ]
         return (named[0], "the user names this choice alone") if len(named) == 1 else None
     types = find_types(schema, root)
     if types & {"integer", "number"}:
@@ -133,7 +135,7 @@ def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
     found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER}", user, re.IGNORECASE)
     found += re.findall(rf"(?<![\w.,:/-]){_NUMBER}\s+{pattern}(?!\w)", user, re.IGNORECASE)
     numbers = [float(one) for one in found]
-    whole = [int(one) if one.is_integer() else one for one in numbers]
+    whole = [int(number) if number.is_integer() else number for number in numbers]
     return [one for one in whole if fractions or isinstance(one, int)]
 
 

@@ -17,7 +17,7 @@ def ask_for_values(
     candidate: Candidate, problems: Sequence[Problem], flaws: Sequence[Flaw]
 ) -> Reason:
     """What is missing first, else the first value that does not fit."""
-    missing = [one for one in problems if one["kind"] == "missing_required"]
+    missing = [problem for problem in problems if problem["kind"] == "missing_required"]
     if missing:
         about = _describe_parameter(candidate, flaws)
         listed = "; ".join(str(one["expected"]) for one in missing[:3])
@@ -34,7 +34,7 @@ def ask_for_values(
 
 def _describe_parameter(candidate: Candidate, flaws: Sequence[Flaw]) -> str:
     """What the contract says of the first parameter that is missing."""
-    at = next((one.at for one in flaws if one.kind == "missing_required"), ())
+    at = next((flaw.at for flaw in flaws if flaw.kind == "missing_required"), ())
     root = candidate.contract["inputSchema"]
     known: Any = collect_properties(root, root).get(str(at[0]), {}) if len(at) == 1 else {}
     text = known.get("description") if isinstance(known, dict) else None
@@ -65,7 +65,7 @@ def explain_cut(
         return None
     if path == f"$.{name}" and isinstance(value, str) and isinstance(arguments, dict):
         choices = find_choices(find_schema(root, (str(name),)), root)
-        longer = [one for one in choices if str(one).lower().startswith(value.lower())]
+        longer = [choice for choice in choices if str(choice).lower().startswith(value.lower())]
         if len(value) > 2 and longer == [arguments.get(name)]:
             return None
     shown = format_value(value, 60)

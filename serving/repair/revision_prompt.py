@@ -35,10 +35,10 @@ def write_problem(problem: Problem) -> str:
 
 def _list_problems(request: RevisionRequest) -> list[str]:
     """What the ladder does not say: that the tool itself is unknown, or is several."""
-    count = sum(one.name == request.name for one in request.candidates)
+    count = sum(candidate.name == request.name for candidate in request.candidates)
     about = {0: ["there is no tool of this name"], 1: []}
     tool = about.get(count, [f"{count} servers have a tool of this name"])
-    return tool + [write_problem(one) for one in request.problems]
+    return tool + [write_problem(problem) for problem in request.problems]
 
 
 def _write_message(message: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def _write_message(message: Mapping[str, Any]) -> str:
     calls = [one.get("function", one) for one in message.get("tool_calls") or ()]
     if calls:
         written["calls"] = [
-            {"name": one.get("name"), "arguments": one.get("arguments")} for one in calls
+            {"name": call.get("name"), "arguments": call.get("arguments")} for call in calls
         ]
     return _write_json(written)
 
@@ -56,7 +56,7 @@ def _read_content(content: Any) -> str:
     """The text of a message's content; of parts those that are text."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         parts = [one.get("text") for one in content if isinstance(one, Mapping)]
-        return "\n".join(one for one in parts if isinstance(one, str))
+        return "\n".join(part for part in parts if isinstance(part, str))
     return str(content or "")
 
 

@@ -32,8 +32,8 @@ class Toolset:
     @cached_property
     def by_name(self) -> dict[str, list[Candidate]]:
         found: dict[str, list[Candidate]] = {}
-        for one in self.candidates:
-            found.setdefault(one.name, []).append(one)
+        for candidate in self.candidates:
+            found.setdefault(candidate.name, []).append(candidate)
         return found
 
     @cached_property

@@ -159,9 +159,9 @@ def _check_shapes(held: Mapping[str, np.ndarray], shape: Shape, families: int) -
 
 def _pack_level(name: str, level: Level) -> dict[str, np.ndarray]:
     width, blocks = len(level.variance), list(level.blocks.values())
-    state = [[one.at, one.n, one.surprise, one.surprise_variance] for one in blocks]
-    means = np.array([one.mean for one in blocks], np.float32)
-    covariances = np.array([one.covariance for one in blocks], np.float32)
+    state = [[block.at, block.n, block.surprise, block.surprise_variance] for block in blocks]
+    means = np.array([block.mean for block in blocks], np.float32)
+    covariances = np.array([block.covariance for block in blocks], np.float32)
     return {
         f"{name}-variance": level.variance,
         f"{name}-means": means.reshape(len(blocks), width),

@@ -28,15 +28,17 @@ class Reference:
         at = self.asked.get(name, 0)
         self.asked[name] = at + 1
         calls = [] if self.silent else self.recording.tasks[name].calls[at : at + 1]
-        return Answered([{"name": one.tool, "arguments": one.arguments} for one in calls], "call")
+        return Answered(
+            [{"name": call.tool, "arguments": call.arguments} for call in calls], "call"
+        )
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_the_reference_calls_end_right_and_silence_does_not(silent: bool) -> None:
     rollouts = list(make_rollouts(PLAYED, RECORDING, 9))
-    assert sorted(one.kind for one in rollouts) == ["recovery", "task", "task"]
+    assert sorted(rollout.kind for rollout in rollouts) == ["recovery", "task", "task"]
     play_rollouts(Reference(RECORDING, silent), rollouts)  # type: ignore[arg-type]
-    assert [one.passed for one in rollouts] == [not silent] * 3
+    assert [rollout.passed for rollout in rollouts] == [not silent] * 3
 
 
 def test_an_arm_has_so_many_lessons_again_from_the_start_where_there_are_fewer() -> None:

@@ -44,7 +44,7 @@ def mutate(call: TaskCall, *donors: TaskCall, seed: int = 1) -> list[Mutant]:
 
 
 def list_changed(mutants: list[Mutant], call: TaskCall, operator: str) -> set[str]:
-    own = [one.call.arguments for one in mutants if one.operator == operator]
+    own = [mutant.call.arguments for mutant in mutants if mutant.operator == operator]
     return {name for made in own for name in made if made[name] != call.arguments.get(name)}
 
 
@@ -79,8 +79,8 @@ def test_a_statement_gets_another_where_another_number_and_stays_a_statement() -
     targets = {one.call.arguments["sql"] for one in found if one.operator == "wrong_target"}
     assert targets == {"UPDATE orders SET n = 5, s = 'new' WHERE id = 8"}
     others = [one.call.arguments["sql"] for one in found if one.operator in OPERATORS[:2]]
-    assert all(one.startswith("UPDATE orders SET n = ") for one in others)
-    assert all(one.endswith("WHERE id = 7") for one in others)
+    assert all(other.startswith("UPDATE orders SET n = ") for other in others)
+    assert all(other.endswith("WHERE id = 7") for other in others)
 
 
 def test_a_look_alike_takes_the_same_arguments_the_most_alike_first() -> None:

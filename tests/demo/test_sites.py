@@ -69,7 +69,7 @@ def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: s
         for site in MARKETPLACES[2:]:
             records = here.list_records(site)
             assert 3 <= len(records) <= 6
-            packages = [one.package for one in records if one.package]
+            packages = [record.package for record in records if record.package]
             assert {(p.kind, p.identifier, p.version) for p in packages} <= known
 
 
@@ -211,7 +211,7 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) 
             for item in body["items"][:40]
         ]
         missing = http.get("/api/mcp_marketplace/v1/server/no/body").json()
-    assert {len(one["config"]) for one in details} == {0, 1}
+    assert {len(detail["config"]) for detail in details} == {0, 1}
     assert missing["items"] == []
 
 

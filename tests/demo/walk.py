@@ -48,7 +48,7 @@ def locations(http: httpx2.Client, path: str) -> list[str]:
 
 
 def _sitemaps(http: httpx2.Client, index: str, page: str) -> list[str]:
-    children = [one for one in locations(http, index) if "section=static" not in one]
+    children = [location for location in locations(http, index) if "section=static" not in location]
     found = [loc for child in children for loc in locations(http, child)]
     return [loc.rpartition("/")[2] for loc in found if re.search(page, loc)]
 
@@ -86,7 +86,7 @@ def _deepnlp(http: httpx2.Client) -> list[str]:
         items = http.get("/api/mcp_marketplace/v1", params=query).json()["items"]
         if not items:
             return [name.partition("/")[2] for name in found]
-        found += [one["id"] for one in items]
+        found += [item["id"] for item in items]
         number += 1
 
 

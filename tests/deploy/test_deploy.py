@@ -80,7 +80,7 @@ def test_the_image_starts_with_the_instance_of_its_home(tmp_path):
     folder = Path(done.stdout.strip())
     assert folder == tmp_path / "home/state/dagster"
     with dg.DagsterInstance.from_config(str(folder)) as instance:
-        pools = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+        pools = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
     assert pools.items() >= SLOTS.items()
     assert (folder / "dagster.yaml").read_bytes() == (ROOT / "dagster.yaml").read_bytes()
 

@@ -140,7 +140,7 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs: Ru
 
     def read(*, others: bool) -> dict[str, pl.DataFrame]:
         chosen = (pl.col("server_id") != server) if others else (pl.col("server_id") == server)
-        return {one.name: tables.read(one, "registry").filter(chosen) for one in stages}
+        return {stage.name: tables.read(stage, "registry").filter(chosen) for stage in stages}
 
     before, own = read(others=True), read(others=False)
     # Another server's pairs are due: they have to wait for the nightly run.

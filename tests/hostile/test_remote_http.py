@@ -198,7 +198,7 @@ def test_a_second_endpoint_is_noise():
 
     waiting: list[Call] = []
     found, _ = probe_script(twice, "sse")
-    assert [one["name"] for one in found.tools] == ["a"]
+    assert [tool["name"] for tool in found.tools] == ["a"]
 
 
 def test_a_stream_that_ends_before_the_answer_is_classified():

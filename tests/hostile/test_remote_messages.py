@@ -73,7 +73,7 @@ TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
 )
 def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
     found, _ = probe_script(make_good_script(tools_list=answer))
-    assert [one["name"] for one in found.tools] == ["a"]
+    assert [tool["name"] for tool in found.tools] == ["a"]
 
 
 def test_keys_that_differ_in_case_are_kept_as_they_came():

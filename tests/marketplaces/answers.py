@@ -130,5 +130,5 @@ def check_record(adapter: Adapter, raw: Any, ref: Ref) -> None:
         listings = adapter.parse(raw, ref)
     except ValueError:
         return
-    assert all(one.runnable or one.reason for one in listings)
+    assert all(listing.runnable or listing.reason for listing in listings)
     adapter.deleted(ref)

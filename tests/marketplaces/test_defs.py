@@ -33,7 +33,7 @@ class Registry:
             records = [self.record(name) for name in names]
             records += [self.record(name, "deleted") for name in self.deleted]
             since = query["updated_since"][0]
-            return self.page([one for one in records if edited(one) >= since], None)
+            return self.page([record for record in records if edited(record) >= since], None)
         first = "cursor" not in query
         half = names[:1] if first else names[1:]
         return self.page([self.record(name) for name in half], "next" if first else None)
@@ -123,7 +123,9 @@ def test_an_empty_answer_about_changes_is_an_error(
     registry.versions.clear()
     result = runs.run()
     assert not result.success
-    [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
+    [check] = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    ]
     assert "empty" in (check.description or "")
     assert len(runs.args()) == 3
 
@@ -135,7 +137,9 @@ def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_an
     registry.broken = Answer('{"servers": [', content_type="application/json")
     result = runs.run()
     assert not result.success
-    [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
+    [check] = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    ]
     assert check.check_name == "crawl"
     assert "truncated" in (check.description or "")
     registry.broken = None

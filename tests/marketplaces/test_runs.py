@@ -22,7 +22,7 @@ def frame(*ids: str, name: str = "old") -> pl.DataFrame:
     listings = [
         Listing(marketplace="m", native_id=one, name=f"{name} {one}", reason="x") for one in ids
     ]
-    return LISTINGS.frame([make_row(one) for one in listings])
+    return LISTINGS.frame([make_row(listing) for listing in listings])
 
 
 def result(*ids: str, completeness: Any = "complete", unread: tuple[str, ...] = (), **facts: Any):

@@ -73,7 +73,7 @@ def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if "SNAPSHOTS" in text else ():
             names = node.names if isinstance(node, ast.ImportFrom) else []
-            if any(one.name == "SNAPSHOTS" for one in names):
+            if any(name.name == "SNAPSHOTS" for name in names):
                 found.add(str(path.relative_to(ROOT)))
     assert found == READS_SNAPSHOTS
 

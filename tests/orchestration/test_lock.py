@@ -18,7 +18,7 @@ def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_reg
     extras = project["optional-dependencies"]
     wanted = [
         *project["dependencies"],
-        *(one for e in ("serve", "platform", "train", "dev") for one in extras[e]),
+        *(extra for e in ("serve", "platform", "train", "dev") for extra in extras[e]),
     ]
     names = {normalised(re.split(r"[\[<>=~! ]", one)[0]) for one in wanted} - {"toolmill"}
     lock = (ROOT / "requirements.lock").read_text()

@@ -109,7 +109,7 @@ def count_work() -> Iterator[Work]:
 
 
 def look_for_dead(log: Log) -> list[str]:
-    return [one.thing for one in _list_dead_runs(log.instance, time.time())]
+    return [run.thing for run in _list_dead_runs(log.instance, time.time())]
 
 
 READERS: dict[str, Callable[[Log], Any]] = {

@@ -78,7 +78,7 @@ class Market:
 
     def accept(self, *pairs: dict[str, Any]) -> None:
         self.publish(PAIRS, list(pairs))
-        named = [{"pair_id": one["pair_id"], "verdict": "accept"} for one in pairs]
+        named = [{"pair_id": pair["pair_id"], "verdict": "accept"} for pair in pairs]
         self.publish(JUDGEMENTS, named)
 
     def run(self, **settings: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_p
     assert found[1].arguments == {"path": f"{DATA}/a.txt"}
     assert {one.origin.seed for one in found} == {7}
     assert tasks.draw_tasks(SERVER, TOOLS) == found
-    assert {one.tool for one in tasks.draw_tasks(SERVER, ["read_file"])} == {"read_file"}
+    assert {task.tool for task in tasks.draw_tasks(SERVER, ["read_file"])} == {"read_file"}
     assert list((tmp_path / "cache").iterdir()) == []
 
 

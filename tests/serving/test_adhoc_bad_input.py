@@ -50,9 +50,9 @@ def test_one_server_with_one_tool_is_an_index(
     assert code == 0, err
     answers = [json.loads(line)["hits"] for line in out.splitlines()]
     assert len(answers) == len(asked)
-    for found in answers:
-        assert [hit["tool_id"] for hit in found] == ["clock::list_zones"]
-        assert np.isfinite(found[0]["score"])
+    for answer in answers:
+        assert [hit["tool_id"] for hit in answer] == ["clock::list_zones"]
+        assert np.isfinite(answer[0]["score"])
 
 
 @pytest.mark.parametrize(("listed", "launched"), [
@@ -96,7 +96,10 @@ def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> 
 def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
     names = ["alpha", "bravo", "cedar", "delta", "ember"]
     tools = [
-        {**ZONES, "name": f"{one}_{other}{at}"} for at in (1, 2) for one in names for other in names
+        {**ZONES, "name": f"{name}_{other}{at}"}
+        for at in (1, 2)
+        for name in names
+        for other in names
     ]
     index = build(tmp_path, MAIL, {"name": "many", "tools": tools})
     assert search(index, "send an email")["hits"][0]["tool_id"] == "npm:mail::send_email"
@@ -262,7 +265,7 @@ def test_the_log_names_a_long_place_by_its_beginning(caplog: pytest.LogCaptureFi
     caplog.set_level("INFO")
     code, _, _ = run("serve", "--place", "y" * 9_000)
     assert code == 2
-    [line] = [one.getMessage() for one in caplog.records if "home:" in one.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "home:" in record.getMessage()]
     assert re.fullmatch("home: y{499}…", line)
 
 

@@ -73,7 +73,9 @@ class BatchServer:
             refused = [one for one in output if one.get("response", {}).get("status_code") != 200]
             code = f"batch_{status}"
             if status in ("expired", "cancelled"):
-                refused += [_refuse(one["custom_id"], code) for one in requests[len(done) :]]
+                refused += [
+                    _refuse(request["custom_id"], code) for request in requests[len(done) :]
+                ]
             good = [one for one in output if one not in refused]
             completed = len(done) - sum(one in refused for one in output)
             batch |= {
@@ -99,7 +101,7 @@ class BatchServer:
         if not lines:
             return None
         name = f"file-{len(self.files)}"
-        self.files[name] = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+        self.files[name] = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         return name
 
     def create(self, body: Body) -> Body:

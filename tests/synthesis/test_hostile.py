@@ -77,9 +77,9 @@ def test_no_schema_stops_the_generator(name: str, monkeypatch: pytest.MonkeyPatc
     properties = SCHEMAS[name]["properties"]
     schema = {"type": "object", "required": list(properties), **SCHEMAS[name]}
     of = {"name": name, "description": "Do a thing with a value", "inputSchema": schema}
-    for made in answer_requests({"contract": of, "count": 1}, 0)["requests"]:
-        assert len(json.dumps(made)) < 400_000
-        verify(of, made["instruction"], made["values"])
+    for request in answer_requests({"contract": of, "count": 1}, 0)["requests"]:
+        assert len(json.dumps(request)) < 400_000
+        verify(of, request["instruction"], request["values"])
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_no_schema_stops_the_generator(name: str, monkeypatch: pytest.MonkeyPatc
 def test_no_description_stops_reading_it(description: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "description": description}}}
     of = canonicalize_contract({"name": "t", "description": description, "inputSchema": schema})
-    for made in answer_requests({"contract": of, "count": 3}, 0)["requests"]:
-        assert 0 < len(made["instruction"]) < 5000
-        row = make_single_row(Golden("s", "t", "c", made["values"]), made["instruction"], [])
+    for request in answer_requests({"contract": of, "count": 3}, 0)["requests"]:
+        assert 0 < len(request["instruction"]) < 5000
+        row = make_single_row(Golden("s", "t", "c", request["values"]), request["instruction"], [])
         judge_by_rules(make_view(row, {"c": of}).meta, 0)
 
 

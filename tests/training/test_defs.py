@@ -82,7 +82,9 @@ def train(
 
 
 def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
-    [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
+    [check] = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    ]
     assert warehouse.tables.head(check.asset_key.to_user_string()) is None
     return check.description or ""
 

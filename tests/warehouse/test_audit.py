@@ -48,6 +48,6 @@ def test_a_null_is_none_of_the_values_unless_it_may_be_absent():
         expect_match("kind", "^x$", optional=True),
     ]
     verdicts = audit(some, asked).verdicts
-    assert [one.passed for one in verdicts] == [False, False, True, True]
+    assert [verdict.passed for verdict in verdicts] == [False, False, True, True]
     assert verdicts[0].observed == "1 null of 3"
     assert audit(some.drop_nulls(), asked).passed

@@ -159,7 +159,10 @@ def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
 def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
     floor = Verdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
-    descriptions = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    descriptions = {
+        evaluation.check_name: evaluation.description
+        for evaluation in result.get_asset_check_evaluations()
+    }
     assert descriptions == {
         "id_unique": "0 unexpected of 1",
         "colour_in_set": "0 unexpected of 1",
@@ -183,7 +186,10 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
 
     def validate(_frame, expectations):
         validated.append(len(expectations))
-        return [Verdict(one.rule, True, "0 unexpected", one.text) for one in expectations]
+        return [
+            Verdict(expectation.rule, True, "0 unexpected", expectation.text)
+            for expectation in expectations
+        ]
 
     monkeypatch.setattr("warehouse.audit._run_great_expectations", validate)
     result, _ = run(warehouse, rows)
@@ -244,7 +250,10 @@ def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
     text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
     rules = [Verdict("crawl", True, text), Verdict("rows_floor", False, text, "rows")]
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=rules)
-    descriptions = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    descriptions = {
+        evaluation.check_name: evaluation.description
+        for evaluation in result.get_asset_check_evaluations()
+    }
     for name in ("crawl", "rows_floor"):
         tokens = {token.type for token in list_tokens(descriptions[name] or "")}
         assert not {"image", "link_open", "html_inline"} & tokens

@@ -98,7 +98,7 @@ class CallGrammars:
     def make_processor(self, grammars: Sequence[Grammar], begun: int) -> Callable[[Any, Any], Any]:
         """What `generate` calls with the tokens of a batch until now and the scores of the next.
         begun: tokens of the padded prompts."""
-        return _Processor(self.guide, [one.text for one in grammars], begun)
+        return _Processor(self.guide, [grammar.text for grammar in grammars], begun)
 
 
 class _Processor:

@@ -169,6 +169,6 @@ def _describe_calm(drift: Sequence[Signal]) -> list[str]:
             found.append(f"{one.why}: below {one.threshold:.1%}")
     others = [one for one in drift if one.name != CONTRACTS and one.value is not None]
     if others:
-        names = ", ".join(one.name for one in others)
+        names = ", ".join(other.name for other in others)
         found.append(f"none of {len(others)} other signals fired ({names})")
     return found or ["no drift was measured"]

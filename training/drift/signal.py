@@ -53,7 +53,7 @@ def judge_signals(signals: Sequence[Signal], alpha: float) -> list[Signal]:
     """The signals with adjusted p-values, and whether each fires: its value reaches its threshold
     and, where it is a test, its p-value adjusted by Holm (1979) is at most `alpha`. However many
     tests there are, the chance that any of them fires by luck stays at `alpha`."""
-    adjusted = compute_holm([one.p_value for one in signals])
+    adjusted = compute_holm([signal.p_value for signal in signals])
     return [
         replace(one, p_adjusted=p, fired=_reaches_threshold(one) and (p is None or p <= alpha))
         for one, p in zip(signals, adjusted, strict=True)

@@ -68,18 +68,18 @@ def _hold_calls(tell: Callable[[str], None]) -> Callable[[str], None]:
 def make_question(request: LocalRequest) -> Asked:
     """A request of the proxy as a predictor is asked. What was answered before is context."""
     messages = [
-        {**one, "weight": 0} if one["role"] == "assistant" else dict(one)
-        for one in request.messages
+        {**message, "weight": 0} if message["role"] == "assistant" else dict(message)
+        for message in request.messages
     ]
-    texts = [one["content"] for one in messages if one["role"] == "user"]
-    called = frozenset(call["name"] for one in messages for call in read_message_calls(one))
-    names = {str(one["name"]) for one in request.contracts}
+    texts = [message["content"] for message in messages if message["role"] == "user"]
+    called = frozenset(call["name"] for message in messages for call in read_message_calls(message))
+    names = {str(contract["name"]) for contract in request.contracts}
     alone = len(messages) == 1 and messages[0]["role"] == "user"
     return Asked(
         "proxy",
         texts[-1] if texts else "",
-        [dict(one) for one in request.contracts],
-        examples=tuple((one.instruction, one.calls) for one in request.examples),
+        [dict(contract) for contract in request.contracts],
+        examples=tuple((example.instruction, example.calls) for example in request.examples),
         keep=called & names,
         before=() if alone else tuple(messages),
     )

@@ -95,7 +95,7 @@ def render_answer(
 ) -> str:
     """What the model must write after `messages`: the calls, or `words` where there is none.
     Raises BadTemplate."""
-    asked = [dict(one) for one in messages]
+    asked = [dict(message) for message in messages]
     prompt = render_prompt_text(tokenizer, asked, tools)
     answer = build_call_message(calls, words)
     return _render_completion(tokenizer, prompt, asked, answer, tools)
@@ -136,7 +136,7 @@ def build_call_message(calls: Sequence[Call], words: str = NO_CALL) -> dict[str,
     """The answer as a message: the calls, or `words` where there is none."""
     if not calls:
         return {"role": "assistant", "content": words}
-    listed = [{"type": "function", "function": one} for one in _copy_calls(calls)]
+    listed = [{"type": "function", "function": call} for call in _copy_calls(calls)]
     return {"role": "assistant", "content": "", "tool_calls": listed}
 
 

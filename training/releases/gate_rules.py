@@ -170,5 +170,5 @@ def _get_measured_figure(figure: Json | None) -> Json | None:
         return None
     names = ("value", "low", "high")
     numbers = [figure.get(name) for name in names]
-    fine = all(isinstance(one, (int, float)) and math.isfinite(one) for one in numbers)
+    fine = all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers)
     return figure if fine else None

@@ -55,8 +55,12 @@ def make_suite(audited: Audited) -> dict[str, Any]:
     return {
         "name": audited.asset,
         "expectations": [
-            {"type": one.type, "kwargs": dict(one.arguments), "meta": {"rule": one.rule}}
-            for one in audited.expectations
+            {
+                "type": expectation.type,
+                "kwargs": dict(expectation.arguments),
+                "meta": {"rule": expectation.rule},
+            }
+            for expectation in audited.expectations
         ],
         "meta": {"key": list(audited.table.key)} if audited.table else {},
     }
@@ -64,9 +68,9 @@ def make_suite(audited: Audited) -> dict[str, Any]:
 
 def render_audits(audits: Sequence[Audited], tables: Tables) -> str:
     """The page as HTML; whatever stands in a version is escaped."""
-    heads = {one.asset: _read_heads(tables, one.asset) for one in audits}
+    heads = {audit.asset: _read_heads(tables, audit.asset) for audit in audits}
     parts = [_render_overview(audits, heads)]
-    parts += [_render_audit(one, heads[one.asset]) for one in audits]
+    parts += [_render_audit(audit, heads[audit.asset]) for audit in audits]
     title = "What is expected of every table"
     head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
     body = f"<h1>{title}</h1>{''.join(parts)}"
@@ -88,13 +92,13 @@ def _read_heads(tables: Tables, name: str) -> dict[str, Head]:
 def _render_overview(audits: Sequence[Audited], heads: Mapping[str, Mapping[str, Head]]) -> str:
     rows = [
         [
-            f'<a href="#{escape(one.asset)}">{escape(one.asset)}</a>',
-            len(one.expectations),
-            len(one.rules),
-            len(heads[one.asset]),
-            sum(head.rows for head in heads[one.asset].values()),
+            f'<a href="#{escape(audit.asset)}">{escape(audit.asset)}</a>',
+            len(audit.expectations),
+            len(audit.rules),
+            len(heads[audit.asset]),
+            sum(head.rows for head in heads[audit.asset].values()),
         ]
-        for one in audits
+        for audit in audits
     ]
     names = ["asset", "expectations", "rules", "current versions", "rows"]
     text = (

@@ -103,7 +103,7 @@ def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:
         for card in made.models
         if card.get("training_set") in learnt
     ]
-    trained = {one["model"] for one in adapters}
+    trained = {adapter["model"] for adapter in adapters}
     judged = [
         _copy_columns(row, "pair_id", "marketplace", "judge", "verdict", "score")
         for row in made.judgements
@@ -142,7 +142,7 @@ def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
     """The row's entry, with the nearest reason for which it depends on the target."""
     if target.is_about(row):
         because = "about"
-    elif any(target.is_about(vars(one)) for one in read_goldens(row)):
+    elif any(target.is_about(vars(golden)) for golden in read_goldens(row)):
         because = "calls"
     elif target.digests & {
         *read_json_list(row.get("contracts")),

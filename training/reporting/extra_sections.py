@@ -103,7 +103,7 @@ def _make_contamination_row(held: Json) -> tuple[str, list[Any]]:
 
 def _make_outside_table_row(held: Json) -> list[Any]:
     figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
-    intervals = [format_interval(one) for one in figures]
+    intervals = [format_interval(figure) for figure in figures]
     return [
         held["set"],
         shorten_model(held["model"]),
@@ -125,7 +125,7 @@ def render_not_run_part(facts: Mapping[str, Any]) -> Markdown:
     """What nobody should take for measured. `facts`: those of `write_report`."""
     parts = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
     parts += [what for name, what in _ON_REQUEST.items() if not facts.get(name)]
-    lines = [fill_markdown("- {}: not run.", one) for one in parts]
+    lines = [fill_markdown("- {}: not run.", part) for part in parts]
     none = Markdown("Nothing that this report has a place for.")
     return join_markdown("\n", [Markdown("## What was not run"), *(lines or [none])])
 

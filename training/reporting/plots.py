@@ -133,7 +133,7 @@ def _draw_drops(drops: Sequence[Json], names: tuple[str, str], path: File) -> No
     titles = {"tool_ok": "Tool", "ast_ok": "AST"}
     for axes, measure in zip(panels if len(measures) > 1 else [panels], measures, strict=True):
         axes.axvline(0, color=_INK, linewidth=0.8)
-        for each in (one for one in drops if one["measure"] == measure):
+        for each in (drop for drop in drops if drop["measure"] == measure):
             row = len(kinds) - 1 - kinds.index(each["perturbation"])
             for at, who in enumerate(("drop_incumbent", "drop_candidate")):
                 _draw_dot(axes, each[who], row + 0.13 - 0.26 * at, (_BEFORE, _AFTER)[at])

@@ -121,8 +121,8 @@ def _rank_worked(
 
 
 def _score_served(score: Score, calls: Sequence[Example]) -> np.ndarray:
-    scores = score([one.question.text for one in calls])
-    return np.array([scores[one.question.text][one.place] for one in calls])
+    scores = score([call.question.text for call in calls])
+    return np.array([scores[call.question.text][call.place] for call in calls])
 
 
 def _choose_first(ranker: Reranker | None, question: Question) -> int:

@@ -28,11 +28,11 @@ def assign_folds(examples: Sequence[Example], folds: int, seed: int = 0) -> np.n
     """The fold of each example; all of a task are in one. Folds are of about equal size, and which
     task is where depends on its words alone, not on the order of the file."""
     tasks = sorted(
-        {one.task for one in examples},
+        {example.task for example in examples},
         key=lambda task: hashlib.sha256(f"{seed}\n{task}".encode()).hexdigest(),
     )
     fold_of = {task: place % folds for place, task in enumerate(tasks)}
-    return np.array([fold_of[one.task] for one in examples], int)
+    return np.array([fold_of[example.task] for example in examples], int)
 
 
 def run_fold(
@@ -75,7 +75,7 @@ def tabulate_methods(
     table = {}
     for name, own in results.items():
         folds = [summarise_fold(one, examples) for one in own]
-        aucs = [one["auc"] for one in folds if isinstance(one["auc"], float)]
+        aucs = [fold["auc"] for fold in folds if isinstance(fold["auc"], float)]
         right, pairs = np.sum([_count_pairs(one, examples) for one in own], 0)
         table[name] = {
             "auc": _round(float(np.mean(aucs)) if aucs else None),

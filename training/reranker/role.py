@@ -84,15 +84,17 @@ def train_reranker(
 def measure_loss(weights: Weights, pool: Pool, examples: Sequence[Example]) -> float:
     """Mean log loss, in nats an outcome."""
     p = score_examples(Reranker(weights, pool), examples)
-    worked = np.array([one.success for one in examples])
+    worked = np.array([example.success for example in examples])
     likelihood = np.clip(np.where(worked, p, 1 - p), 1e-6, 1)
-    share = np.array([one.weight for one in examples])
+    share = np.array([example.weight for example in examples])
     return round(float((-np.log(likelihood) * share).sum() / share.sum()), 4)
 
 
 def score_examples(ranker: Reranker, examples: Sequence[Example]) -> np.ndarray:
     """P(success) of each example's tool for its question, float [examples]."""
-    return np.array([ranker.score(one.question, np.array([one.place])).p[0] for one in examples])
+    return np.array(
+        [ranker.score(example.question, np.array([example.place])).p[0] for example in examples]
+    )
 
 
 def load_reranker(home: Path, card: Mapping[str, Any], pool: Pool) -> Reranker:

@@ -19,7 +19,7 @@ class Tally:
 
     def __init__(self, examples: Sequence[Example], pool: Pool, seed: int = 0) -> None:
         self.pool = pool
-        vectors = {one.question.text: one.question.vector for one in examples}
+        vectors = {example.question.text: example.question.vector for example in examples}
         self._centres = _group_vectors(list(vectors.values()), pool.vectors.shape[1], seed)
         self.calls = np.zeros((len(pool), len(self._centres)))
         self.wins = np.zeros((len(pool), len(self._centres)))
@@ -70,9 +70,9 @@ def measure_all(tally: Tally, question: Question, places: np.ndarray) -> np.ndar
 def measure_examples(tally: Tally, examples: Sequence[Example]) -> np.ndarray:
     """`measure_all` of each example's own tool, its own outcome left out, [examples, features]."""
     rows = []
-    for one in examples:
-        hand = measure_hand(tally.pool, one.question, np.array([one.place]))[0]
-        rows.append(np.concatenate([tally.measure_without(one), hand]))
+    for example in examples:
+        hand = measure_hand(tally.pool, example.question, np.array([example.place]))[0]
+        rows.append(np.concatenate([tally.measure_without(example), hand]))
     return np.array(rows)
 
 

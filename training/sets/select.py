@@ -139,7 +139,9 @@ def _find_conversation_flaw(pair: Row) -> str | None:
 def _list_gold_keys(pair: Row) -> list[Key]:
     if pair.get("calls") is None:
         return []
-    return [(one.server_id, one.tool, one.contract_digest) for one in read_goldens(pair)]
+    return [
+        (golden.server_id, golden.tool, golden.contract_digest) for golden in read_goldens(pair)
+    ]
 
 
 def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | None:
@@ -170,7 +172,7 @@ def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed 
 def _make_calls(pair: Row) -> list[dict[str, Any]]:
     if pair.get("calls") is not None:
         named = ("tool", "contract_digest", "arguments")
-        goldens = [[getattr(one, name) for name in named] for one in read_goldens(pair)]
+        goldens = [[getattr(golden, name) for name in named] for golden in read_goldens(pair)]
     else:
         held = pair["arguments"]
         held = json.loads(held) if isinstance(held, str) else held

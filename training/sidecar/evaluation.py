@@ -95,7 +95,7 @@ def evaluate_sidecars(bench: Bench, models: Mapping[str, Revises]) -> list[dict[
 def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
     """What an answer to a row is worth, beside what the row is."""
     right = row.right[0] if row.right else None
-    schemas = {str(one["name"]): one for one in row.contracts}
+    schemas = {str(contract["name"]): contract for contract in row.contracts}
     draft = _take_draft(row)
     known = schemas.get(str(called["name"])) if called else None
     return {
@@ -120,7 +120,7 @@ def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
 def _is_meant(row: RevisionRow, called: Called) -> bool:
     if not row.right or called is None:
         return not row.right and called is None
-    schemas = {str(one["name"]): one["inputSchema"] for one in row.contracts}
+    schemas = {str(contract["name"]): contract["inputSchema"] for contract in row.contracts}
     return is_right(called, row.right[0], schemas.get(str(row.right[0]["name"]), {}))
 
 
@@ -152,7 +152,7 @@ def _try_with(bench: Bench, model: Revises) -> list[Called]:
 
 
 def _list_parts(row: RevisionRow) -> tuple[str, Any, Toolset, Messages]:
-    tools = Toolset(tuple(Candidate(str(one["name"]), one) for one in row.contracts))
+    tools = Toolset(tuple(Candidate(str(contract["name"]), contract) for contract in row.contracts))
     return row.draft_name, row.draft_arguments, tools, row.conversation
 
 
@@ -172,7 +172,7 @@ def _try_row(
 def _ask_again(rows: Sequence[RevisionRow], again: Predictor) -> list[Called]:
     """A caller's next call after its draft was refused; where it makes none, it asked."""
     answers = again.predict([_make_asked(row) for row in rows])
-    return [one.calls[0] if one.calls else None for one in answers]
+    return [answer.calls[0] if answer.calls else None for answer in answers]
 
 
 def _make_asked(row: RevisionRow) -> Asked:
@@ -180,7 +180,7 @@ def _make_asked(row: RevisionRow) -> Asked:
     draft = {"role": "assistant", "content": "", "weight": 0, "tool_calls": [call]}
     words = "; ".join(row.problems) or "the call was refused"
     refusal = {"role": "tool", "tool_call_id": "call_1", "content": words}
-    tools = [dict(one) for one in row.contracts]
+    tools = [dict(contract) for contract in row.contracts]
     return Asked(row.row_id, "", tools, before=(*row.conversation, draft, refusal))
 
 

@@ -43,11 +43,11 @@ class LocalReviser:
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
         """The revision of each; None where a prompt does not fit or the model says nothing."""
         tokenizer, context = self._predictor.tokenizer, self._predictor.context
-        fitted = [fit_request(tokenizer, rank_candidates(one), context) for one in requests]
+        fitted = [fit_request(tokenizer, rank_candidates(request), context) for request in requests]
         fits = [one for one in fitted if one is not None]
-        shown = [_list_contracts(one.request) for one in fits]
+        shown = [_list_contracts(fit.request) for fit in fits]
         answers = iter(
-            self._predictor.answer_prompts([(one.prompt, one.tokens) for one in fits], shown)
+            self._predictor.answer_prompts([(fit.prompt, fit.tokens) for fit in fits], shown)
         )
         return [None if one is None else _read_answer(next(answers), one) for one in fitted]
 
@@ -61,12 +61,12 @@ class EndpointReviser:
         self.label = predictor.label
 
     def __call__(self, request: RevisionRequest) -> ProposedCall | None:
-        messages = [dict(one) for one in make_revision_messages(request)]
+        messages = [dict(message) for message in make_revision_messages(request)]
         answer = self._predictor.answer_messages(messages, _list_contracts(request))
         return _read_answer(answer, FittedRequest(request, "", 0))
 
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
-        return [self(one) for one in requests]
+        return [self(request) for request in requests]
 
 
 def _read_answer(answer: Answered, asked: FittedRequest) -> ProposedCall | None:
@@ -78,4 +78,4 @@ def _read_answer(answer: Answered, asked: FittedRequest) -> ProposedCall | None:
 
 
 def _list_contracts(request: RevisionRequest) -> list[Mapping[str, Any]]:
-    return [one.contract for one in request.candidates]
+    return [candidate.contract for candidate in request.candidates]

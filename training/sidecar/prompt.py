@@ -36,7 +36,10 @@ def make_revision_request(row: RevisionRow) -> RevisionRequest:
     """The request that a row is the answer to."""
     return RevisionRequest(
         row.conversation,
-        [Candidate(str(one["name"]), one, row.server_id or None) for one in row.contracts],
+        [
+            Candidate(str(contract["name"]), contract, row.server_id or None)
+            for contract in row.contracts
+        ],
         row.draft_name,
         row.draft_arguments,
         [{MESSAGE: words} for words in row.problems],
@@ -46,7 +49,7 @@ def make_revision_request(row: RevisionRow) -> RevisionRequest:
 def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> ProposedCall | None:
     """The revision in a model's text: its first call to one of the tools, else its first call, else
     its question; broken JSON is read by the fixer. None where it is neither. Never raises."""
-    known = {str(one.get("name")) for one in contracts}
+    known = {str(contract.get("name")) for contract in contracts}
     read = parse_calls(text)
     if read.calls:
         call = next((one for one in read.calls if one["name"] in known), read.calls[0])
@@ -70,7 +73,7 @@ def _fix_call(text: str, known: Collection[str]) -> ProposedCall | None:
 
 
 def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:
-    return [render_tool_schema(one.contract) for one in request.candidates]
+    return [render_tool_schema(candidate.contract) for candidate in request.candidates]
 
 
 def _read_arguments(given: Any) -> Any:

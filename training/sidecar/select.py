@@ -31,9 +31,11 @@ def rank_candidates(request: RevisionRequest) -> RevisionRequest:
     drafted = request.arguments if isinstance(request.arguments, dict) else {}
     spoken = Evidence(request.conversation).user
     words = " ".join([spoken, request.name, *map(str, drafted)]).replace("_", " ")
-    index = BM25.build([tool_text(one.contract) for one in request.candidates], stemmed=True)
+    index = BM25.build(
+        [tool_text(candidate.contract) for candidate in request.candidates], stemmed=True
+    )
     scores = index.score(words) + index.score(spoken.rpartition("\n")[2])
-    named = [one.name == request.name for one in request.candidates]
+    named = [candidate.name == request.name for candidate in request.candidates]
     order = sorted(range(len(named)), key=lambda at: (not named[at], -float(scores[at]), at))
     return replace(request, candidates=[request.candidates[at] for at in order])
 
@@ -53,7 +55,7 @@ def fit_request(
 
 def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[int, int]]:
     """(candidates that go, turns that go), each step shorter than the one before."""
-    free = sum(one.name not in keep for one in request.candidates)
+    free = sum(candidate.name not in keep for candidate in request.candidates)
     free -= free == len(request.candidates) > 0
     steps = [(gone, 0) for gone in range(free + 1)]
     return steps + [(free, turns) for turns in range(1, len(request.conversation))]

@@ -25,7 +25,7 @@ def train_sidecar(job: Job, report: Report) -> dict[str, Any]:
     `write_row` wrote. Raises TrainingFailed."""
     settings = read_settings(job.settings)
     try:
-        rows = [read_row(held) for held in job.rows]
+        rows = [read_row(row) for row in job.rows]
     except ValueError as error:
         raise TrainingFailed(f"sidecar: {error}") from error
 

@@ -21,7 +21,7 @@ def is_sound(folder: Path, manifest: Manifest) -> bool:
     """Whether a restore of a backup makes a home whose pointers resolve: every file of it is still
     there, by its name; what it holds is read by a restore."""
     entries = (*manifest.home.values(), *manifest.state.values())
-    there = all(one.target or get_pool_path(folder, one.sha256).is_file() for one in entries)
+    there = all(entry.target or get_pool_path(folder, entry.sha256).is_file() for entry in entries)
     return there and find_broken_pointer(folder, manifest) is None
 
 

@@ -21,7 +21,7 @@ def list_unnamed_objects(home: BucketHome, before: float) -> Iterator[Garbage]:
     """Objects that none of the last commits (as many as the policy keeps) names, and that were
     written before `before` (epoch seconds, by the store's clock). Raises BucketUnavailable: then
     nobody knows what must stay."""
-    named = {key for made in list_kept_commits(home) for key in _list_keys(made)}
+    named = {key for commit in list_kept_commits(home) for key in _list_keys(commit)}
     for prefix in ("objects/", "manifests/"):
         for key, (size, at) in sorted(home.bucket.list_objects(prefix).items()):
             if key not in named and at < before:

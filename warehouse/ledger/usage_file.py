@@ -93,7 +93,7 @@ def _parse_row(row: Mapping[str, Any]) -> Usage | None:
     """One row; None for a bucket that holds nothing. Raises ValueError."""
     tokens = [_find_number(row, names) for names in _TOKENS]
     usd = _find_number(row, ("amount_value",))
-    if usd is None and all(one is None for one in tokens):
+    if usd is None and all(token is None for token in tokens):
         if any(name in row for names in (*_TOKENS, ("amount_value",)) for name in names):
             return None
         raise ValueError(f"found columns {', '.join(map(str, row))[:200]}")

@@ -76,7 +76,7 @@ class Chat:
         """The assistant's next turn. tools: OpenAI functions. Raises LLMError or BudgetExceeded;
         both leave everything resumable."""
         role = self.role
-        body: dict[str, Any] = {"messages": [dict(one) for one in messages], "seed": seed}
+        body: dict[str, Any] = {"messages": [dict(message) for message in messages], "seed": seed}
         body |= {"temperature": role.temperature, "max_tokens": role.max_tokens}
         body |= {"tools": list(tools)} if tools else {}
         text = json.dumps(body, sort_keys=True)

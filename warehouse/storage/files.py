@@ -99,7 +99,7 @@ def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
     try:
         remove_unfinished(path)
         lines = [one for one in path.read_bytes().split(b"\n") if one]
-        kept = [one for one in lines if keep(one.decode("utf-8", "replace"))]
+        kept = [line for line in lines if keep(line.decode("utf-8", "replace"))]
         gone = len(lines) - len(kept)
         if not kept:
             path.unlink()

@@ -138,10 +138,10 @@ class LanceStore:
         """Whether a version that is not the present one was written before `before` (epoch s)."""
         opened = [self._open(part) for part in self._list_parts(table)]
         return any(
-            listed["timestamp"].timestamp() < before and listed["version"] != one.version
+            version["timestamp"].timestamp() < before and version["version"] != one.version
             for one in opened
             if one is not None
-            for listed in one.list_versions()
+            for version in one.list_versions()
         )
 
     def remove_rows(self, keys: Iterable[str], older_than: timedelta, table: str = TEXTS) -> None:
@@ -166,7 +166,7 @@ class LanceStore:
     def list_tables(self) -> list[str]:
         """The tables that can be compacted; those of other lengths go with the one beside them."""
         names = sorted(path.name.removesuffix(".lance") for path in self.root.glob("*.lance"))
-        beside = {one for name in names for one in self._list_parts(name)[1:]}
+        beside = {part for name in names for part in self._list_parts(name)[1:]}
         return [name for name in names if name not in beside]
 
     def list_tags(self, table: str = TEXTS) -> list[str]:
@@ -210,7 +210,7 @@ class LanceStore:
     def _list_parts(self, table: str) -> list[str]:
         """The table, and those of other lengths beside it."""
         others = (path.name.removesuffix(".lance") for path in self.root.glob(f"{table}_*.lance"))
-        return [table, *sorted(one for one in others if one[len(table) + 1 :].isdigit())]
+        return [table, *sorted(other for other in others if other[len(table) + 1 :].isdigit())]
 
     def _choose_part(self, table: str, dim: int) -> tuple[str, Any]:
         """Where vectors of this length stand, opened; None where nothing does yet."""

@@ -73,8 +73,8 @@ class Takedowns:
         """What these reach. Raises ValueError, KeyError, TypeError for a reach that is none."""
         parts: dict[str, set[Any]] = {name: set() for name in _PARTS}
         secrets = []
-        for one in tombstones:
-            reach = json.loads(one.reach)
+        for tombstone in tombstones:
+            reach = json.loads(tombstone.reach)
             for name in _PARTS:
                 parts[name] |= {_read_entry(name, entry) for entry in reach.get(name, ())}
             if "fingerprint" in reach:
@@ -94,7 +94,7 @@ class Takedowns:
     def is_secret_in(self, texts: Iterable[str]) -> bool:
         """Whether a text holds a secret that was taken down."""
         listed = list(texts) if self.secrets else []
-        return any(one.find_holders(listed) for one in self.secrets)
+        return any(secret.find_holders(listed) for secret in self.secrets)
 
 
 def record_tombstone(home: Path, tombstone: Tombstone) -> None:
@@ -110,7 +110,7 @@ def read_tombstones(home: Path) -> list[Tombstone]:
 
 def find_active(home: Path) -> dict[str, Tombstone]:
     """Name -> the tombstone that holds now."""
-    last = {one.name: one for one in read_tombstones(home)}
+    last = {tombstone.name: tombstone for tombstone in read_tombstones(home)}
     return {name: one for name, one in last.items() if one.verdict == TAKEN}
 
 

@@ -73,8 +73,8 @@ def _find_secrets(taken: Takedowns, frame: pl.DataFrame) -> set[int]:
         column = frame[name] if kind == pl.String else frame[name].list.join("\0")
         places = column.is_not_null().arg_true().to_list()
         texts = column.drop_nulls().to_list()
-        for one in taken.secrets:
-            found |= {places[at] for at in one.find_holders(texts)}
+        for secret in taken.secrets:
+            found |= {places[at] for at in secret.find_holders(texts)}
     return found
 
 

@@ -97,7 +97,7 @@ class ContractHistory:
 def write_history(moves: Iterable[Move]) -> bytes:
     """The file's bytes, by date; the same for the same moves in any order."""
     order = partial(json.dumps, sort_keys=True)
-    rows = sorted((asdict(one) for one in moves), key=lambda row: (row["date"], order(row)))
+    rows = sorted((asdict(move) for move in moves), key=lambda row: (row["date"], order(row)))
     return json.dumps({"format": FORMAT, "moves": rows}, ensure_ascii=False, indent=0).encode()
 
 

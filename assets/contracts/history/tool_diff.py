@@ -123,9 +123,9 @@ def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Fin
     """What became suspicious, by the rules of the scan; a new address alone is not."""
     spend_steps(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
     return [
-        Finding(_convert_pointer(one.field, new), "suspicious", one.why)
-        for one in find_alarms(old, new, names)
-        if one.severity != LOW and one.rule not in ("new_host", "broken_promise")
+        Finding(_convert_pointer(alarm.field, new), "suspicious", alarm.why)
+        for alarm in find_alarms(old, new, names)
+        if alarm.severity != LOW and alarm.rule not in ("new_host", "broken_promise")
     ]
 
 

@@ -70,7 +70,7 @@ def match_parallel(
         for column, have in enumerate(haves)
         if column not in taken
     ]
-    kinds = [one.error_kind for one in verdicts]
+    kinds = [verdict.error_kind for verdict in verdicts]
     kind = "no_call" if wants and not haves else pick_gravest(kinds)
     tool = Counter(one.name for one in wants) == Counter(one.name for one in haves)
     names, values = _sum_counts(verdicts, wants, haves)
@@ -174,12 +174,12 @@ def _sum_counts(
 ) -> Any:
     """((right, missing, extra) names, the same of values) of all calls together."""
     names, values = [0, 0, 0], [0, 0, 0]
-    for one in verdicts:
-        parts = MatchResult(one.match, one.error_kind, one.per_parameter)
+    for verdict in verdicts:
+        parts = MatchResult(verdict.match, verdict.error_kind, verdict.per_parameter)
         counts = ((names, parts.name_counts()), (values, parts.value_counts()))
-        if one.error_kind in ("wrong_tool", "not_an_object", "not_a_call"):
+        if verdict.error_kind in ("wrong_tool", "not_an_object", "not_a_call"):
             # No parameter was compared: all that were asked are missing, all given ones too many.
-            sides = (wants[one.expected or 0], haves[one.called or 0])
+            sides = (wants[verdict.expected or 0], haves[verdict.called or 0])
             lost = (0, *(len(side.given or ()) for side in sides))
             counts = ((names, lost), (values, lost))
         for total, found in counts:

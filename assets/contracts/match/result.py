@@ -96,7 +96,7 @@ class ParallelResult:
     @property
     def assigned(self) -> list[int | None]:
         """For each expected call the position of the call that fulfils it, or None."""
-        expected = [one for one in self.calls if one.expected is not None]
+        expected = [call for call in self.calls if call.expected is not None]
         return [one.called if one.match else None for one in expected]
 
 
@@ -127,5 +127,5 @@ def render_result(result: MatchResult | ParallelResult) -> dict[str, Any]:
         if result.checker_error:
             out["checker_error"] = result.checker_error
     else:
-        out["calls"] = [asdict(one) for one in result.calls]
+        out["calls"] = [asdict(call) for call in result.calls]
     return {**out, "tool": result.tool, "name_f1": result.name_f1, "value_f1": result.value_f1}

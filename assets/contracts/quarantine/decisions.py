@@ -36,8 +36,8 @@ class Decided:
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
         self._last: dict[str, dict[str, str]] = defaultdict(dict)
-        for one in decisions:
-            self._last[one.contract_digest][one.rule] = one.verdict
+        for decision in decisions:
+            self._last[decision.contract_digest][decision.rule] = decision.verdict
 
     def is_clear(self, contract_digest: str, high: Iterable[str]) -> bool:
         """Whether a contract may enter prompts, embeddings and training rows: no person holds it,

@@ -180,7 +180,7 @@ def _assign_findings(
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: it
     stands beside each of them before a model."""
-    found = [one for row in besides for one in read_findings(row)]
+    found = [finding for row in besides for finding in read_findings(row)]
     high = [one for one in found if one.severity == HIGH][:_OF_A_RULE]
     for one in found:
         for row in rows if one in high and rows else [None]:
@@ -240,10 +240,10 @@ def _compare_history(
         text = past.get(f"{name}_contract")
         if text is None or past[f"{name}_digest"] == past["contract_digest"]:
             continue
-        for one in find_alarms(json.loads(text), tool, own, known):
-            if (one.rule, one.field, one.excerpt) not in seen:
-                seen.add((one.rule, one.field, one.excerpt))
-                yield one
+        for alarm in find_alarms(json.loads(text), tool, own, known):
+            if (alarm.rule, alarm.field, alarm.excerpt) not in seen:
+                seen.add((alarm.rule, alarm.field, alarm.excerpt))
+                yield alarm
 
 
 def _build_rows(
@@ -251,7 +251,7 @@ def _build_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
-    found = [(row["tool"], one) for row in scanned for one in read_findings(row)]
+    found = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
     names = list(by_tool)
     found += [(names[place], one) for place, one in scan_names(names)]
     found += [

@@ -21,9 +21,9 @@ def split_rows(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(clear, held) of snapshot rows, in their order. findings: rows of FINDINGS."""
     high: dict[Contract, list[str]] = defaultdict(list)
-    for one in findings:
-        if one["severity"] == HIGH:
-            high[key_contract(one)].append(one["rule"])
+    for finding in findings:
+        if finding["severity"] == HIGH:
+            high[key_contract(finding)].append(finding["rule"])
     decisions, clear, held = Decided(decided), [], []
     for row in rows:
         ok = decisions.is_clear(row["contract_digest"], high.get(key_contract(row), ()))

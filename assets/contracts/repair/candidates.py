@@ -58,7 +58,9 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Chan
         if name in declared or (name not in _WRAPPERS and name != tool):
             continue
         if not all(
-            _has_sibling(one, arguments, declared, tool) for one in arguments if one != name
+            _has_sibling(argument, arguments, declared, tool)
+            for argument in arguments
+            if argument != name
         ):
             continue
         inner = parse_json(held) if isinstance(held, str) else held
@@ -133,7 +135,7 @@ def propose_drops(
 def _is_foreign(schema: Schema, name: str) -> bool:
     """Whether a contract says which arguments there are, and knows none of this name, neither
     within another."""
-    listed = any("properties" in one for one in iterate_branches(schema, schema))
+    listed = any("properties" in branch for branch in iterate_branches(schema, schema))
     declared = collect_properties(schema, schema).values()
     return listed and not any(name in collect_properties(one, schema) for one in declared)
 

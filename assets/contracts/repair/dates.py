@@ -74,8 +74,12 @@ def parse_moment(text: str) -> datetime | None:
             if found is None:
                 return None
             readings.append(found)
-    days = {one.date() for one in readings}
-    return readings[0] if len(days) == 1 and len({one.timetz() for one in readings}) == 1 else None
+    days = {reading.date() for reading in readings}
+    return (
+        readings[0]
+        if len(days) == 1 and len({reading.timetz() for reading in readings}) == 1
+        else None
+    )
 
 
 def _parse_clock(text: str) -> str | None:

@@ -103,7 +103,9 @@ def is_required(root: Schema, at: Place) -> bool:
     if not at or isinstance(at[-1], int):
         return True
     around = find_schema(root, at[:-1])
-    return any(at[-1] in (one.get("required") or ()) for one in iterate_branches(around, root))
+    return any(
+        at[-1] in (branch.get("required") or ()) for branch in iterate_branches(around, root)
+    )
 
 
 def find_declared(root: Schema, at: Place) -> list[str]:
@@ -114,7 +116,9 @@ def find_declared(root: Schema, at: Place) -> list[str]:
 def is_closed(root: Schema, at: Place) -> bool:
     """Whether the object at a place says `additionalProperties: false`."""
     around = find_schema(root, at)
-    return any(one.get("additionalProperties") is False for one in iterate_branches(around, root))
+    return any(
+        branch.get("additionalProperties") is False for branch in iterate_branches(around, root)
+    )
 
 
 def describe_expected(schema: Any, root: Schema) -> str:

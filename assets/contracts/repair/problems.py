@@ -50,7 +50,9 @@ def find_output_problems(contract: Contract, structured: Any) -> list[Problem]:
                  "expected": "structured content, as the contract says", "fix": fix}]  # fmt: skip
     flaws = validate_call({"inputSchema": schema}, structured)
     found = [
-        _build_problem(one, schema, structured) for one in flaws if one.kind != "unknown_argument"
+        _build_problem(flaw, schema, structured)
+        for flaw in flaws
+        if flaw.kind != "unknown_argument"
     ]
     fix = "the server has to fix it; do not rely on this part"
     return [{**one, "path": OUTPUT + one["path"][1:], "fix": fix} for one in found]

@@ -53,7 +53,7 @@ def propose_values(
     types = find_types(schema, root)
     choices = find_choices(schema, root)
     if choices:
-        yield from ((one, False) for one in _propose_choices(value, choices))
+        yield from ((choice, False) for choice in _propose_choices(value, choices))
     if isinstance(value, str):
         yield from _parse_text_value(value, types)
         yield from ((one, False) for one in _propose_written(value, types, schema, root, name))
@@ -78,7 +78,7 @@ def propose_values(
         parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
         # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
         # list of sentences: a few words between commas are a list.
-        if len(parts) > 1 and all(0 < len(one.split()) <= _WORDS for one in parts):
+        if len(parts) > 1 and all(0 < len(part.split()) <= _WORDS for part in parts):
             yield parts, True
         if not (isinstance(value, str) and value.strip().lower() in ("", "null", "none")):
             yield [value], True
@@ -127,7 +127,10 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
         word = "true" if value else "false"
     if word is None:
         return
-    texts = {one if isinstance(one, str) else json.dumps(one): one for one in reversed(choices)}
+    texts = {
+        choice if isinstance(choice, str) else json.dumps(choice): choice
+        for choice in reversed(choices)
+    }
     if word in texts:
         yield texts[word]
     if len(word) > _LONGEST_CHOICE:
@@ -135,14 +138,14 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     bare = _ENCLOSED.sub(r"\1", word.strip())
     bare = bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
     signs = [_list_signs(one) for one in {word, bare}]
-    names = [one for one in texts if _list_signs(one) in signs]
+    names = [text for text in texts if _list_signs(text) in signs]
     if (meant := find_same_name(word, names)) is not None:
         yield texts[meant]
     if (meant := find_nearest(word, names)) is not None:
         yield texts[meant]
     short = fold_name(word)
     if len(short) >= 3:
-        longer = [one for one in texts if fold_name(one).startswith(short)]
+        longer = [text for text in texts if fold_name(text).startswith(short)]
         if len(longer) == 1 and len(fold_name(longer[0])) >= len(short) + _CUT:
             yield texts[longer[0]]
 
@@ -155,9 +158,11 @@ def _list_signs(text: str) -> tuple[list[str], list[str]]:
 
 def _is_switch(schema: Any, root: Schema) -> bool:
     """Whether a number can be nothing but 0 and 1."""
-    bounds = [(one.get("minimum"), one.get("maximum")) for one in iterate_branches(schema, root)]
+    bounds = [
+        (branch.get("minimum"), branch.get("maximum")) for branch in iterate_branches(schema, root)
+    ]
     choices = find_choices(schema, root)
-    return (0, 1) in bounds or (bool(choices) and all(one in (0, 1) for one in choices))
+    return (0, 1) in bounds or (bool(choices) and all(choice in (0, 1) for choice in choices))
 
 
 def parse_json(text: str) -> Any:
@@ -180,7 +185,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_json_text(name: str, schema: Any, root: Schema) -> bool:
     """Whether name or description say that a text holds JSON."""
-    about = [name, *(str(one.get("description")) for one in iterate_branches(schema, root))]
+    about = [name, *(str(branch.get("description")) for branch in iterate_branches(schema, root))]
     return any(_JSON_TEXT.search(one[:2000]) for one in about)
 
 

@@ -35,8 +35,8 @@ def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[Finding]:
             break
         texts = read_fields(entry)
         read += sum(len(text.text) for text in texts.texts)
-        for one in scan_contents("", texts, own):
-            yield replace(one, field=at + one.field)
+        for content in scan_contents("", texts, own):
+            yield replace(content, field=at + content.field)
 
 
 def _list_entries(extras: JsonObject) -> Iterator[tuple[str, Any]]:

@@ -133,9 +133,9 @@ def _find_signs(
 ) -> Iterator[Finding]:
     """Signs that the earlier version did not hold in the same words."""
     before = {
-        _make_sign_key(text, found)
+        _make_sign_key(text, sign)
         for text in was.texts
-        for found in _find_new_signs(text, own_before)
+        for sign in _find_new_signs(text, own_before)
     }
     for text in now.texts:
         for found in _find_new_signs(text, own):

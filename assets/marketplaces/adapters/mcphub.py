@@ -121,10 +121,10 @@ class McpHubAdapter(Adapter):
         if not page.find_first("h1"):
             raise ValueError("the page has no heading")
         identity, where = _make_identity(page, ref), "source"
-        configs = [one for one in find_configs(page) if one.servers]
+        configs = [config for config in find_configs(page) if config.servers]
         if not configs and rendered:
             where = "rendered"
-            configs = [one for one in find_configs(Blocks(rendered)) if one.servers]
+            configs = [config for config in find_configs(Blocks(rendered)) if config.servers]
         if not configs:
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
         chosen, passed_over = choose_config(configs, identity["native_id"])

@@ -122,7 +122,7 @@ class McpSoAdapter(Adapter):
         if not refs:
             found = f"a sitemap without a server's page of {SITE}"
             raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", FIX)
-        return [replace(one, raw={"loc": one.url}) for one in refs]
+        return [replace(ref, raw={"loc": ref.url}) for ref in refs]
 
     def _list_own_hosts(self) -> set[str | None]:
         return {SITE, f"www.{SITE}", _split(self.policy.base_url).hostname}

@@ -126,7 +126,7 @@ def read_files(policy: CrawlPolicy) -> list[Listing]:
 
 def list_file_problems(policy: CrawlPolicy) -> list[dict[str, Any]]:
     """A row {native_id, hint, ...} for each of the user's files that cannot be read."""
-    return [one for page in _read_pages(PrivateAdapter(policy)) for one in page.problems]
+    return [problem for page in _read_pages(PrivateAdapter(policy)) for problem in page.problems]
 
 
 def _read_pages(adapter: PrivateAdapter) -> list[RefPage]:

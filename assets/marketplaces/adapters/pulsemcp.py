@@ -70,11 +70,11 @@ class PulseMcpAdapter(RegistryAdapter):
         # The key is the text "remotes[0]".
         auth = as_object(self.read_registry_meta(raw).get(listing.evidence))
         kinds = list_objects(auth.get("authOptions"))
-        opened = any(one.get("type") == "open" for one in kinds)
+        opened = any(kind.get("type") == "open" for kind in kinds)
         if listing.headers or not listing.url or not kinds or opened:
             return listing
         names = next(
-            (made for one in kinds if (made := _list_header_names(one))), ["Authorization"]
+            (made for kind in kinds if (made := _list_header_names(kind))), ["Authorization"]
         )
         headers = tuple(Header(name=redact(name), required=True, secret=True) for name in names)
         flags = tuple(sorted({*listing.flags, *find_account_flags(headers)}))
@@ -84,7 +84,7 @@ class PulseMcpAdapter(RegistryAdapter):
 def _list_header_names(option: Mapping[str, Any]) -> list[str]:
     """Names of the headers that carry an `api_key`."""
     sources = list_objects(as_object(option.get("detail")).get("sources"))
-    found = [one for one in sources if one.get("location") == "header"]
+    found = [source for source in sources if source.get("location") == "header"]
     names = [read_string(one.get("name")).strip() for one in found]
     return list(dict.fromkeys(name for name in names if name))
 

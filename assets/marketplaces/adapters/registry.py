@@ -69,7 +69,7 @@ class RegistryAdapter(Adapter):
         of them; the latest version of each name."""
         records = self._list_records(parse_json(page), page.url)
         by_name: dict[str, list[Ref]] = {}
-        for ref in (made for one in records if (made := self._make_ref(one, page.url))):
+        for ref in (made for record in records if (made := self._make_ref(record, page.url))):
             by_name.setdefault(ref.native_id, []).append(ref)
         if records and not by_name:
             raise self._make_refusal(page.url, "records without server.name")

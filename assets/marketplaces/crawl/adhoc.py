@@ -47,7 +47,7 @@ def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
         "requests": result.requests,
         "pages": result.pages,
         "hit_rate": result.hit_rate,
-        "listings": [make_public_listing(one) for one in result.listings],
+        "listings": [make_public_listing(listing) for listing in result.listings],
         "duplicates": result.duplicates,
         "gone": result.gone,
         "problems": result.problems,

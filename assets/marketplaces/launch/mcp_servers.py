@@ -74,8 +74,8 @@ def read_captured(value: Any, file: str, gateway: str | None = None) -> list[Ref
     """
     bodies = value if isinstance(value, list) and value else [value]
     refs = []
-    for one in bodies:
-        capture: Mapping[str, Any] = one if isinstance(one, Mapping) else {}
+    for body in bodies:
+        capture: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
         servers = find_config_servers(capture.get("body", capture))
         if servers is None:
             found = f"JSON {type(value).__name__} without `mcpServers`"

@@ -107,7 +107,7 @@ class Blocks:
 
     def _close(self) -> str:
         name, parts = self._open.pop()
-        part = next((one for one in reversed(self._divs[-50:]) if one), "")
+        part = next((div for div in reversed(self._divs[-50:]) if div), "")
         self.blocks.append(Block(name, "".join(parts), part))
         return name
 

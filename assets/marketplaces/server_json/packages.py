@@ -66,7 +66,9 @@ def read_package_facts(package: dict[str, Any]) -> Facts:
     if reason:
         facts |= {"runnable": False, "reason": redact(reason)}
     named = {variable.name for variable in env}
-    stated = {one.name: one for one in _list_handed_variables(package)}
+    stated = {
+        handed_variable.name: handed_variable for handed_variable in _list_handed_variables(package)
+    }
     found_there: list[EnvVar] = list(facts.pop("handed"))
     handed = [stated.get(one.name, one) for one in found_there]
     env = (*env, *(one for one in handed if one.name not in named))

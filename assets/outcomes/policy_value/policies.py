@@ -70,8 +70,8 @@ def count_explored(decisions: Sequence[Decision]) -> dict[str, int]:
     """{searches, drawn: where another tool might have stood first, explored: where one did}."""
     return {
         "searches": len(decisions),
-        "drawn": sum(len(one.candidates) > 1 for one in decisions),
-        "explored": sum(one.chosen > 0 for one in decisions),
+        "drawn": sum(len(decision.candidates) > 1 for decision in decisions),
+        "explored": sum(decision.chosen > 0 for decision in decisions),
     }
 
 
@@ -83,10 +83,10 @@ def _estimate_policy(
 ) -> dict[str, Any]:
     rows = list(zip(decisions, models, wanted, strict=True))
     logged = Logged(
-        rewards=np.array([one.reward for one in decisions]),
-        propensities=np.array([one.propensity for one in decisions]),
+        rewards=np.array([decision.reward for decision in decisions]),
+        propensities=np.array([decision.propensity for decision in decisions]),
         wanted=np.array([of[one.chosen] for one, _, of in rows]),
-        groups=[one.query_key for one in decisions],
+        groups=[decision.query_key for decision in decisions],
     )
     expected = np.array([by_tool[one.candidates[one.chosen]] for one, by_tool, _ in rows])
     of_policy = np.array([_expect_reward(*row) for row in rows])
@@ -128,7 +128,7 @@ def _fit_folds(decisions: Sequence[Decision]) -> list[Expected]:
         seen = np.array([one.reward, 1.0])
         sums[one.candidates[one.chosen]][_choose_fold(one)] += seen
         total[_choose_fold(one)] += seen
-    names = {name for one in decisions for name in one.candidates}
+    names = {name for decision in decisions for name in decision.candidates}
     models: list[Expected] = []
     for fold in range(_FOLDS):
         reward, n = total.sum(axis=0) - total[fold]

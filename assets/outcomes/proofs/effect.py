@@ -85,11 +85,13 @@ def _is_copied(effect: Effect, key: str, values: Sequence[Any]) -> bool:
     itself is no copy."""
     before, after = effect.changes[key]
     shown = _show_fact(after).casefold()
-    texts = [one for one in values if not _is_path(one)]  # a file's own name is in its fact too
-    if before is not None or any(holds_value(one, shown) for one in texts):
+    texts = [
+        value for value in values if not _is_path(value)
+    ]  # a file's own name is in its fact too
+    if before is not None or any(holds_value(text, shown) for text in texts):
         return False
     return any(
-        any(holds_value(one, f"{other}\n{shown}".casefold()) for one in values)
+        any(holds_value(value, f"{other}\n{shown}".casefold()) for value in values)
         for other in _find_equal(effect.before, after)
         if effect.after.get(other) == after
     )

@@ -36,14 +36,14 @@ def build_priors(
     tools: Sequence[ToolFacts], seen: Mapping[str, Evidence]
 ) -> tuple[dict[str, Prior], float]:
     """(tool id -> its prior, the rate of all tools). seen: what calls of each tool count."""
-    counts = {one.tool_id: seen.get(one.tool_id, Evidence()).limit(_MOST) for one in tools}
+    counts = {tool.tool_id: seen.get(tool.tool_id, Evidence()).limit(_MOST) for tool in tools}
     whole = sum(counts.values(), Evidence())
     overall = (whole.worked + 1) / (whole.n + 2)
     if not tools:
         return {}, overall
-    features = np.array([one.features for one in tools], np.float64)
+    features = np.array([tool.features for tool in tools], np.float64)
     worked, failed = (
-        np.array([getattr(counts[one.tool_id], name) for one in tools])
+        np.array([getattr(counts[tool.tool_id], name) for tool in tools])
         for name in ("worked", "failed")
     )
     rates = fit_rates(features, worked, failed)

@@ -75,10 +75,10 @@ class ReplayEnvironment:
         if self.task is None:
             raise RuntimeError("reset the environment to a task first")
         n = len(self.steps)
-        valid = sum(one.valid for one in self.steps) / n if n else 0.0
-        useful = sum(one.outcome == USEFUL for one in self.steps) / n if n else 0.0
+        valid = sum(step.valid for step in self.steps) / n if n else 0.0
+        useful = sum(step.outcome == USEFUL for step in self.steps) / n if n else 0.0
         end = self._is_end_right(self.task)
-        known = not any(one.missed for one in self.steps)
+        known = not any(step.missed for step in self.steps)
         reward = VALID * valid + CALLS_USEFUL * useful + END * end
         return Score(round(reward, 6), round(valid, 6), round(useful, 6), end, known)
 

@@ -32,7 +32,7 @@ def write_recording(path: Path, made: Recording) -> dict[str, Any]:
         *({"key": key, "answer": vars(made.answers[key])} for key in sorted(made.answers)),
         *({"task": _dump_task(made.tasks[name])} for name in sorted(made.tasks)),
     ]
-    body = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines).encode()
+    body = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
     head = {"format": FORMAT, "version": VERSION, "lines": len(lines), "sha256": sha256(body)}
     write_atomically(path, json.dumps(head).encode() + b"\n" + body)
     return head

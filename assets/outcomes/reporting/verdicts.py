@@ -77,7 +77,7 @@ def list_conflicts(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, i
 def render_verdicts(cells: Sequence[Mapping[str, Any]]) -> Markdown:
     """The three verdicts as a table, and each contradiction with its 95% interval (Wilson)."""
     head = ["rules", "judge", "pairs", "ran", "useful", "invalid", "proved", "refuted"]
-    table = make_markdown_table(head, [[one[name] for name in head] for one in cells])
+    table = make_markdown_table(head, [[cell[name] for name in head] for cell in cells])
     lines = []
     for what, hits, n in list_conflicts(cells):
         if n:

@@ -77,9 +77,9 @@ async def collect_trajectories(
                     continue
                 await _play_alone(stages[-1], found, seed, n)
                 progress.update("trajectories", len(stages), sum(len(w.servers) for w in worlds))
-        for parts in match_stages(stages, seed, n):
+        for stage in match_stages(stages, seed, n):
             try:
-                found.made.append(await play_tasks(parts))
+                found.made.append(await play_tasks(stage))
             except WorldFailed as error:
                 found.problems.append(str(error))
 

@@ -69,7 +69,7 @@ def trajectories(
         metadata={
             **figures,
             "kept_in_all": sum(row["status"] == KEPT for row in rows),
-            "problems": make_markdown_table(["problem"], [[one] for one in found.problems]),
+            "problems": make_markdown_table(["problem"], [[problem] for problem in found.problems]),
             "dropped": make_markdown_table(
                 ["why", "trajectories"], [[str(why), str(n)] for why, n in dropped.items()]
             ),

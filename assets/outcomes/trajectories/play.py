@@ -159,7 +159,7 @@ def _perturb_call(call: TaskCall) -> list[TaskCall]:
 
 def _join_requests(requests: Sequence[str]) -> str:
     first, *others = requests
-    return " ".join([first, *(f"After that: {one[0].lower()}{one[1:]}" for one in others)])
+    return " ".join([first, *(f"After that: {other[0].lower()}{other[1:]}" for other in others)])
 
 
 def _write_answer(task: Task, last: str) -> str:

@@ -79,7 +79,9 @@ def _list_below(facts: Facts, key: str) -> list[str]:
     of a sheet. Raises KeyError."""
     if key not in facts:
         raise KeyError(key)
-    return [one for one in facts if one == key or one.startswith((f"{key}/", f"{key}:", f"{key}!"))]
+    return [
+        fact for fact in facts if fact == key or fact.startswith((f"{key}/", f"{key}:", f"{key}!"))
+    ]
 
 
 def _update(facts: Facts, key: str, members: Mapping[str, Any]) -> None:
@@ -99,7 +101,7 @@ def _append(facts: Facts, key: str, items: Any, of: str | None = None) -> None:
 
 def _drop(facts: Facts, key: str, items: list[Any], of: str | None = None) -> None:
     def drop_items(held: list[Any]) -> list[Any]:
-        if missing := [one for one in items if one not in held]:
+        if missing := [item for item in items if item not in held]:
             raise ValueError(f"{missing[0]!r} is not in it")
         return [one for one in held if one not in items]
 

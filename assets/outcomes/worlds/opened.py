@@ -57,19 +57,23 @@ class OpenWorld:
     @property
     def args(self) -> Mapping[str, tuple[str, ...] | None]:
         """The arguments of each server that the world suits; None for its recipe's own."""
-        return {one.id: self._fill_args(one) for one in self.world.servers}
+        return {server.id: self._fill_args(server) for server in self.world.servers}
 
     @property
     def env(self) -> Mapping[str, Mapping[str, str]]:
         """The variables that each server is given besides its recipe's."""
-        return {one.id: fill_template(one.env, {ROOT: DATA}) for one in self.world.servers}
+        return {server.id: fill_template(server.env, {ROOT: DATA}) for server in self.world.servers}
 
     def bind_recipe(self, recipe: Recipe) -> Recipe:
         """The recipe of a server as it is launched in this world. Raises WorldFileError for a
         server that the world does not suit."""
         fit = self.world.find_fit(recipe.server_id)
         args, env = self._fill_args(fit), self.env[recipe.server_id]
-        kept = [one for one in recipe.placeholders if one.removeprefix("env:") not in env]
+        kept = [
+            placeholder
+            for placeholder in recipe.placeholders
+            if placeholder.removeprefix("env:") not in env
+        ]
         if args is not None:
             kept = [one for one in kept if one != "args" and not one.startswith("arg:")]
         changed = {

@@ -72,7 +72,7 @@ def _perturb_value(value: Any, keys: list[str], rng: Random, root: str) -> Any:
     if value.startswith(f"{root}/"):
         return _find_other_path(value.removeprefix(f"{root}/"), keys, rng, root)
     if value in keys:
-        return rng.choice([one for one in keys if one != value] or [f"{value}x"])
+        return rng.choice([key for key in keys if key != value] or [f"{value}x"])
     return f"{value}x"
 
 
@@ -80,7 +80,7 @@ def _find_other_path(path: str, keys: list[str], rng: Random, root: str) -> str:
     """Another path of as many parts; one that is there where the right one is."""
     depth = path.count("/")
     others = (
-        [one for one in keys if one != path and one.count("/") == depth] if path in keys else []
+        [key for key in keys if key != path and key.count("/") == depth] if path in keys else []
     )
     if others:
         return f"{root}/{rng.choice(others)}"

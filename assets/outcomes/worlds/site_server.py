@@ -250,9 +250,9 @@ def _write_item(name: str, item: Item) -> bytes:
 
 def _write_list(name: str, items: list[Item]) -> bytes:
     links = [
-        f'<a href="/{escape(name)}/{escape(str(one["id"]))}">'
-        f"{escape(str(one.get('name') or one.get('title') or one['id']))}</a>"
-        for one in items
+        f'<a href="/{escape(name)}/{escape(str(item["id"]))}">'
+        f"{escape(str(item.get('name') or item.get('title') or item['id']))}</a>"
+        for item in items
     ]
     return write_page(name, links or ["There is nothing here yet."])
 

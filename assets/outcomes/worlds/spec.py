@@ -133,7 +133,7 @@ class World(_Part):
         for fit in self.servers:
             if fit.id == server_id:
                 return fit
-        known = ", ".join(one.id for one in self.servers)
+        known = ", ".join(server.id for server in self.servers)
         raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {known}")
 
     def find_fault(self, name: str) -> Fault:
@@ -202,7 +202,7 @@ def _find_problems(world: World) -> Iterator[str]:
         names = [one.name for one in getattr(world, part)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield f"{part}: two are called {twice!r}"
-    ids = [one.id for one in world.servers]
+    ids = [server.id for server in world.servers]
     if twice := next((one for one in ids if ids.count(one) > 1), None):
         yield f"servers: {twice!r} stands there twice"
     for task in world.tasks:
@@ -215,7 +215,7 @@ def _find_problems(world: World) -> Iterator[str]:
 
 def _find_task_problems(world: World, task: TaskTemplate) -> Iterator[str]:
     tools = {call.tool for call in task.calls}
-    having = [one.id for one in world.servers if tools <= set(one.tools)]
+    having = [server.id for server in world.servers if tools <= set(server.tools)]
     if not having:
         yield f"no server of the world has all of {', '.join(sorted(tools))}"
     if unknown := sorted(set(task.servers) - set(having)):

@@ -49,7 +49,7 @@ class Task:
     @property
     def id(self) -> str:
         """Names the task by what it asks and how it is carried out."""
-        calls = [[one.tool, one.arguments] for one in self.calls]
+        calls = [[call.tool, call.arguments] for call in self.calls]
         return digest([self.world, self.name, self.seed, self.request, calls])[:16]
 
     def check(self, world: Checkable, answers: Sequence[str] = ()) -> bool:
@@ -100,10 +100,10 @@ def _make_task(
 ) -> Task:
     values = draw_values(template.draw, facts, rng, root)
     calls = tuple(
-        TaskCall(one.tool, fill_template(one.arguments, values)) for one in template.calls
+        TaskCall(call.tool, fill_template(call.arguments, values)) for call in template.calls
     )
-    tools = {one.tool for one in calls}
-    suited = [one.id for one in world.servers if tools <= set(one.tools)]
+    tools = {call.tool for call in calls}
+    suited = [server.id for server in world.servers if tools <= set(server.tools)]
     return Task(
         world.name,
         template.name,

@@ -109,7 +109,9 @@ def describe_node(node: Node) -> dict[str, str | int]:
 
 def add_folders(tree: Tree) -> dict[str, Node]:
     """The tree with every folder on the way to a node, in order, as it is read back."""
-    above = {str(one) for path in tree for one in PurePosixPath(path).parents if str(one) != "."}
+    above = {
+        str(parent) for path in tree for parent in PurePosixPath(path).parents if str(parent) != "."
+    }
     return dict(sorted({**dict.fromkeys(above), **tree}.items()))
 
 

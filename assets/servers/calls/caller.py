@@ -211,7 +211,11 @@ class Caller:
         if size > self._limits.arguments_kb * 1024:
             most = f"at most {self._limits.arguments_kb * 1024:,}"
             return [_make_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
-        return [one for one in find_problems(contract, arguments) if one["kind"] != "bad_schema"]
+        return [
+            problem
+            for problem in find_problems(contract, arguments)
+            if problem["kind"] != "bad_schema"
+        ]
 
     def _is_offline(self, server: Wanted) -> bool:
         remote = server.recipe.ecosystem == "remote"

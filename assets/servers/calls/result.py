@@ -89,7 +89,7 @@ class CallResult:
     @property
     def alarming(self) -> list[str]:
         """The rules that its texts break gravely."""
-        return sorted({one.rule for one in self.findings if one.severity == "high"})
+        return sorted({finding.rule for finding in self.findings if finding.severity == "high"})
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,9 @@ class ServerGrant:
     @property
     def reached(self) -> tuple[str, ...]:
         """Names of the single hosts that it reaches, whose words it may hand on."""
-        return tuple([parse_host(one)[0] for one in self.hosts] + [one.host for one in self.sites])
+        return tuple(
+            [parse_host(host)[0] for host in self.hosts] + [site.host for site in self.sites]
+        )
 
     def with_network_of(self, other: "ServerGrant") -> "ServerGrant":
         """This grant with what another reaches of the network: a server that is called in a folder
@@ -94,7 +96,7 @@ def mount_folders(folders: Iterable[str]) -> tuple[Mount, ...]:
     for text in folders:
         path, written = parse_folder(text)
         inside = f"{HOME}/{path.name}" if mounts else DATA
-        if taken := next((one.host for one in mounts if one.inside == inside), None):
+        if taken := next((mount.host for mount in mounts if mount.inside == inside), None):
             raise ValueError(f"folders {taken} and {path}: both are {inside} inside; grant one")
         mounts.append(Mount(path, inside, writable=written))
     return tuple(mounts)

@@ -103,7 +103,9 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         facts["confirmed"] = sorted(confirmed)
     grant = policy.grant_of(server_id)
     if grant.folders:  # never what they hold
-        facts["folders"] = [[str(one.host), one.inside, one.writable] for one in grant.folders]
+        facts["folders"] = [
+            [str(folder.host), folder.inside, folder.writable] for folder in grant.folders
+        ]
     if grant.hosts:
         facts["hosts"] = sorted(grant.hosts)
     if grant.volume:

@@ -61,7 +61,7 @@ def open_hosts(
 ) -> Iterator[tuple[Launch, HostLog]]:
     """(the launch with its granted hosts in reach, its connections and their outcomes, which grow).
     Without isolation there is no gateway: such a server has this host's network."""
-    sites = {(one.host, _HTTP): one.socket for one in grant.sites}
+    sites = {(site.host, _HTTP): site.socket for site in grant.sites}
     hosts = frozenset([*map(parse_host, grant.hosts), *sites])
     if not hosts or choose_backend(sandbox).name == "none":
         yield launch, HostLog()

@@ -55,7 +55,7 @@ def prepare_volume(volume: Path, user: int, mounts: Iterable[Mount]) -> None:
     that the server left there would be followed. While the volume is held."""
     volume.mkdir(parents=True, exist_ok=True, mode=0o700)
     volume.chmod(0o700)
-    paths = [volume / Path(one).relative_to(HOME).parts[0] for one in _list_places(mounts)]
+    paths = [volume / Path(place).relative_to(HOME).parts[0] for place in _list_places(mounts)]
     for path in paths:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             path.unlink()
@@ -69,7 +69,7 @@ def prepare_volume(volume: Path, user: int, mounts: Iterable[Mount]) -> None:
 
 
 def _list_places(mounts: Iterable[Mount]) -> list[str]:
-    inside = [one.inside for one in mounts]
+    inside = [mount.inside for mount in mounts]
     return [DATA, *(path for path in inside if path.startswith(f"{HOME}/"))]
 
 

@@ -77,7 +77,7 @@ def _parse_http(head: bytes) -> Request:
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError("no address that a proxy is asked for")
     path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
-    kept = [one for one in fields if one and one.partition(":")[0].lower() not in _OURS]
+    kept = [field for field in fields if field and field.partition(":")[0].lower() not in _OURS]
     # One request a connection: the next one may be for another host.
     sent = "\r\n".join([f"{method} {path} {version}", *kept, "Connection: close", "", ""])
     host = normalise_host(parts.hostname)

@@ -47,8 +47,8 @@ def _read_distribution(tree: Path, name: str) -> Iterable[Any]:
 
 
 def _find_first(candidates: Iterable[Any]) -> str | None:
-    for one in candidates:
-        name = " ".join(one.split()) if isinstance(one, str) else ""
+    for candidate in candidates:
+        name = " ".join(candidate.split()) if isinstance(candidate, str) else ""
         if 0 < len(name) <= _LONGEST and name.isprintable():
             return name
     return None

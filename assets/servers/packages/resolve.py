@@ -157,7 +157,7 @@ class Resolver:
         try:
             files = tomllib.loads(finished.stdout)["packages"][0]
             files = [files.get("sdist", {}), *files.get("wheels", ())]
-            times = [one["upload-time"] for one in files if one.get("upload-time")]
+            times = [file["upload-time"] for file in files if file.get("upload-time")]
             return min(times).isoformat() if times else None
         except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError):
             return None

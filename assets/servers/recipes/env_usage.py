@@ -69,7 +69,7 @@ def _iter_sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
             ):
                 listed = _read_source(tree, record).splitlines()
                 names = [line.partition(",")[0] for line in listed]
-                inside = [one for one in names if one.endswith(".py") and ".." not in one]
+                inside = [name for name in names if name.endswith(".py") and ".." not in name]
                 yield from (packages / one for one in inside[:_MAX_FILES])
 
 

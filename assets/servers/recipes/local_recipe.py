@@ -114,7 +114,7 @@ def digest_folder(folder: str) -> str:
                 facts.append(_hash_file(root, path, about.st_size))
             elif stat.S_ISREG(about.st_mode):
                 facts.append(b"%d %d" % (about.st_size, about.st_mtime_ns))
-            hashed.update(b"".join(b"%d:%s" % (len(one), one) for one in facts))
+            hashed.update(b"".join(b"%d:%s" % (len(fact), fact) for fact in facts))
     except OSError as error:  # UnreadableFile, or a name that went away in between
         kind = "oversize" if error.errno == errno.EFBIG else "needs_software"
         raise PackageError(kind, f"its folder {folder} cannot be read: {error}") from None

@@ -73,7 +73,11 @@ def identify_server(listing: Listing) -> str | None:
 def _describe_gateway(listing: Listing) -> str:
     if "hosted_gateway" not in listing.flags:
         return ""
-    fixed = [f"{one.name}={one.default}" for one in listing.headers if one.required and one.default]
+    fixed = [
+        f"{header.name}={header.default}"
+        for header in listing.headers
+        if header.required and header.default
+    ]
     return "".join(f"#{one}" for one in sorted(fixed))
 
 

@@ -147,7 +147,7 @@ class _Probe:
 
     def _scrub_result(self, found: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
-        tokens = {token for one in self.listings for token in one.attempt.client.tokens}
+        tokens = {token for listing in self.listings for token in listing.attempt.client.tokens}
         scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
         if not scrub:
             return found

@@ -120,9 +120,9 @@ class Watchdog:
         """A machine under load starves the server, and us: one that waits for a processor is not
         idle, and a pause in which nobody looked says nothing about it (two cores at 100% made
         hangs of two sound servers in 5,800 tests)."""
-        ticks, seen_s = sum(one.ticks for one in stats), now - self._seen_at
+        ticks, seen_s = sum(stat.ticks for stat in stats), now - self._seen_at
         self._seen_at = now
-        if ticks != self._cpu or any(one.at_work for one in stats):
+        if ticks != self._cpu or any(stat.at_work for stat in stats):
             self._cpu, self.idle_s = ticks, 0.0
         else:
             self.idle_s += min(seen_s, 4 * self.every_s)

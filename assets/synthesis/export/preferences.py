@@ -85,7 +85,7 @@ class RefusedRows:
 
 def write_preferences(example: Example) -> Iterator[Line]:
     """The preference pairs of an example. Raises Unshowable where nothing was refused."""
-    lines = [one.write_line() for one in _list_preferences(example)]
+    lines = [preference.write_line() for preference in _list_preferences(example)]
     if not lines:
         raise Unshowable(NOTHING_REFUSED)
     yield from lines
@@ -122,11 +122,13 @@ def _is_other(one: Message, other: Message, tools: Sequence[Mapping[str, Json]])
 
 def _list_calls(message: Message) -> list[dict[str, Json]]:
     functions = [call["function"] for call in message.get("tool_calls") or ()]
-    return [{"name": one["name"], "arguments": one["arguments"]} for one in functions]
+    return [
+        {"name": function["name"], "arguments": function["arguments"]} for function in functions
+    ]
 
 
 def _list_names(message: Message) -> set[str]:
-    return {str(one["name"]) for one in _list_calls(message)}
+    return {str(call["name"]) for call in _list_calls(message)}
 
 
 def _strip_message(message: Message) -> Message:

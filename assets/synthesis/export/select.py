@@ -125,7 +125,10 @@ def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iter
             split, why = _choose_side(row, choice)
             if why is None and held & _list_shown(row):
                 why = "a contract that its prompts showed is held"
-            called = {row["contract_digest"], *(one.contract_digest for one in read_goldens(row))}
+            called = {
+                row["contract_digest"],
+                *(golden.contract_digest for golden in read_goldens(row)),
+            }
             if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
                 why = "a server of the test side lists the same tool"
             if why is not None:

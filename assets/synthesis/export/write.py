@@ -79,9 +79,9 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
             return files[path]
 
         refused = RefusedRows(tables, choice.as_of) if form.prefers else None
-        for one in select_pairs(tables, choice, figures.left_out):
+        for pair in select_pairs(tables, choice, figures.left_out):
             try:
-                lines = list(_make_lines(one, form, refused))
+                lines = list(_make_lines(pair, form, refused))
             except Unshowable as why:
                 figures.left_out[str(why)] += 1
                 continue
@@ -90,7 +90,7 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
                 figures.files.add(name)
                 if form.beside:
                     file(f"rows/{name}.jsonl", "jsonl").add(about)
-            figures.add(one, len(lines))
+            figures.add(pair, len(lines))
             figures.sources.update(line["source"] for line, *_ in lines if form.prefers)
         for each in _choose_preferences(choice, figures.left_out):
             line = each.write_line()
@@ -112,13 +112,13 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
 
 def _choose_preferences(choice: Choice, left_out: Counter[str]) -> Iterator[Preference]:
     """Those of `preferences` that the same rules let through."""
-    for one in choice.preferences:
-        if choice.split not in (ALL, one.about["split"]):
+    for preference in choice.preferences:
+        if choice.split not in (ALL, preference.about["split"]):
             left_out["the other side of the split"] += 1
-        elif choice.commercial_only and not permits_commercial_use(one.about["license"]):
+        elif choice.commercial_only and not permits_commercial_use(preference.about["license"]):
             left_out["no licence that is known to permit commercial use"] += 1
         else:
-            yield one
+            yield preference
 
 
 def _make_lines(

@@ -54,14 +54,14 @@ def select_grounded(found: ReadmeTools, readme: str) -> tuple[list[dict[str, Any
 
 
 def _make_tool(one: ReadmeTool, readme: str) -> dict[str, Any]:
-    parameters = [given for given in one.parameters if _stands_in(given.name, readme)]
+    parameters = [parameter for parameter in one.parameters if _stands_in(parameter.name, readme)]
     tool: dict[str, Any] = {"name": one.name}
     if about := " ".join(one.description.split()):
         tool["description"] = about
     schema: dict[str, Any] = {"type": "object"}
     if parameters:
-        schema["properties"] = {given.name: _make_schema(given) for given in parameters}
-        if required := [given.name for given in parameters if given.required]:
+        schema["properties"] = {parameter.name: _make_schema(parameter) for parameter in parameters}
+        if required := [parameter.name for parameter in parameters if parameter.required]:
             schema["required"] = required
     try:
         return canonicalize_contract({**tool, "inputSchema": schema})

@@ -101,11 +101,13 @@ def _add(found: dict[str, ReadmeTool], name: str, about: str, signature: str) ->
     if name not in found:
         arguments = [_ARGUMENT.match(one) for one in signature.split(",")]
         parameters = {
-            one[1]: ReadmeParameter(
-                name=one[1], type=_read_kind(one[3] or ""), required=not (one[2] or one[4])
+            argument[1]: ReadmeParameter(
+                name=argument[1],
+                type=_read_kind(argument[3] or ""),
+                required=not (argument[2] or argument[4]),
             )
-            for one in arguments
-            if one
+            for argument in arguments
+            if argument
         }
         made = list(parameters.values())[:MOST_PARAMETERS]
         found[name] = ReadmeTool(name=name, description=about[:2_000], parameters=made)

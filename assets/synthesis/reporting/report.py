@@ -72,7 +72,10 @@ def report_batches(batches: Sequence[Batch]) -> dict[str, Any]:
     """What was sent by batch in a run, as a table; nothing where nothing was."""
     if not batches:
         return {}
-    lines = [[one.name, one.role, str(one.requests), one.state, one.problem] for one in batches]
+    lines = [
+        [batch.name, batch.role, str(batch.requests), batch.state, batch.problem]
+        for batch in batches
+    ]
     head = ["batch", "role", "requests", "state", "problem"]
     return {"batches": make_markdown_table(head, lines)}
 

@@ -96,8 +96,8 @@ def _resume_review(path: Path, lines: list[Json], pairs: Sequence[Row], of: Samp
         raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
     now = {row["pair_id"]: row for row in pairs}
     rows = [now[key] for key in head["pair_ids"] if key in now]
-    labels = {one["pair_id"]: one for one in lines[1:]
-              if "pair_id" in one and one.get("label") in LABELS}  # fmt: skip
+    labels = {line["pair_id"]: line for line in lines[1:]
+              if "pair_id" in line and line.get("label") in LABELS}  # fmt: skip
     return Review(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
 
 

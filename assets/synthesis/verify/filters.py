@@ -143,10 +143,10 @@ def _group_alike(rows: Iterable[_Request]) -> list[list[_Request]]:
     """Rows that could stand for each other: one call, several calls, or the same other task. A
     request that lacks a value is meant to resemble the one that has it."""
     groups: dict[str, list[_Request]] = {}
-    for one in rows:
-        if one.text.strip():
-            task = one.row["task"]
-            groups.setdefault(_LIKE.get(task) or task, []).append(one)
+    for row in rows:
+        if row.text.strip():
+            task = row.row["task"]
+            groups.setdefault(_LIKE.get(task) or task, []).append(row)
     return list(groups.values())
 
 

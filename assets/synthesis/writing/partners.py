@@ -76,7 +76,7 @@ class Partners:
         return self._rank_partners(row, elsewhere)[:1] or nearby
 
     def _rank_partners(self, row: Row, tools: Sequence[Row]) -> list[Row]:
-        apart = [one for one in tools if one["tool"] != row["tool"]]
+        apart = [tool for tool in tools if tool["tool"] != row["tool"]]
         own = _make_key(row)
         return sorted(apart, key=lambda one: hash_fraction("beside", *own, *_make_key(one)))
 
@@ -89,7 +89,7 @@ class Partners:
         for name in order:
             if name == row["server_id"]:
                 continue
-            if apart := [one for one in self._servers[name] if one["tool"] != row["tool"]]:
+            if apart := [server for server in self._servers[name] if server["tool"] != row["tool"]]:
                 yield apart
 
     def choose_chain(self, row: Row) -> Row | None:
@@ -97,7 +97,7 @@ class Partners:
         own = _make_key(row)
         make_link(self.get_contract(row))  # what nobody foresaw about its own is raised here
         for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
-            apart = [one for one in tools if one["tool"] != row["tool"]]
+            apart = [tool for tool in tools if tool["tool"] != row["tool"]]
             scored = [(self._score_joint(row, one), one) for one in apart]
             fits = [fit for fit in scored if fit[0] >= JOINED]
             if fits:

@@ -37,7 +37,7 @@ class Link:
 def make_link(contract: Contract) -> Link:
     name = str(contract.get("name") or "")
     takes = tuple(
-        frozenset(split_identifier(one)) - _EMPTY for one in list_takers(contract)[:_MOST]
+        frozenset(split_identifier(taker)) - _EMPTY for taker in list_takers(contract)[:_MOST]
     )
     return Link(
         name,

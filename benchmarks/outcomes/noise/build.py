@@ -49,7 +49,7 @@ def build_table(
     tell(f"{len(launches)} servers, {len(real)} real endpoints, {len(endpoints)} in all")
     stage = retrieve_tasks([*train, *held], endpoints)
     late = [one.id for one in (*train[len(train) // 2 :], *held)]
-    candidates = {one.id: (*one.candidates, *one.curated) for one in stage.table.tasks}
+    candidates = {task.id: (*task.candidates, *task.curated) for task in stage.table.tasks}
     wishes = list_wishes([*train, *held], candidates, stage.table.endpoints, late)
     tell(f"{len(wishes)} pairs of a task and a candidate")
     made = asyncio.run(execute_all(wishes, launches, policy, tell, size.seed))
@@ -66,10 +66,10 @@ def make_pool(real: Sequence[Endpoint], size: Size) -> list[Endpoint]:
 
 def retrieve_tasks(tasks: Sequence[BenchTask], endpoints: Sequence[Endpoint]) -> Stage:
     """The tasks with their candidates; no outcome yet."""
-    queries = embed_requests([one.query for one in tasks])
+    queries = embed_requests([task.query for task in tasks])
     vectors = embed_endpoints(endpoints, BEFORE), embed_endpoints(endpoints, AFTER)
     facts = choose_candidates(tasks, endpoints, queries, vectors[BEFORE])
-    return Stage(Table(facts, {one.id: one for one in endpoints}), queries, vectors)
+    return Stage(Table(facts, {endpoint.id: endpoint for endpoint in endpoints}), queries, vectors)
 
 
 def save_stage(stage: Stage, folder: Path) -> None:

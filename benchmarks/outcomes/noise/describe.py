@@ -23,9 +23,9 @@ def describe_table(stage: Stage) -> dict[str, Any]:
     kinds = Counter(one.kind for one in table.outcomes.values())
     endpoints = table.endpoints.values()
     return {
-        "tasks": dict(Counter(one.split for one in table.tasks)),
-        "requests": len({one.query for one in table.tasks}),
-        "intents": len({one.intent for one in table.tasks}),
+        "tasks": dict(Counter(task.split for task in table.tasks)),
+        "requests": len({task.query for task in table.tasks}),
+        "intents": len({task.intent for task in table.tasks}),
         "servers": len({one.source for one in endpoints}),
         "real": sum(one.direct for one in endpoints),
         "variants": sum(not one.direct and not one.newcomer for one in endpoints),

@@ -82,7 +82,7 @@ def load_sources() -> tuple[Source, ...]:
 
 def find_source(server: str) -> Source:
     """Raises KeyError for one that the bench does not have."""
-    return {one.id: one for one in load_sources()}[server]
+    return {source.id: source for source in load_sources()}[server]
 
 
 def make_opaque_id(*parts: object) -> str:
@@ -94,10 +94,10 @@ def list_real(contracts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[
     """A real endpoint for each tool that calls can be written for, of servers (id -> tool ->
     contract) that listed it."""
     return [
-        Endpoint(make_opaque_id(one.id), tool, one.id, tool, (listed[tool], listed[tool]))
-        for one in load_sources()
-        if (listed := contracts.get(one.id)) is not None
-        for tool in one.tools
+        Endpoint(make_opaque_id(source.id), tool, source.id, tool, (listed[tool], listed[tool]))
+        for source in load_sources()
+        if (listed := contracts.get(source.id)) is not None
+        for tool in source.tools
         if tool in listed
     ]
 

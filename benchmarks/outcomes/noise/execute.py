@@ -66,8 +66,8 @@ async def list_servers(
             except WorldFailed as error:
                 tell(f"{server}: unavailable: {error}")
 
-    await asyncio.gather(*(list_one(one.id, one.world) for one in load_sources()))
-    return {one.id: found[one.id] for one in load_sources() if one.id in found}
+    await asyncio.gather(*(list_one(source.id, source.world) for source in load_sources()))
+    return {source.id: found[source.id] for source in load_sources() if source.id in found}
 
 
 async def execute_all(
@@ -84,7 +84,9 @@ async def execute_all(
         if wish.endpoint.write_call(wish.task.slots, wish.phase) is None:
             found[wish.task.id, wish.endpoint.id, wish.phase] = Tried(False, NO_CALL)
         elif wish.endpoint.source in launches:
-            world = next(one.world for one in load_sources() if one.id == wish.endpoint.source)
+            world = next(
+                source.world for source in load_sources() if source.id == wish.endpoint.source
+            )
             if world == wish.task.world:
                 groups[wish.endpoint.source, wish.task.seed].append(wish)
             else:  # it sees its own world only: what is asked for is not there

@@ -14,8 +14,8 @@ FEEDBACK, TOOLS = "feedback.jsonl", "tools.json"
 
 def write_feedback(stage: Stage, examples: Sequence[Example], folder: Path) -> None:
     """FEEDBACK: a row an outcome; TOOLS: the endpoints by server."""
-    rows = [make_row(stage, one) for one in examples]
-    lines = (json.dumps(one, ensure_ascii=False) for one in rows)
+    rows = [make_row(stage, example) for example in examples]
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     (folder / FEEDBACK).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     servers = json.dumps(list_servers(stage), ensure_ascii=False, indent=1)
     (folder / TOOLS).write_text(f"{servers}\n", encoding="utf-8")

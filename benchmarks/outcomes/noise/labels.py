@@ -22,7 +22,7 @@ class BadLabels(UnusableInput):
 def write_sheet(table: Table, path: Path, n: int, seed: int) -> int:
     """Writes `n` answers of held-out tasks that are judged by their answer alone, half of them
     successes, shuffled; returns how many there are."""
-    changing = {one.name for one in load_intents() if one.changes}
+    changing = {intent.name for intent in load_intents() if intent.changes}
     tasks = {one.id: one for one in table.tasks if one.split == HELD_OUT}
     rows = [
         (key, tried)
@@ -31,8 +31,8 @@ def write_sheet(table: Table, path: Path, n: int, seed: int) -> int:
     ]
     rng = Random(seed)
     rng.shuffle(rows)
-    halves = [[one for one in rows if one[1].success is good] for good in (True, False)]
-    chosen = [one for own in halves for one in own[: n // 2]]
+    halves = [[row for row in rows if row[1].success is good] for good in (True, False)]
+    chosen = [one for halve in halves for one in halve[: n // 2]]
     rng.shuffle(chosen)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

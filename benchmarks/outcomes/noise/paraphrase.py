@@ -64,7 +64,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 def paraphrase_name(name: str, rng: Random) -> str:
     """`read_file` -> `load_document`; a prefix of the product goes."""
     words = [one for one in split_identifier(name) if one not in ("fast", "excel")]
-    return "_".join(_replace_word(one, rng).replace(" ", "_") for one in words) or name
+    return "_".join(_replace_word(word, rng).replace(" ", "_") for word in words) or name
 
 
 def paraphrase_text(name: str, description: str, rng: Random) -> str:

@@ -70,7 +70,7 @@ class Stage:
         return self.table.find(task.id, self.pools[phase].tools[place].tool_id, phase).success
 
     def list_tasks(self, split: str) -> list[TaskFacts]:
-        return [one for one in self.table.tasks if one.split == split]
+        return [task for task in self.table.tasks if task.split == split]
 
     def measure_rates(self, phase: int) -> dict[tuple[str, str], float]:
         """True rates by (intent, endpoint): the share of all tasks of the intent, of both splits,

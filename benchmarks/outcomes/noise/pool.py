@@ -19,7 +19,9 @@ SPARE = 2  # candidates more, so that the second phase's newcomers push nobody o
 
 def embed_endpoints(endpoints: Sequence[Endpoint], phase: int) -> np.ndarray:
     """Unit vectors of the contracts as they are listed, float32 [endpoints, dim]."""
-    return open_embedder(EMBEDDER).embed([tool_text(one.contracts[phase]) for one in endpoints])
+    return open_embedder(EMBEDDER).embed(
+        [tool_text(endpoint.contracts[phase]) for endpoint in endpoints]
+    )
 
 
 def embed_requests(texts: Sequence[str]) -> np.ndarray:
@@ -37,12 +39,12 @@ def choose_candidates(
     vectors: np.ndarray,
 ) -> list[TaskFacts]:
     """Each task with its candidates by cosine. queries [tasks, dim], vectors [endpoints, dim]."""
-    newcomers = sum(one.newcomer for one in endpoints)
-    real = np.array([one.direct for one in endpoints])
+    newcomers = sum(endpoint.newcomer for endpoint in endpoints)
+    real = np.array([endpoint.direct for endpoint in endpoints])
     most = CANDIDATES + min(SPARE, newcomers)
     scores = queries @ vectors.T
     order = np.argsort(-scores, axis=1, kind="stable")
-    ids = [one.id for one in endpoints]
+    ids = [endpoint.id for endpoint in endpoints]
     return [
         keep_task(
             task,
@@ -55,5 +57,9 @@ def choose_candidates(
 
 def list_candidates(task: TaskFacts, endpoints: dict[str, Endpoint], phase: int) -> list[str]:
     """The retriever's order in a phase: at most CANDIDATES ids."""
-    shown = (one for one in task.candidates if phase != BEFORE or not endpoints[one].newcomer)
+    shown = (
+        candidate
+        for candidate in task.candidates
+        if phase != BEFORE or not endpoints[candidate].newcomer
+    )
     return list(shown)[:CANDIDATES]

@@ -47,7 +47,7 @@ def _render_success(way: str, success: Mapping[str, Any]) -> str:
 def _render_rows(head: str, columns: Sequence[Any], rows: Mapping[str, Mapping[Any, float]]) -> str:
     lines = [f"| {head} | {' | '.join(map(str, columns))} |", f"| --- |{' ---: |' * len(columns)}"]
     for name, own in rows.items():
-        lines.append(f"| {name} | {' | '.join(f'{own[one]:.3f}' for one in columns)} |")
+        lines.append(f"| {name} | {' | '.join(f'{own[column]:.3f}' for column in columns)} |")
     return "\n".join(lines)
 
 

@@ -117,7 +117,10 @@ def age_examples(stage: Stage, examples: Sequence[Example]) -> list[Example]:
         for place, (old, new) in enumerate(zip(before, after, strict=True))
         if old.contract_digest != new.contract_digest
     }
-    return [replace(one, weight=OLD_CONTRACT) if one.place in gone else one for one in examples]
+    return [
+        replace(example, weight=OLD_CONTRACT) if example.place in gone else example
+        for example in examples
+    ]
 
 
 def count_recovery(cost: Mapping[int, float], share: float = 0.9) -> int | None:

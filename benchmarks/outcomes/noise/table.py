@@ -72,16 +72,16 @@ class Table:
 def load_table(folder: Path) -> Table:
     """Raises OSError, and ValueError for what no table left there."""
     tasks, endpoints, outcomes = (list(_read_lines(folder / name)) for name in FILES)
-    made = [_load_endpoint(one) for one in endpoints]
+    made = [_load_endpoint(endpoint) for endpoint in endpoints]
     keys = ("task", "endpoint", "phase")
     return Table(
-        [TaskFacts(**{**one, **_make_tuples(one, "candidates", "curated")}) for one in tasks],
+        [TaskFacts(**{**task, **_make_tuples(task, "candidates", "curated")}) for task in tasks],
         {one.id: one for one in made},
         {
-            (one["task"], one["endpoint"], one["phase"]): Tried(
-                **{name: value for name, value in one.items() if name not in keys}
+            (outcome["task"], outcome["endpoint"], outcome["phase"]): Tried(
+                **{name: value for name, value in outcome.items() if name not in keys}
             )
-            for one in outcomes
+            for outcome in outcomes
         },
     )
 
@@ -103,7 +103,7 @@ def _make_tuples(row: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ..
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    lines = (json.dumps(one, ensure_ascii=False) for one in rows)
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

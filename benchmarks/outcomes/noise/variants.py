@@ -58,9 +58,12 @@ def change_endpoints(endpoints: Sequence[Endpoint], seed: int) -> list[Endpoint]
     """The endpoints of which a share changes in the second phase: what works gets a fault, what has
     one loses it; a third of those get another contract as well."""
     rng = Random(f"changes/{seed}")
-    kept = [one for one in endpoints if not one.newcomer]
+    kept = [endpoint for endpoint in endpoints if not endpoint.newcomer]
     chosen = {one.id for one in rng.sample(kept, round(len(kept) * CHANGED_SHARE))}
-    return [_change_endpoint(one, rng) if one.id in chosen else one for one in endpoints]
+    return [
+        _change_endpoint(endpoint, rng) if endpoint.id in chosen else endpoint
+        for endpoint in endpoints
+    ]
 
 
 def _change_endpoint(endpoint: Endpoint, rng: Random) -> Endpoint:

@@ -198,7 +198,7 @@ def require_marketplaces(names: Iterable[str]) -> None:
 
 def _print_table(report: dict[str, Any]) -> None:
     listings = report["listings"]
-    runnable = sum(one["runnable"] for one in listings)
+    runnable = sum(listing["runnable"] for listing in listings)
     print_line(f"{report['marketplace']}: {report['completeness']}, {len(listings)} listings")
     print_line(f"  {runnable} runnable, {len(report['problems'])} problems")
     for one in listings[:20]:

@@ -82,11 +82,11 @@ def _print_one(result: "MatchResult | ParallelResult", as_json: bool) -> None:
     if isinstance(result, MatchResult):
         _print_parameters(result.per_parameter, "")
     else:
-        for one in result.calls:
-            where = "called too much" if one.expected is None else f"expected {one.expected}"
-            by = "nobody" if one.called is None else f"call {one.called}"
-            print_line(f"{one.name[:80]} ({where}, by {by}): {one.error_kind or 'match'}")
-            _print_parameters(one.per_parameter, "  ")
+        for call in result.calls:
+            where = "called too much" if call.expected is None else f"expected {call.expected}"
+            by = "nobody" if call.called is None else f"call {call.called}"
+            print_line(f"{call.name[:80]} ({where}, by {by}): {call.error_kind or 'match'}")
+            _print_parameters(call.per_parameter, "  ")
     word = "match" if result.match else f"no match: {result.error_kind}"
     print_line(f"{word} (names F1 {result.name_f1:.2f}, values F1 {result.value_f1:.2f})")
 

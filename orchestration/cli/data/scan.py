@@ -30,9 +30,9 @@ def scan(
     findings = scan_list(listed)
     if before is not None:
         findings += find_rug_pulls(_read_tools(before), listed)
-    high = sum(found.severity == HIGH for found in findings)
+    high = sum(finding.severity == HIGH for finding in findings)
     if as_json:
-        rows = [found.as_row() for found in findings]
+        rows = [finding.as_row() for finding in findings]
         print_json({"findings": rows, "tools": len(listed), "high": high})
     else:
         for found in findings:

@@ -107,7 +107,7 @@ def read_calls(text: str) -> list[tuple[str, Any]]:
     """The calls in a model's text."""
     from training.prompts.parse_calls import parse_calls
 
-    return [(str(one["name"]), one["arguments"]) for one in parse_calls(text).calls]
+    return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
 
 
 async def _run_task(

@@ -46,7 +46,8 @@ def push(
     with tempfile.TemporaryDirectory(prefix="toolmill-push-") as folder:
         uploads = write_uploads(home, name, models, Path(folder), pairs)
         planned = [
-            {"repo": one.repo, "kind": one.kind, "files": dict(one.list_files())} for one in uploads
+            {"repo": upload.repo, "kind": upload.kind, "files": dict(upload.list_files())}
+            for upload in uploads
         ]
         if not yes:
             print_json({"dry_run": True, "uploads": planned})

@@ -104,7 +104,7 @@ def _list_tasks(recording: "Recording") -> list[dict[str, Any]]:
         {
             "task": name,
             "request": task.request,
-            "calls": [{"name": one.tool, "arguments": one.arguments} for one in task.calls],
+            "calls": [{"name": call.tool, "arguments": call.arguments} for call in task.calls],
         }
         for name, task in sorted(recording.tasks.items())
     ]

@@ -62,7 +62,10 @@ def _write_share(value: Any) -> str:
 
 def _list_notes(held: "JudgedPool", folds: int) -> list[str]:
     """What of a file leaves figures unmeasured, or worth less than they look."""
-    verdicts, tasks = {one.success for one in held.examples}, {one.task for one in held.examples}
+    verdicts, tasks = (
+        {example.success for example in held.examples},
+        {example.task for example in held.examples},
+    )
     notes = []
     if len(verdicts) == 1:
         ended = "worked" if verdicts == {True} else "failed"
@@ -97,14 +100,14 @@ def _run_folds(
             for one in chosen
             if (fold_of == one).any()
         ]
-        print_line(f"{name}: {sum(one.seconds for one in results[name]):.1f} s", err=True)
+        print_line(f"{name}: {sum(result.seconds for result in results[name]):.1f} s", err=True)
     return results
 
 
 def _tell_facts(read: "Feedback", held: "JudgedPool", folds: int, seed: int) -> dict[str, Any]:
     return {
         "rows": len(held.examples),
-        "tasks": len({one.task for one in held.examples}),
+        "tasks": len({example.task for example in held.examples}),
         "tools": len(held.pool),
         "unknown_tools": len(held.unknown),
         "left_out": dict(read.left_out),

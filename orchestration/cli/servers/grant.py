@@ -137,8 +137,8 @@ def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
     network = grant.network or ("none" if grant.hosts else chosen.sandbox.network)
     if as_json:
         folders = [
-            {"path": str(one.host), "inside": one.inside, "writable": one.writable}
-            for one in grant.folders
+            {"path": str(folder.host), "inside": folder.inside, "writable": folder.writable}
+            for folder in grant.folders
         ]
         facts = {"server_id": server, "network": network, "hosts": list(grant.hosts)}
         volume = str(kept) if grant.volume else None

@@ -30,7 +30,7 @@ class Admission:
         self._limits = Limits()
         self._open: Counter[str] = Counter()  # requests that are being answered, streams included
         self._opening: Counter[str] = Counter()  # those of them that open a session
-        self._tokens = {one.name: _bound_overhead(one) for one in settings.tokens}
+        self._tokens = {token.name: _bound_overhead(token) for token in settings.tokens}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answers 429 in place of the application where a limit is reached."""

@@ -36,11 +36,15 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Raises nothing: one connection too many is closed unanswered."""
-        others = [one for one in self.connections if isinstance(one, BoundedConnection)]
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, BoundedConnection)
+        ]
         super().connection_made(transport)
         self._watch()
         if len(others) >= self.limits.max_connections:
-            waiting = [one for one in others if one._state == _WAITING]
+            waiting = [other for other in others if other._state == _WAITING]
             oldest = min(waiting, key=lambda one: one._since, default=self)
             oldest._drop()
 

@@ -124,10 +124,17 @@ def make_answer(attempt: Attempt, fields: Mapping[str, Any], text: str) -> Reply
 
 def _describe_findings(result: Any) -> dict[str, Any]:
     """The high ones and keys taken out, without words of the result: those stand in it."""
-    findings = [one for one in result.findings if one.rule in (*result.alarming, "issued_key")]
+    findings = [
+        finding for finding in result.findings if finding.rule in (*result.alarming, "issued_key")
+    ]
     listed = [
-        {"rule": one.rule, "severity": one.severity, "field": one.field[:200], "why": one.why}
-        for one in findings[:_PROBLEMS]
+        {
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "field": finding.field[:200],
+            "why": finding.why,
+        }
+        for finding in findings[:_PROBLEMS]
     ]
     return {"findings": listed} if listed else {}
 
@@ -137,7 +144,7 @@ def _write_warnings(result: Any) -> list[str]:
     if result.alarming:
         rules = ", ".join(result.alarming)
         lines.append(f"warning: the result holds what looks like orders to a model ({rules})")
-    if any(one.rule == "issued_key" for one in result.findings):
+    if any(finding.rule == "issued_key" for finding in result.findings):
         lines.append("keys in the form of their issuer were taken out of the result")
     if result.unread:
         lines.append("warning: not all of the result was scanned: it is too large")

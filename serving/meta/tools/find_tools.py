@@ -40,9 +40,11 @@ async def find_tools(
     router = await desk.router()
     here = [name for name in shown if await desk.tool(router, token, name) is not None]
     gone = [escape_name(name, 400) for name in sorted({*shown} - {*here})]
-    asks = [drop_shown(one.ask, router, here) for one in questions if one.ask is not None]
+    asks = [
+        drop_shown(question.ask, router, here) for question in questions if question.ask is not None
+    ]
     found = iter(await _find_answers(desk, token, router, asks) if asks else [])
-    pairs = [next(found) if one.ask else (None, None) for one in questions]
+    pairs = [next(found) if question.ask else (None, None) for question in questions]
     answers = [answer for answer, _ in pairs]
     rows = [
         _make_row(router, one, answer, with_parameters)

@@ -93,7 +93,7 @@ def describe_seen(router: "Router", seen: "Seen", policy: MetaPolicy) -> Listed:
 def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> list[int]:
     """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
     tools = router.index.tools
-    exact = [router.index.place_of(one) for one in patterns]
+    exact = [router.index.place_of(pattern) for pattern in patterns]
     globs = [one for one, at in zip(patterns, exact, strict=True) if at is None]
     found = {at for at in exact if at is not None and at in seen.places}
     if globs:
@@ -119,7 +119,7 @@ def _drop_refused(router: "Router", places: list[int]) -> list[int]:
 def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
     """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
     pairs = [(tool.server_id, tool.tool) for tool in index.tools if not tool.unverified]
-    return [one for one in patterns if not any(starmap(compile_globs([one]), pairs))]
+    return [pattern for pattern in patterns if not any(starmap(compile_globs([pattern]), pairs))]
 
 
 def list_tools(listed: Listed, calls: bool, kept: str) -> list[dict[str, Any]]:

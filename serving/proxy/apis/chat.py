@@ -77,7 +77,7 @@ class ChatStream:
             self._held.append(event)
             self._size += len(event.raw)
         if ends:
-            cut = {one.get("index"): one["finish_reason"] == "length" for one in ends}
+            cut = {end.get("index"): end["finish_reason"] == "length" for end in ends}
             return await self._release(event, cut)
         if not carries:
             return event.raw
@@ -91,7 +91,7 @@ class ChatStream:
     def _take_calls(self, event: Event) -> bool:
         """Notes the parts of calls in an event; whether it is to be held: it has arguments or a
         name that may change, or other events with calls are held, whose order must stay."""
-        parts = [self._read_part(*one) for one in _list_entries(event)]
+        parts = [self._read_part(*entry) for entry in _list_entries(event)]
         found = bool(self._held and parts)
         for part in parts:
             call = self._calls[part.key]
@@ -151,7 +151,7 @@ class ChatStream:
             elif touched:
                 event.raw = event.encode()
         self._held = waits
-        self._parts = {one: self._parts[one] for one in waits if one in self._parts}
+        self._parts = {wait: self._parts[wait] for wait in waits if wait in self._parts}
         return b"".join(ready)
 
     def _has_open_call(self, event: Event) -> bool:

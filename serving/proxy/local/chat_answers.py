@@ -14,8 +14,12 @@ Json = dict[str, Any]
 def write_completion(answer: LocalAnswer, label: str) -> Json:
     """The body of a whole answer."""
     calls = [
-        {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": write_function(one)}
-        for one in answer.calls
+        {
+            "id": f"call_{uuid.uuid4().hex[:24]}",
+            "type": "function",
+            "function": write_function(call),
+        }
+        for call in answer.calls
     ]
     message: Json = {"role": "assistant", "content": None if calls else answer.text}
     if calls:

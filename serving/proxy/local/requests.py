@@ -95,7 +95,7 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     given = calls if isinstance(calls, list) else []
     functions = [one.get("function") for one in given if isinstance(one, Mapping)]
-    listed = [_write_call(one) for one in functions if isinstance(one, Mapping)]
+    listed = [_write_call(function) for function in functions if isinstance(function, Mapping)]
     return {**made, "tool_calls": listed} if listed else made
 
 
@@ -115,8 +115,8 @@ def read_content(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = [one.get("text") for one in parts if isinstance(one, Mapping)]
-    return "\n".join(one for one in texts if isinstance(one, str))
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _write_call(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,8 +159,8 @@ class LocalUpstream:
 
     def _add_examples(self, request: LocalRequest) -> LocalRequest:
         assert self._examples is not None
-        texts = [one["content"] for one in request.messages if one["role"] == "user"]
-        contracts = {str(one["name"]): one for one in request.contracts}
+        texts = [message["content"] for message in request.messages if message["role"] == "user"]
+        contracts = {str(contract["name"]): contract for contract in request.contracts}
         found = self._examples.find_like(texts[-1] if texts else "", contracts)
         return replace(request, examples=found)
 

@@ -40,7 +40,7 @@ class UpstreamReviser:
         )
 
     def __call__(self, headers: Headers) -> Revise:
-        sent = [one for one in headers if self._is_passed(one[0].lower())]
+        sent = [header for header in headers if self._is_passed(header[0].lower())]
         if self._key:
             sent.append((b"authorization", f"Bearer {self._key}".encode()))
 
@@ -48,7 +48,7 @@ class UpstreamReviser:
             """Raises ReviserFailed, or what an answer in another form does: the draft stands."""
             body = {"model": self._model, "temperature": 0, "max_tokens": _MOST_TOKENS}
             body |= {"messages": make_revision_messages(request)}
-            body |= {"tools": [_write_tool(one.contract) for one in request.candidates]}
+            body |= {"tools": [_write_tool(candidate.contract) for candidate in request.candidates]}
             try:
                 answer = self._client.post(self._url, json=body, headers=sent).raise_for_status()
             except Exception as error:  # of HTTP, of the egress guard

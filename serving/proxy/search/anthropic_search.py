@@ -97,7 +97,7 @@ class MessagesSearch:
                 return rewrite_response(response, raw)
             calls = _list_searches(found)
             if not await self._answer_calls(found, calls):
-                dropped, last = {one["id"] for one in calls}, self._describe_end(found, calls)
+                dropped, last = {call["id"] for call in calls}, self._describe_end(found, calls)
                 if not (dropped or last):
                     return rewrite_response(response, raw)
                 kept = [one for one in list_dicts(found, "content") if one not in calls]
@@ -123,7 +123,7 @@ class MessagesSearch:
             message = held.read_message()
             calls = _list_searches(message) if held.ended else []
             if not await self._answer_calls(message, calls):
-                dropped, last = {one["id"] for one in calls}, self._describe_end(message, calls)
+                dropped, last = {call["id"] for call in calls}, self._describe_end(message, calls)
                 for raw in held.write_events(dropped, last):
                     yield raw
                 return
@@ -150,7 +150,7 @@ class MessagesSearch:
                 given = call["id"], call.get("input")
                 made = await self._search.answer_search(ANTHROPIC, self._own, *given, self._count)
             results.append(made.item)
-            names = [one.get("name") for one in made.tools]
+            names = [tool.get("name") for tool in made.tools]
             note = {"error": made.error} if made.error else {"tools": names}
             note = {"call": call["id"], **note}
             self._repair.note_search(made.tools, made.tool_ids, note)
@@ -167,7 +167,7 @@ class MessagesSearch:
     def _declare(self, tools: list[Mapping[str, Any]]) -> None:
         """Adds what the index found: a reference names a tool that the request declares."""
         known = {one.get("name") for one in list_dicts(self._body, "tools")}
-        new = [one for one in tools if one.get("name") not in known]
+        new = [tool for tool in tools if tool.get("name") not in known]
         self._body = {**self._body, "tools": [*list_dicts(self._body, "tools"), *new]}
 
     def _describe_end(
@@ -201,7 +201,7 @@ def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
         {**one, "defer_loading": False} if one.get("name") in names else one
         for one in list_dicts(body, "tools")
     ]
-    known = {one.get("name") for one in tools}
+    known = {tool.get("name") for tool in tools}
     for found in search.find_called([name for name in names if name not in known]):
         tools.append({**write_anthropic_tool(found), "defer_loading": False})
     return {**body, "tools": tools}

@@ -164,15 +164,15 @@ class ResponsesSearch:
             return []
         items = list_dicts(body, "output")
         answered = {
-            str(one.get("call_id")) for one in items if one.get("type") == "tool_search_output"
+            str(item.get("call_id")) for item in items if item.get("type") == "tool_search_output"
         }
         return [
-            one
-            for one in items
-            if one.get("type") == "tool_search_call"
-            and one.get("execution") != "server"
-            and isinstance(one.get("call_id"), str)
-            and one["call_id"] not in answered
+            item
+            for item in items
+            if item.get("type") == "tool_search_call"
+            and item.get("execution") != "server"
+            and isinstance(item.get("call_id"), str)
+            and item["call_id"] not in answered
         ]
 
     async def _answer_calls(self, body: Mapping[str, Any], calls: list[dict[str, Any]]) -> bool:
@@ -199,7 +199,7 @@ class ResponsesSearch:
         self._unsent.append(_drop_id(made.item))
         if made.error:
             self._told.append(f"Tool search {call_id[:80]}: {made.error}.")
-        names = [str(one.get("name")) for one in made.tools]
+        names = [str(tool.get("name")) for tool in made.tools]
         note = {"error": made.error} if made.error else {"tools": names}
         self._repair.note_search(made.tools, made.tool_ids, {"call": call_id, **note})
 
@@ -212,7 +212,7 @@ class ResponsesSearch:
         items += [{"role": "developer", "content": one} for one in self._told]
         if self._body.get("conversation"):  # it holds what was said, and the model's own items
             held = ("tool_search_output", None)
-            first, items = [], [one for one in items if one.get("type") in held]
+            first, items = [], [item for item in items if item.get("type") in held]
         made = {**self._body, "input": [*(first if isinstance(first, list) else []), *items]}
         choice = made.get("tool_choice")
         if isinstance(choice, Mapping) and choice.get("type") == "tool_search":

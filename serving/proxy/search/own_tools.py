@@ -40,12 +40,14 @@ class OwnTools:
 
     @cached_property
     def _words(self) -> BM25:
-        return BM25.build([_write_text(one) for one in self.tools], stemmed=True)
+        return BM25.build([_write_text(tool) for tool in self.tools], stemmed=True)
 
 
 def read_own_tools(body: JsonObject) -> OwnTools:
     """The deferred tools of a request of either API, those in namespaces among them."""
-    return OwnTools(tuple(one for one in list_tools(body) if one.definition.get("defer_loading")))
+    return OwnTools(
+        tuple(tool for tool in list_tools(body) if tool.definition.get("defer_loading"))
+    )
 
 
 def list_tools(body: JsonObject) -> Iterator[DeferredTool]:

@@ -55,7 +55,7 @@ def test_a_twin_that_comes_late_is_no_candidate_before() -> None:
     [twin] = choose_twins(WORLD, 1)
     assert twin >= STAGE.real
     hidden = hide_tool(WORLD, twin)
-    assert not any(twin in one.candidates for one in hidden.questions)
+    assert not any(twin in question.candidates for question in hidden.questions)
     found = compare_cold_start([WORLD], [1], ["cosine"])["methods"]["cosine"]
     assert 0 <= found["n"] <= 50
     assert found["n"] == 0 or 0 <= found["shown"] <= 1

@@ -34,10 +34,10 @@ def test_the_right_tool_is_mostly_the_best_of_the_real_ones() -> None:
 
 def test_judged_rows_follow_the_true_chances_and_name_candidates() -> None:
     rows = [one for seed in range(20) for one in draw_judged(WORLD, seed, 60, 3)]
-    assert len({(one.task, one.place) for one in rows[:180]}) == 180
-    assert all(one.place in one.question.candidates[:8] for one in rows)
-    expected = np.mean([WORLD.chance[int(one.task[5:]), one.place] for one in rows])
-    assert np.mean([one.success for one in rows]) == pytest.approx(expected, abs=0.03)
+    assert len({(row.task, row.place) for row in rows[:180]}) == 180
+    assert all(row.place in row.question.candidates[:8] for row in rows)
+    expected = np.mean([WORLD.chance[int(row.task[5:]), row.place] for row in rows])
+    assert np.mean([row.success for row in rows]) == pytest.approx(expected, abs=0.03)
 
 
 def test_drift_changes_the_share_of_tools_that_was_asked_for() -> None:

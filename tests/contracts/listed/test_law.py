@@ -197,7 +197,7 @@ class ReadmesOf:
         self.tools, self.seen = list(tools), list[str]()
 
     def list_tools(self, _: Warehouse, listings: Any, progress: Any = None) -> Any:
-        self.seen = [one.listing_id for one in listings]
+        self.seen = [listing.listing_id for listing in listings]
         return dict.fromkeys(self.seen, (self.tools, "offline")), {"readmes": len(self.seen)}
 
 

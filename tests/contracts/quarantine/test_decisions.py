@@ -52,8 +52,8 @@ def test_decisions_are_only_ever_added(tmp_path):
         _decision("released"),
         _decision("held", rule="*", digest=OTHER),
     ]
-    for one in decisions:
-        record_decision(tmp_path, one)
+    for decision in decisions:
+        record_decision(tmp_path, decision)
     assert read_decisions(tmp_path) == decisions
 
 

@@ -303,8 +303,13 @@ def test_a_page_of_findings_holds_no_third_party_markup(pipeline: Pipeline) -> N
     pipeline.deploy(servers)
     shown = pipeline.run_scan()["findings"]["high"]
     tokens = list_tokens(shown)
-    assert {"td_open"} <= {one.type for one in tokens}
-    assert not {one.type for one in tokens} & {"image", "link_open", "html_inline", "html_block"}
+    assert {"td_open"} <= {token.type for token in tokens}
+    assert not {token.type for token in tokens} & {
+        "image",
+        "link_open",
+        "html_inline",
+        "html_block",
+    }
     rows = shown.splitlines()[2:]
     assert rows
     assert all(line.count("|") == 5 for line in rows)

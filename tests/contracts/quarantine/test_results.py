@@ -44,13 +44,13 @@ def test_a_tool_whose_result_gives_orders_is_held_until_a_person_releases_it(
     assert BAD in clear(pipeline)
     answered(pipeline, f"Two photos. {ORDER}")
     pipeline.run_scan()
-    assert {one[:2] for one in pipeline.read_findings()} == {BAD}
+    assert {finding[:2] for finding in pipeline.read_findings()} == {BAD}
     assert len(clear(pipeline)) == 17
     assert BAD not in clear(pipeline)
     rows = [row for row in pipeline.read_rows(FINDINGS) if row["severity"] == "high"]
     assert {row["field"] for row in rows} == {"/result/content"}
     assert all("photos" not in row["excerpt"] for row in rows)
-    assert {one["rule"] for one in list_held_tools(pipeline.warehouse)} == {
+    assert {tool["rule"] for tool in list_held_tools(pipeline.warehouse)} == {
         row["rule"] for row in rows
     }
     for rule in {row["rule"] for row in rows}:
@@ -69,7 +69,7 @@ def test_what_a_page_said_through_an_honest_tool_is_noted_and_holds_nothing(
     pipeline.run_scan()
     answered(pipeline, ORDER, own_words=False)
     pipeline.run_scan()
-    assert {one[:2] for one in pipeline.read_findings("medium")} == {BAD}
+    assert {finding[:2] for finding in pipeline.read_findings("medium")} == {BAD}
     assert BAD in clear(pipeline)
 
 

@@ -13,7 +13,7 @@ BASE = {
 
 
 def _became(new, old=BASE):
-    return {(one.rule, one.severity) for one in find_rug_pulls([old], [new])}
+    return {(pull.rule, pull.severity) for pull in find_rug_pulls([old], [new])}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ except ImportError:
     import sre_parse as parser
 
 MODULES = [
-    import_module(found.name)
-    for found in walk_packages(assets.contracts.scan.__path__, "assets.contracts.scan.")
+    import_module(package.name)
+    for package in walk_packages(assets.contracts.scan.__path__, "assets.contracts.scan.")
 ]
 PATTERNS = {
     f"{module.__name__.rsplit('.', 1)[1]}.{name}": value

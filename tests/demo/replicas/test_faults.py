@@ -126,7 +126,9 @@ def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Repli
     with client(site, full[site]) as http:
         assert f"{full[site]}/{name}.xml" in locations(http, f"/{name}.xml")
         full.switch(faults={site: "missing_key"})
-        child = next(one for one in locations(http, f"/{name}.xml") if "static" not in one)
+        child = next(
+            location for location in locations(http, f"/{name}.xml") if "static" not in location
+        )
         assert locations(http, child) == []
 
 
@@ -159,7 +161,7 @@ def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
 def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
     full.switch(faults={"smithery": "storm429:3"})
     answers = [first(full, "smithery") for _ in range(4)]
-    assert [one.status_code for one in answers] == [429, 429, 429, 200]
+    assert [answer.status_code for answer in answers] == [429, 429, 429, 200]
     assert answers[0].headers["retry-after"] == "1"
     full.switch(faults={"smithery": "rate_limit:4"})
     assert [first(full, "smithery").status_code for _ in range(4)] == [200] * 4

@@ -43,10 +43,11 @@ def test_a_record_is_edited_before_the_second_day(index: int) -> None:
 @settings(max_examples=40, deadline=None)
 def test_the_second_day_differs_as_it_says(count: int, shares: Shares) -> None:
     first = {
-        one.slug: one for one in make_full_world(1, count, shares=shares).list_records("mcpso")
+        record.slug: record
+        for record in make_full_world(1, count, shares=shares).list_records("mcpso")
     }
     world = make_full_world(2, count, shares=shares)
-    second = {one.slug: one for one in world.list_records("mcpso")}
+    second = {record.slug: record for record in world.list_records("mcpso")}
     found = {
         "new": len(second.keys() - first.keys()),
         "changed": sum(first[slug] != second[slug] for slug in first.keys() & second.keys()),
@@ -70,7 +71,7 @@ def test_a_changed_record_keeps_its_older_version() -> None:
     for slug, versions in records.older.items():
         now = records.find(slug)
         assert now
-        assert [one.version for one in versions] != [now.version]
+        assert [version.version for version in versions] != [now.version]
         assert now.revised_at > versions[0].revised_at
 
 
@@ -110,8 +111,8 @@ def test_real_records_are_listed_once_each_under_names_of_their_own() -> None:
     assert size > 1482
     assert size - 1 <= len(world.records) <= size
     records = world.list_records("smithery")
-    assert len({one.slug for one in records}) == len(records) == world.count
-    assert {one.package.kind for one in records if one.package} == {"npm", "pypi", "oci"}
+    assert len({record.slug for record in records}) == len(records) == world.count
+    assert {record.package.kind for record in records if record.package} == {"npm", "pypi", "oci"}
     assert make_full_world(1, 1482, SHARED).count == 1482
 
 

@@ -129,7 +129,9 @@ def test_a_remote_keeps_its_transport_and_the_names_of_its_headers(remote: Any) 
     }
     found = one({"type": "remote", "remote": remote, "secrets": ENTRY["secrets"][:1]})
     assert (found.transport, found.url) == (remote["transport_type"], remote["url"])
-    headers = {one.name: (one.required, one.secret, one.default) for one in found.headers}
+    headers = {
+        header.name: (header.required, header.secret, header.default) for header in found.headers
+    }
     assert headers == {"Authorization": (True, True, None), "Accept": (False, False, "text/plain")}
     assert "needs_account" in found.flags
 

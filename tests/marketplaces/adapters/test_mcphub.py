@@ -59,9 +59,9 @@ def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() ->
         "streamable-http",
         "https://api.mcphub.com/mcp/acme-quill",
     )
-    assert [(one.name, one.required, one.secret, one.default) for one in found.headers] == [
-        ("Authorization", True, True, None)
-    ]
+    assert [
+        (header.name, header.required, header.secret, header.default) for header in found.headers
+    ] == [("Authorization", True, True, None)]
     assert found.flags == ("hosted_gateway", "needs_account")
     assert found.evidence == "source:pre of S:0 mcpServers.quill-mcp"
     assert "abcdefgh" not in str(found)

@@ -30,7 +30,9 @@ def test_an_app_is_a_remote_server_whose_headers_the_user_fills_in() -> None:
         "streamable-http",
         "https://remote.mcp.pipedream.net/v3",
     )
-    assert [(one.name, one.required, one.secret, one.default) for one in found.headers] == [
+    assert [
+        (header.name, header.required, header.secret, header.default) for header in found.headers
+    ] == [
         ("Authorization", True, True, None),
         ("x-pd-app-slug", True, False, "quill"),
         ("x-pd-environment", True, False, None),

@@ -77,7 +77,7 @@ def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path: Path)
         "SITE": (True, False, None),
         "WHO": (True, True, None),
     }
-    assert [(one.name, one.secret) for one in far.headers] == [("X-Who", True)]
+    assert [(header.name, header.secret) for header in far.headers] == [("X-Who", True)]
     assert (far.transport, far.url) == ("streamable-http", "https://quill.example/mcp")
     assert "hunter2" not in str(near)
 

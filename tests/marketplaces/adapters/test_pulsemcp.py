@@ -86,8 +86,8 @@ def test_its_own_meta_says_what_is_latest_deleted_and_when() -> None:
 def test_how_a_remote_is_signed_in_to(options: Any, headers: list[str]) -> None:
     made = record("a/b", remotes=REMOTES, version={"remotes[0]": {"authOptions": options}})
     listing = read(ADAPTER, made)[0]
-    assert [one.name for one in listing.headers] == headers
-    assert all(one.required and one.secret for one in listing.headers)
+    assert [header.name for header in listing.headers] == headers
+    assert all(header.required and header.secret for header in listing.headers)
     assert listing.flags == (("needs_account",) if headers else ())
 
 
@@ -95,7 +95,7 @@ def test_headers_of_the_record_itself_come_first() -> None:
     remotes = [REMOTES[0] | {"headers": [{"name": "X-Own", "isSecret": True}]}]
     meta = {"remotes[0]": {"authOptions": [{"type": "oauth"}]}}
     listing = read(ADAPTER, record("a/b", remotes=remotes, version=meta))[0]
-    assert [one.name for one in listing.headers] == ["X-Own"]
+    assert [header.name for header in listing.headers] == ["X-Own"]
 
 
 DUMP = {
@@ -171,5 +171,7 @@ def test_a_dump_says_whether_a_remote_wants_an_account(method: Any, headers: lis
         "remotes": [remote | {"authentication_method": method}],
     }
     (listing,) = read(ADAPTER, {"servers": [one]})
-    assert [one.name for one in listing.headers if one.required and one.secret] == headers
+    assert [
+        header.name for header in listing.headers if header.required and header.secret
+    ] == headers
     assert ("needs_account" in listing.flags) is bool(headers)

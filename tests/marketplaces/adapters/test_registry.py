@@ -222,6 +222,6 @@ def test_the_seed_of_the_real_registry_parses() -> None:
         pytest.skip("needs ../shared/data/registry-seed (development data beside the checkout)")
     listings = read(ADAPTER, json.loads(path.read_text()))
     assert len(listings) > 460
-    npm = [one for one in listings if one.package and one.package.type == "npm"]
+    npm = [listing for listing in listings if listing.package and listing.package.type == "npm"]
     assert len(npm) > 70
     assert all(one.command == "npx" for one in npm)

@@ -196,7 +196,7 @@ def test_settings_become_headers_query_and_variables() -> None:
     listing = read(ADAPTER, detail(OUTSIDE | {"configSchema": SCHEMA}))[0]
     assert listing.url == "https://notes.example/mcp?r={region}&limit=5"
     assert listing.transport == "streamable-http"
-    assert [(one.name, one.required, one.secret) for one in listing.headers] == [
+    assert [(header.name, header.required, header.secret) for header in listing.headers] == [
         ("X-Api-Key", True, True)
     ]
     assert [(one.name, one.required, one.secret, one.default) for one in listing.env] == [

@@ -43,7 +43,7 @@ def run(here: Site, ledger: Ledger, run_date: str = "1", **policy: Any) -> Crawl
 
 
 def ids(result: CrawlResult) -> list[str]:
-    return [one.native_id for one in result.listings]
+    return [listing.native_id for listing in result.listings]
 
 
 def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger: Ledger) -> None:
@@ -85,7 +85,7 @@ def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(
         first = run(here, ledger)
         again = run(here, ledger, run_date="2")
         # robots.txt answered 404: there is nothing to compare it with.
-        assert ["If-None-Match" in one for one in here.headers[3:]] == [False, True, True]
+        assert ["If-None-Match" in header for header in here.headers[3:]] == [False, True, True]
         assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
         for blob in ledger.blobs.root.rglob("*"):
             if blob.is_file():
@@ -225,7 +225,7 @@ def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: 
         assert "TOOLMILL_MARKETPLACES__ACME__TENANT_ID" in result.problems[0]["hint"]
         keys = {"api_key": "k", "tenant_id": "t"}
         crawl(Locked(replace(policy, keys=keys)), ledger=ledger, run_date="1")
-        assert all(one["X-Api-Key"] == "k" for one in here.headers if "X-Api-Key" in one)
+        assert all(header["X-Api-Key"] == "k" for header in here.headers if "X-Api-Key" in header)
     assert "'k'" not in repr(policy)
 
 

@@ -44,7 +44,7 @@ def test_both_lists_of_glama_are_whole_with_a_key(many: Replicas, ledger: Ledger
     assert (both.completeness, len(both.frame)) == ("complete", COUNT)
     connectors = run("glama", many["glama"], ledger, "2")
     assert 0 < len(connectors.frame) < COUNT
-    assert all(one.runnable for one in connectors.listings)
+    assert all(listing.runnable for listing in connectors.listings)
 
 
 @pytest.mark.parametrize("name", ["glama", "pulsemcp"])

@@ -99,10 +99,10 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     switch_to_a_page_of_each_kind(demo_sites, day=1)
     result = crawl(at("mcpso"), ledger=ledger, run_date="1")
     assert result.completeness == "complete"
-    assert {one.native_id for one in result.listings} == {
+    assert {listing.native_id for listing in result.listings} == {
         server.slug for server in demo_sites.world.list_records("mcpso")
     }
-    found = {one.native_id: one for one in result.listings}
+    found = {listing.native_id: listing for listing in result.listings}
     assert found["notion"].evidence == "rendered:code mcpServers.notion"
     assert found["mcp-server-time"].evidence.startswith("source:")
     assert found["notion"].package.version == "2.5.2"
@@ -208,7 +208,7 @@ def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
         script.base["url"] = here.url  # type: ignore[attr-defined]
         for run_date in ("1", "2"):
             result = crawl(at("mcpso", here.url), ledger=ledger, run_date=run_date)
-            assert {one.reason for one in result.listings} == {"the page shows no config"}
+            assert {listing.reason for listing in result.listings} == {"the page shows no config"}
     # Once for its source and once by the browser; in the second run neither.
     assert here.paths.count("/servers/a") == 2
 
@@ -216,7 +216,7 @@ def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
 def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
     robots = "User-agent: *\nDisallow: /servers/b\n"
     result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), robots=robots)
-    assert [one.native_id for one in result.listings] == ["a", "c", "d"]
+    assert [listing.native_id for listing in result.listings] == ["a", "c", "d"]
     assert [(row["native_id"], row["error_kind"]) for row in result.problems] == [("b", "robots")]
     assert "/servers/b" not in paths
 
@@ -227,7 +227,7 @@ def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site) -> 
 
     result, _ = crawl_site(page, slugs="abcc")
     assert result.completeness == "truncated"
-    assert [one.name for one in result.listings] == ["Name of a", "Name of c"]
+    assert [listing.name for listing in result.listings] == ["Name of a", "Name of c"]
     assert result.duplicates == ["c"]
     assert result.problems[0]["error_kind"] == "http_status"
 
@@ -243,11 +243,11 @@ def test_the_cap_on_details_ends_the_crawl_as_capped(crawl_site) -> None:
 def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> None:
     several = '{"mcpServers": {"one": {"command": "uvx", "args": ["a==1.0"]}, "two": "odd"}}'
     result, _ = crawl_site(lambda slug: page_with(several, slug), slugs="a")
-    assert [(one.native_id, one.runnable) for one in result.listings] == [
+    assert [(listing.native_id, listing.runnable) for listing in result.listings] == [
         ("a#one", True),
         ("a#two", False),
     ]
-    assert all("multi_server" in one.flags for one in result.listings)
+    assert all("multi_server" in listing.flags for listing in result.listings)
 
 
 def test_without_chromium_the_error_says_what_to_install(

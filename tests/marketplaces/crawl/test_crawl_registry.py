@@ -41,11 +41,11 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
     assert result.completeness == "complete"
     assert result.pages == result.requests == 3
     listed = {server.registry_name for server in demo_sites.world.list_records("registry")}
-    assert {one.native_id for one in result.listings} == listed
+    assert {listing.native_id for listing in result.listings} == listed
     assert result.duplicates == ["io.github.toolmill/units"]
     assert [row["native_id"] for row in result.problems] == ["io.github.toolmill/malformed"]
-    assert all(one.runnable or one.reason for one in result.listings)
-    frame = LISTINGS.frame([make_row(one) for one in result.listings])
+    assert all(listing.runnable or listing.reason for listing in result.listings)
+    frame = LISTINGS.frame([make_row(listing) for listing in result.listings])
     assert len(frame) == len(listed)
 
 
@@ -108,7 +108,7 @@ def test_deleted_records_are_gone_and_older_versions_are_not_listed(
     demo_sites.switch(scale="standard", day=2)
     result = crawl(at("registry"), ledger=ledger, run_date="1", since="2026-11-21T00:00:00Z")
     assert result.gone == ["io.github.modelcontextprotocol/server-sequential-thinking"]
-    changed = {one.native_id: one.args for one in result.listings}
+    changed = {listing.native_id: listing.args for listing in result.listings}
     assert changed == {
         "io.github.blazickjp/arxiv-mcp-server": ("arxiv-mcp-server==0.8.2",),
         "io.github.microsoft/playwright-mcp": ("-y", "@playwright/mcp@0.0.83"),
@@ -121,7 +121,7 @@ def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
     odd = [None, 7, {}, {"server": {"name": ""}}, record("a/b", packages=[None])]
     with site(lambda *_: body(*odd, record("a/c"))) as here:
         result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
-    assert [one.native_id for one in result.listings] == ["a/b", "a/c"]
+    assert [listing.native_id for listing in result.listings] == ["a/b", "a/c"]
     assert all(row["error_kind"] == "malformed" and row["hint"] for row in result.problems)
     assert len(result.problems) == 5
 
@@ -133,7 +133,7 @@ def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
     odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
     with site(lambda *_: body(odd)) as here:
         result = crawl(at("registry", here.url), ledger=ledger, run_date="1")
-    assert LISTINGS.frame([make_row(one) for one in result.listings])["name"][0]
+    assert LISTINGS.frame([make_row(listing) for listing in result.listings])["name"][0]
     stored = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
     assert stored
     assert token not in str(result)

@@ -90,7 +90,7 @@ def test_the_headers_of_a_proxy_are_two_words() -> None:
         }
     )  # fmt: skip
     assert facts["url"] == "https://a.example/sse"
-    assert [(one.name, one.required, one.secret) for one in facts["headers"]] == [
+    assert [(fact.name, fact.required, fact.secret) for fact in facts["headers"]] == [
         ("Authorization", True, True)
     ]
 

@@ -66,9 +66,9 @@ def ids(running: Replicas, site: str, ledger: Ledger, run_date: str) -> Found:
         scope=("connectors", "servers") if site == "glama" else (),
     )
     result = crawl(load_adapter(site, policy), ledger=ledger, run_date=run_date)
-    assert all(one.runnable or one.reason for one in result.listings)
+    assert all(listing.runnable or listing.reason for listing in result.listings)
     assert all(row["hint"] for row in result.problems)
-    return result.completeness, {one.native_id for one in result.listings}
+    return result.completeness, {listing.native_id for listing in result.listings}
 
 
 def list_cases() -> Iterator[Any]:

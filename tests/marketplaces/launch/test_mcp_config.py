@@ -18,7 +18,7 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
             "env": {"A_TOKEN": "abc123", "B_URL": "<YOUR_URL>", "MODE": "fast"},
         }
     )
-    env = {one.name: (one.required, one.secret, one.default) for one in facts["env"]}
+    env = {fact.name: (fact.required, fact.secret, fact.default) for fact in facts["env"]}
     assert env == {
         "A_TOKEN": (True, True, None),
         "B_URL": (True, False, None),
@@ -33,7 +33,7 @@ def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
         {"url": "https://api.mcphub.com/mcp/x", "headers": {"Authorization": "Bearer abcdefghijkl"}}
     )
     assert facts["transport"] == "streamable-http"
-    assert [(one.name, one.secret, one.default) for one in facts["headers"]] == [
+    assert [(fact.name, fact.secret, fact.default) for fact in facts["headers"]] == [
         ("Authorization", True, None)
     ]
     assert facts["flags"] == {"hosted_gateway", "needs_account"}
@@ -85,7 +85,7 @@ def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
     facts = read_launch_facts(
         {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
     )
-    assert {one.name: one.default for one in facts["env"]} == {
+    assert {fact.name: fact.default for fact in facts["env"]} == {
         "AUTH_ENABLED": "true",
         "DEBUG": "true",
         "LIST": "[1]",
@@ -126,7 +126,7 @@ def test_a_container_asks_for_the_variables_it_passes_on() -> None:
     ]
     facts = read_launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
     assert facts["args"][-2:] == ("--env=B_KEY", "a/b:1.0")
-    assert [(one.name, one.required, one.secret, one.default) for one in facts["env"]] == [
+    assert [(fact.name, fact.required, fact.secret, fact.default) for fact in facts["env"]] == [
         ("A_TOKEN", True, True, None),
         ("B_KEY", True, True, None),
         ("MODE", False, False, "fast"),
@@ -143,7 +143,7 @@ def test_a_bridge_keeps_the_names_of_its_headers() -> None:
     ]
     facts = read_launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
     assert (facts["url"], facts["transport"]) == ("https://a.example/mcp", "streamable-http")
-    assert [(one.name, one.secret) for one in facts["headers"]] == [("Authorization", True)]
+    assert [(fact.name, fact.secret) for fact in facts["headers"]] == [("Authorization", True)]
     assert "needs_account" in facts["flags"]
 
 

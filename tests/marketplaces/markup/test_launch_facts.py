@@ -64,7 +64,7 @@ def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
       <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
     page = Blocks(html)
     assert page.find_first("h1") == "a/b"
-    assert [(one.part, one.servers["a"]["command"]) for one in find_configs(page)] == [
+    assert [(config.part, config.servers["a"]["command"]) for config in find_configs(page)] == [
         ("", "npx"),
         ("S:0", "bunx"),
     ]

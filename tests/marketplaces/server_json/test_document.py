@@ -367,7 +367,7 @@ def test_a_local_package_may_answer_over_http() -> None:
         },
     )
     assert (listing.transport, listing.url) == ("streamable-http", "http://localhost:8080/{ROOT}")
-    assert [(one.name, one.required, one.secret) for one in listing.headers] == [
+    assert [(header.name, header.required, header.secret) for header in listing.headers] == [
         ("X-Key", True, True)
     ]
     assert listing.flags == ("needs_account", "placeholder")

@@ -12,11 +12,20 @@ from assets.marketplaces.server_json.legacy_arguments import make_option_words
 def old(kind: str, name: str, version: str, arguments: list[str | tuple[str, str]]) -> Listing:
     """A record of early 2025: a named argument repeats the whole option as its name and value."""
     inputs: list[dict[str, Any]] = []
-    for one in arguments:
-        if isinstance(one, tuple):
-            inputs.append({"type": "named", "name": one[0], "value": one[1], "default": one[1]})
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            inputs.append(
+                {"type": "named", "name": argument[0], "value": argument[1], "default": argument[1]}
+            )
         else:
-            inputs.append({"type": "positional", "value": one, "default": one, "value_hint": one})
+            inputs.append(
+                {
+                    "type": "positional",
+                    "value": argument,
+                    "default": argument,
+                    "value_hint": argument,
+                }
+            )
     package = {
         "registry_name": kind,
         "name": name,

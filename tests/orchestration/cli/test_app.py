@@ -285,8 +285,8 @@ def test_help_shows_every_command_in_a_group() -> None:
 def list_helps(command: Any, path: str = "toolmill") -> Iterator[tuple[str, str]]:
     """(where, text) of a command's help and its parameters', and of all commands below it."""
     yield path, command.help or ""
-    for one in command.params:
-        yield f"{path} {one.name}", getattr(one, "help", None) or ""
+    for param in command.params:
+        yield f"{path} {param.name}", getattr(param, "help", None) or ""
     for name, below in getattr(command, "commands", {}).items():
         yield from list_helps(below, f"{path} {name}")
 

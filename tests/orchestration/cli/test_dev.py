@@ -72,7 +72,7 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
     assert f"home: {named}" in (tmp_path / "log").read_text()
     assert not other.exists()
     with dg.DagsterInstance.from_config(str(named / "state" / "dagster")) as instance:
-        limits = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+        limits = {limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()}
     assert limits.items() >= SLOTS.items()
 
 

@@ -40,7 +40,7 @@ def look(name: str, at: Home) -> Result:
 
 
 def expect_finding(name: str, at: Home, thing: str, fix: str, level: str = BROKEN) -> None:
-    found = [(one.thing, one.fix, one.level) for one in look(name, at).findings]
+    found = [(finding.thing, finding.fix, finding.level) for finding in look(name, at).findings]
     assert [one for one in found if thing in one[0] and fix in one[1] and one[2] == level], found
 
 
@@ -224,7 +224,7 @@ def test_a_release_is_held_against_all_that_it_names(at: Home) -> None:
     assert [one.problem for one in whole if "router/" in one.problem] == []
     (at.home / "router" / version / "twins.npy").write_bytes(b"")
     expect_finding("release", at, name[:12], "toolmill release rollback")
-    problems = " ".join(one.problem for one in look("release", at).findings)
+    problems = " ".join(finding.problem for finding in look("release", at).findings)
     assert "twins.npy has 0 bytes" in problems
 
 
@@ -279,7 +279,7 @@ def test_a_run_that_is_started_and_dead_is_found(
         assert not look("dagster", at).findings
         dead = started(made, {PROCESS_TAG: a_dead_process()})
         orphan = started(made, {})
-    found = {one.thing: one.fix for one in look("dagster", at).findings}
+    found = {finding.thing: finding.fix for finding in look("dagster", at).findings}
     assert set(found) == {f"run {dead.run_id[:8]}", f"run {orphan.run_id[:8]}"}
     (folder / "history" / "runs.db").write_bytes(b"not a database at all" * 99)
     for path in (folder / "history").glob("runs.db-*"):
@@ -306,6 +306,6 @@ def test_every_table_of_ours_is_known() -> None:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     modules = [path.removesuffix(".py").replace("/", ".") for path in made]
-    assert [one for one in modules if f"from {one} import" not in source] == []
+    assert [module for module in modules if f"from {module} import" not in source] == []
     assert len(TABLES) >= len(modules)
     assert sys.modules[instance.__name__] is instance

@@ -199,8 +199,8 @@ def test_a_server_that_two_marketplaces_list_is_launched_once(
     for market in ("registry", "pulsemcp"):
         make_listings(warehouse, market)
     made = make_plan(empty_home, ["registry", "pulsemcp"], write=False)
-    assert [(one.stage, one.counted) for one in made.effects] == [("deploy", 1)]
-    stages = [one.stage for one in made.marketplaces["registry"]]
+    assert [(effect.stage, effect.counted) for effect in made.effects] == [("deploy", 1)]
+    stages = [marketplace.stage for marketplace in made.marketplaces["registry"]]
     assert stages == ["listings", "deployments", "executions"], "calls that limits left are due"
     basis = made.marketplaces["pulsemcp"][1].basis
     assert "1 of them as if what is not resolved yet were launched" in basis
@@ -219,7 +219,7 @@ def test_a_remote_server_is_asked_in_every_run_and_leads_to_nothing_by_that(
     tables, frame = warehouse.tables, LISTINGS.frame([make_row(listing)])
     tables.promote(tables.stage(LISTINGS, frame, "registry"), "run", [])
     made = make_plan(empty_home, ["registry"], write=False)
-    assert [(one.stage, one.counted) for one in made.effects] == [("remote", 1)]
+    assert [(effect.stage, effect.counted) for effect in made.effects] == [("remote", 1)]
 
 
 def test_the_daily_change_is_that_of_the_last_versions(warehouse: Warehouse) -> None:

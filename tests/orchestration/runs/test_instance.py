@@ -23,7 +23,9 @@ def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
         for slots in (2, 1):  # a GPU that is new is found by the next run
             monkeypatch.setattr(runs_instance, "CORES", 2)
             size_pools(instance)
-            limits = {one.name: one.limit for one in instance.event_log_storage.get_pool_limits()}
+            limits = {
+                limit.name: limit.limit for limit in instance.event_log_storage.get_pool_limits()
+            }
             assert limits["gpu"] == slots
             driver.touch()
 

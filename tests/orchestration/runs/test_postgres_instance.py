@@ -58,7 +58,7 @@ def test_runs_events_and_pools_lie_in_postgres_and_no_password_in_a_file(
         assert count(home).execute_in_process(instance=instance).success
     with open_instance() as again:
         assert [run.status for run in again.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
-        limits = {one.name: one.limit for one in again.event_log_storage.get_pool_limits()}
+        limits = {limit.name: limit.limit for limit in again.event_log_storage.get_pool_limits()}
     assert limits.items() >= SLOTS.items()
     assert not list(home.rglob("*.db"))
 

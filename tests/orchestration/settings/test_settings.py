@@ -311,7 +311,7 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     )
     policy = make_deploy_policy(load_settings())
     grant = policy.grant_of("npm:x")
-    shown = [(one.inside, one.writable) for one in grant.folders]
+    shown = [(folder.inside, folder.writable) for folder in grant.folders]
     assert shown == [("/home/user/data", False), ("/home/user/work", True)]
     assert (grant.network, grant.personal, policy.sandbox_of("npm:x").network) == (
         *("full", True),

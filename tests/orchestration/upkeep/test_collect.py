@@ -345,6 +345,6 @@ def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(
     with ExitStack() as held, pytest.raises(UnusableInput, match="set it as it was"):
         _open_place(settings, held)
     looked = check_instance(Home(tmp_path, settings.state_path()))
-    assert [one.fix.partition(",")[0] for one in looked.findings] == ["set it as it was"]
+    assert [finding.fix.partition(",")[0] for finding in looked.findings] == ["set it as it was"]
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
     assert not is_own_instance(folder, settings.state_path())

@@ -115,7 +115,10 @@ def find_broken(warehouse: Warehouse) -> list[str]:
     checks = [check for check in CHECKS if check.name not in ("dagster", "certificates")]
     results = [run_check(check, at) for check in checks]
     return [
-        f"{one.thing}: {one.problem}" for r in results for one in r.findings if one.level == BROKEN
+        f"{finding.thing}: {finding.problem}"
+        for r in results
+        for finding in r.findings
+        if finding.level == BROKEN
     ]
 
 

@@ -63,4 +63,4 @@ def test_a_report_replaces_what_its_call_said(
 )
 def test_what_was_not_explored_or_is_not_whole_is_no_decision(more: dict[str, Any]) -> None:
     lines = [{"at": 1.0, **make_search("1"), **more}, {"at": 1.0, **make_search("2")}]
-    assert [one.search_id for one in read_decisions(lines)] == ["2"]
+    assert [decision.search_id for decision in read_decisions(lines)] == ["2"]

@@ -31,7 +31,7 @@ def test_the_order_by_measured_success_is_found_better_before_it_was_ever_served
             assert found["value"] == pytest.approx(true, abs=0.08), (name, estimator)
             assert found["low"] < found["value"] < found["high"]
     shown = rows["shown"]
-    mean = float(np.mean([one.reward for one in decisions]))
+    mean = float(np.mean([decision.reward for decision in decisions]))
     for estimator in ("ips", "self_normalised", "doubly_robust"):
         assert shown[estimator]["value"] == pytest.approx(mean, abs=1e-4)
     assert rows["measured"]["effective_n"] < shown["effective_n"] == 3000

@@ -29,7 +29,7 @@ def write_log(place: Path, lines: list[dict[str, Any] | str]) -> None:
     """A log of calls of one day; a text stands as it is."""
     folder = place / "outcomes"
     folder.mkdir(parents=True, exist_ok=True)
-    texts = [one if isinstance(one, str) else json.dumps(one) for one in lines]
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     (folder / "2026-03-01.jsonl").write_text("".join(f"{text}\n" for text in texts))
 
 

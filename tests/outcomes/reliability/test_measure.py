@@ -33,7 +33,7 @@ def measure(observations: list[Observation], known: Known = KNOWN) -> list[dict[
 
 
 def find_row(rows: list[dict[str, Any]], tool: str = "read_file", digest: str = DIGEST) -> dict:
-    [found] = [one for one in rows if (one["tool"], one["contract_digest"]) == (tool, digest)]
+    [found] = [row for row in rows if (row["tool"], row["contract_digest"]) == (tool, digest)]
     return found
 
 

@@ -34,7 +34,7 @@ def test_a_category_and_look_alikes_tell_of_a_new_server() -> None:
         fact("n3", "x", "media", ("s0::x",)),
     ]
     seen = {one.tool_id: Evidence(0, 10) for one in old}
-    seen |= {one.tool_id: Evidence(10, 0) for one in others}
+    seen |= {other.tool_id: Evidence(10, 0) for other in others}
     priors, overall = build_priors([*old, *others, *new], seen)
     assert priors["n1::x"].mean < overall < priors["n2::x"].mean
     assert priors["n3::x"].mean < priors["n2::x"].mean
@@ -42,6 +42,6 @@ def test_a_category_and_look_alikes_tell_of_a_new_server() -> None:
 
 def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools() -> None:
     tools = [fact("a", "x"), *(fact(f"s{i}", "y", "media") for i in range(40))]
-    seen = {one.tool_id: Evidence(10, 0) for one in tools[1:]}
+    seen = {tool.tool_id: Evidence(10, 0) for tool in tools[1:]}
     alone, _ = build_priors(tools, {**seen, "a::x": Evidence(0, 20)})
     assert alone["a::x"].mean > 0.9

@@ -48,7 +48,7 @@ def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words() -> No
     made, steps = score_calls(
         MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/z"}}, READ]
     )
-    assert [(one.text, one.outcome) for one in steps] == [
+    assert [(step.text, step.outcome) for step in steps] == [
         ("no such file", "tool_error"), ("first", "useful"),
     ]  # fmt: skip
     assert made.end
@@ -127,7 +127,7 @@ def test_a_rollout_ends_and_the_next_begins_anew() -> None:
     assert len(environment.steps) == MOST_CALLS + 1
     environment.reset(find_task(MADE, BOTH))
     assert environment.score().reward == 0.0
-    assert [one["name"] for one in environment.list_tools()] == ["read", "write"]
+    assert [tool["name"] for tool in environment.list_tools()] == ["read", "write"]
 
 
 words = st.sampled_from(["read", "write", "drop", ""])

@@ -13,7 +13,7 @@ from tests.outcomes.worlds.files import SMALL, write_world
 
 def test_a_world_file_is_read(tmp_path):
     world = load_world(write_world(tmp_path))
-    assert (world.name, [one.name for one in world.tasks]) == ("small", ["write", "read"])
+    assert (world.name, [task.name for task in world.tasks]) == ("small", ["write", "read"])
     assert world.read_files() == {"a.txt": b"first\n", "sub/b.txt": b"second\n"}
 
 
@@ -99,7 +99,7 @@ def test_a_seed_that_leaves_its_folder_or_is_too_large_is_refused(tmp_path, monk
 def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
     first, second = write_world(tmp_path), write_world(tmp_path, name="other")
     (tmp_path / "broken.toml").write_text("nothing")
-    known = {one.path: one for one in list_worlds([tmp_path])}
+    known = {world.path: world for world in list_worlds([tmp_path])}
     for path in (first, second):
         assert f"{first}, {second}" in str(known[path].problem) or f"{second}, {first}" in str(
             known[path].problem
@@ -115,7 +115,7 @@ def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
 def test_a_world_with_a_shipped_name_costs_the_shipped_one_nothing(tmp_path):
     mine = write_world(tmp_path, name="office-folder")
     mine.write_text(mine.read_text().replace('"small"', '"office-folder"'))
-    known = {one.path: one for one in list_worlds([tmp_path])}
+    known = {world.path: world for world in list_worlds([tmp_path])}
     shipped = SHIPPED / "office-folder.toml"
     assert known[shipped].problem is None
     assert f"{shipped}, {mine}; rename one" in str(known[mine].problem)

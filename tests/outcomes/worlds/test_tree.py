@@ -40,7 +40,7 @@ def test_a_tree_is_read_as_it_was_written_with_the_same_modes_and_times(tmp_path
 
 @given(st.dictionaries(PATHS, st.one_of(st.none(), st.binary(max_size=20)), max_size=6))
 def test_any_tree_comes_back_byte_for_byte(tmp_path_factory, nodes):
-    paths = [path for path in nodes if not any(path.startswith(f"{one}/") for one in nodes)]
+    paths = [path for path in nodes if not any(path.startswith(f"{node}/") for node in nodes)]
     tree = {path: nodes[path] for path in paths}
     folder = tmp_path_factory.mktemp("tree")
     for _ in range(2):

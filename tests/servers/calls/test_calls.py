@@ -86,7 +86,7 @@ async def test_arguments_that_do_not_fit_are_told_field_by_field_and_never_sent(
         found = await running.call("seven", hwo="fast")
         assert running.caller._pool.running == 0  # no server was started for it
     assert (found.status, found.blame) == ("invalid_arguments", "caller")
-    by_path = {one["path"]: one for one in found.problems}
+    by_path = {problem["path"]: problem for problem in found.problems}
     assert by_path["$.x"]["expected"] == "integer"
     assert by_path["$.x"]["found"] == 'string "seven"'
     assert set(by_path) == {"$.x", "$.hwo"}
@@ -321,7 +321,7 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
     from assets.servers.recipes.recipe import dump_recipe
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    caller = Caller({one.server_id: dump_recipe(one) for one in recipes}, policy, LIMITS)
+    caller = Caller({recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, LIMITS)
     try:
         pids = {}
         for name in ("a", "b", "c", "a", "d", "a"):
@@ -343,7 +343,7 @@ async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
     recipes = [bench.recipe(slow, name) for name in names]
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     limits = replace(LIMITS, sessions=2)
-    caller = Caller({one.server_id: dump_recipe(one) for one in recipes}, policy, limits)
+    caller = Caller({recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, limits)
     try:
         asked = [caller.call(f"npm:{name}", "do", CONTRACT, {"x": 3}) for name in names]
         found = await asyncio.gather(*asked)

@@ -74,7 +74,7 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
         listed = await asyncio.to_thread(
             probe_remote, url, transport="auto", limits=limits, policy=policy
         )
-        by = {one["name"]: one for one in listed.tools}
+        by = {tool["name"]: tool for tool in listed.tools}
         async with open_remote(url) as running:
             ask = running.caller.call
             found = await asyncio.gather(
@@ -258,8 +258,8 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
             found = await call_of(running, timeout_s=1.0)
     assert found.status == "failed"
     assert secret not in str(found)
-    records = [one for one in caplog.records if one.name != "asyncio"]
-    assert [one for one in records if secret in one.getMessage()] == []
+    records = [record for record in caplog.records if record.name != "asyncio"]
+    assert [record for record in records if secret in record.getMessage()] == []
 
 
 async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():

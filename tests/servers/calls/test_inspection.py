@@ -34,7 +34,7 @@ def inspected(result, arguments=None, own_words=True):
 
 
 def blocks(*words):
-    return CallResult("ok", [{"type": "text", "text": one} for one in words])
+    return CallResult("ok", [{"type": "text", "text": word} for word in words])
 
 
 def test_an_order_split_over_blocks_is_found_as_a_prompt_joins_them():
@@ -92,7 +92,9 @@ def test_a_key_of_known_form_is_taken_out_and_said(result):
     shown = json.dumps([made.content, made.structured, made.hint])
     assert KEY not in shown
     assert "MIIEow" not in shown
-    assert [one.rule for one in made.findings] == [one.rule for one in laid] == ["issued_key"]
+    assert (
+        [finding.rule for finding in made.findings] == [one.rule for one in laid] == ["issued_key"]
+    )
     assert made.alarming == []
 
 
@@ -130,7 +132,7 @@ calls(do)
     async with bench.launch(source) as running:
         found = await running.call()
     assert (found.status, bool(found.alarming)) == ("tool_error", True)
-    assert {one.field.split("/")[1] for one in found.findings} >= {"content", "hint"}
+    assert {finding.field.split("/")[1] for finding in found.findings} >= {"content", "hint"}
 
 
 async def test_a_full_disk_takes_no_answer_away(bench, monkeypatch, caplog):

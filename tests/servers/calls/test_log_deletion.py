@@ -128,7 +128,7 @@ def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
     for one in writers:
         one.start()
     rounds = 0
-    while any(one.is_alive() for one in writers) and rounds < 10_000:
+    while any(writer.is_alive() for writer in writers) and rounds < 10_000:
         remove_lines(outcomes, Subject(token="ann"))
         rounds += 1
     for one in writers:

@@ -73,11 +73,11 @@ async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_e
     pool = Pool(LIMITS)
     others = [await use(pool, owner, owner) for owner in ("alice", "bob")]
     mine = [await use(pool, "mallory", f"m{at}") for at in range(6)]
-    assert not any(one.ended for one in others)
+    assert not any(other.ended for other in others)
     assert pool.running == 4
     await use(pool, "carol", "carol")
     await asyncio.sleep(0)
-    assert not any(one.ended for one in others)
+    assert not any(other.ended for other in others)
     assert sum(one.ended for one in mine) == 5
     await pool.close()
 

@@ -42,7 +42,7 @@ def ends_now(state) -> None:
 
 
 def grants(found) -> list[str]:
-    return [one["grant_type"] for one in found.grants]
+    return [grant["grant_type"] for grant in found.grants]
 
 
 # --- a person's login
@@ -444,4 +444,4 @@ def test_a_store_forgets(tmp_path):
 def test_the_resource_is_named_without_the_query(tmp_path):
     with authority() as (server, resource, _):
         logged_in(resource.url + "?api_key=private-key-1", tmp_path)
-        assert all("private-key-1" not in str(one) for one in server.grants)
+        assert all("private-key-1" not in str(grant) for grant in server.grants)

@@ -63,7 +63,7 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         assert (
             ask(resource.url, auth=open_auth(resource.url, server_id, None, state)).status == "ok"
         )
-        assert [one["grant_type"] for one in server.grants][1:] == ["refresh_token"]
+        assert [grant["grant_type"] for grant in server.grants][1:] == ["refresh_token"]
 
         code, out, _err = run(tmp_path, "logout", resource.url)
         assert (code, json.loads(out)["forgotten"]) == (0, True)

@@ -84,7 +84,7 @@ def grant(*folders: str, **more) -> dict[str, ServerGrant]:
 
 def test_the_first_folder_is_what_recipes_name_and_others_lie_beside_it():
     mounts = mount_folders(["/srv/notes", "/srv/work/:rw", "/srv/read:ro"])
-    assert [(str(one.host), one.inside, one.writable) for one in mounts] == [
+    assert [(str(mount.host), mount.inside, mount.writable) for mount in mounts] == [
         ("/srv/notes", DATA, False),
         ("/srv/work", "/home/user/work", True),
         ("/srv/read", "/home/user/read", False),

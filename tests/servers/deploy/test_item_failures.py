@@ -202,7 +202,11 @@ def test_any_bundle_has_a_row(stores, host) -> None:
         row = kinds[f"{name}.mcpb"]
         assert (row["error_kind"], message in row["hint"]) == (kind, True), row["hint"]
     assert "internal" not in set(frame["error_kind"])
-    expectations = [one for one in DEPLOYMENTS_AUDIT.expectations if one.columns == ["error_kind"]]
+    expectations = [
+        expectation
+        for expectation in DEPLOYMENTS_AUDIT.expectations
+        if expectation.columns == ["error_kind"]
+    ]
     assert audit(frame, expectations).passed
 
 

@@ -140,14 +140,14 @@ def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
     listings = [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
     first = deploy(listings)
     moved = [
-        one.model_copy(
+        listing.model_copy(
             update={
-                "package": one.package.model_copy(
-                    update={"identifier": one.package.identifier.replace(host.url, ELSEWHERE)}
+                "package": listing.package.model_copy(
+                    update={"identifier": listing.package.identifier.replace(host.url, ELSEWHERE)}
                 )
             }
         )
-        for one in listings
+        for listing in listings
     ]
     second = deploy(moved, first.rows, now=1.0, run_date="n2")
     assert (second.done, second.rows) == ([], first.rows)
@@ -258,7 +258,7 @@ def test_workers_of_a_cluster_find_what_this_process_finds(deploy, host, warehou
     finally:
         ray.shutdown()
     facts = ("server_id", "status", "error_kind", "recipe_digest", "n_tools", "certified")
-    found = [[[row[one] for one in facts] for row in run.rows] for run in (here, there)]
+    found = [[[row[fact] for fact in facts] for row in run.rows] for run in (here, there)]
     assert found[0] == found[1]
     assert {row["status"] for row in there.rows} == {"ok", "failed"}
     assert _deploys(warehouse) == 2 * 3

@@ -126,7 +126,7 @@ def test_the_gateway_is_the_servers_user_alone(uid):
     require_sandbox()
     grant, python = ServerGrant(hosts=("api.example.com",)), find_toolchain().python
     with open_hosts(Launch(("true",), uid=uid), grant, POLICY, python) as (launch, log):
-        [folder] = [one.host for one in launch.mounts if one.inside == "/srv/gateway"]
+        [folder] = [mount.host for mount in launch.mounts if mount.inside == "/srv/gateway"]
         about = (folder / "socket").stat()
         assert (about.st_uid, about.st_mode & 0o777) == (launch.uid, 0o600)
         assert launch.uid not in (0, None)

@@ -57,7 +57,7 @@ def test_a_server_without_a_handshake_is_listed_over_standard_streams(tmp_path):
     assert (found.status, tool_names(found)) == ("ok", ["a", "b", "c"]), found.hint
     assert (found.protocol, found.server_info["name"]) == (VERSION, "modern")
     assert found.instructions == "Ask one thing at a time."
-    assert [one["name"] for one in found.prompts] == ["plan"]
+    assert [prompt["name"] for prompt in found.prompts] == ["plan"]
     assert found.capabilities == ["prompts", "tools"]
 
 
@@ -80,7 +80,7 @@ def test_the_sdks_server_of_that_revision_is_listed_behind_one_that_refuses_a_ha
 async def test_the_sdks_server_takes_our_call_with_its_headers():
     with served(modern_app()) as url, serve_script(_without_handshake(url + "/mcp")) as here:
         listed = await asyncio.to_thread(ask, here.url, "http")
-        [add] = [one for one in listed.tools if one["name"] == "add"]
+        [add] = [tool for tool in listed.tools if tool["name"] == "add"]
         async with open_remote(here.url) as running:
             found = await running.caller.call(running.server_id, "add", add, {"a": 2, "b": 5})
     assert (found.status, read_text(found)) == ("ok", "7"), found.hint

@@ -30,7 +30,7 @@ def ask(url, transport="auto", limits=LIMITS, policy=POLICY, **more):
 
 
 def names(result):
-    return [one["name"] for one in result.tools]
+    return [tool["name"] for tool in result.tools]
 
 
 # --- the SDK's own server
@@ -80,8 +80,8 @@ def test_the_sdks_server_is_listed_whole(kind, transport):
         found = ask(url + path, name if transport == "named" else "auto")
     assert (found.status, names(found)) == ("ok", ["add", "shout"]), found.hint
     assert found.server_info["name"] == "acme"
-    assert [one["name"] for one in found.prompts] == ["greet"]
-    assert [one["uri"] for one in found.resources] == ["acme://readme"]
+    assert [prompt["name"] for prompt in found.prompts] == ["greet"]
+    assert [resource["uri"] for resource in found.resources] == ["acme://readme"]
     assert found.protocol
     assert (found.peak_mb, found.missed) == (0.0, [])
     schema = found.tools[0]["inputSchema"]
@@ -228,13 +228,13 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
 
     def answers() -> list[dict]:
         messages = [call.message for call in here.calls if call.method == "POST"]
-        return [one for one in messages if "method" not in one]
+        return [message for message in messages if "method" not in message]
 
     with serve_script(
         make_good_script(GET=stream, tools_list=wait, initialize=_with_session)
     ) as here:
         found = ask(here.url)
-        by_id = {one["id"]: one for one in answers()}
+        by_id = {answer["id"]: answer for answer in answers()}
     assert names(found) == ["a"]
     assert all("error" in by_id[f"s{number}"] for number in range(3))
     assert by_id["s3"]["result"] == {}

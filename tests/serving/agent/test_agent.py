@@ -36,7 +36,7 @@ def router(tmp_path: Path) -> Any:
 
 
 def names(tools: Any) -> list[str]:
-    return [one["function"]["name"] for one in tools]
+    return [tool["function"]["name"] for tool in tools]
 
 
 async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None:
@@ -91,12 +91,12 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
     )
     made = await run_agent("Read /etc/motd.", model, router, run=run)
     assert tools.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
-    assert [one.status for one in made.calls] == ["ok", "unknown_tool", "refused"]
+    assert [call.status for call in made.calls] == ["ok", "unknown_tool", "refused"]
     assert "good morning" in made.calls[0].shown
     assert "third-party content" in made.calls[0].shown
     assert "a person must agree" in made.calls[2].shown
     assert (made.ended, made.answer) == ("answered", "It says good morning.")
-    roles = [one["role"] for one in model.requests[2][0]]
+    roles = [request["role"] for request in model.requests[2][0]]
     assert roles[-3:] == ["assistant", "tool", "tool"]
     asked = model.requests[2][0][-3]["tool_calls"]
     assert asked[0]["function"]["name"] == READ[0], "a name that was offered stays in the history"
@@ -106,7 +106,7 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
 async def test_a_tool_that_was_never_shown_cannot_be_called(router: Any) -> None:
     model = Script(calls((write_wire_name("npm:odd::hostile"), "{}")), says("Then not."))
     made = await run_agent("Do it.", model, router)
-    assert [(one.status, one.tool_id) for one in made.calls] == [("unknown_tool", None)]
+    assert [(call.status, call.tool_id) for call in made.calls] == [("unknown_tool", None)]
     assert (made.chosen, made.ended) == ([], "answered")
     assert "was shown" in model.requests[1][0][-1]["content"]
 
@@ -129,7 +129,7 @@ async def test_it_ends_within_its_limits_and_says_how(
     model = Script(*script)
     made = await run_agent("What time is it?", model, router, limits=limits)
     assert (made.ended, len(made.rounds)) == (ended, rounds)
-    assert all(one["content"] for messages, _ in model.requests for one in messages)
+    assert all(message["content"] for messages, _ in model.requests for message in messages)
 
 
 async def test_who_may_not_ask_any_more_is_told_why(router: Any) -> None:

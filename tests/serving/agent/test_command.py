@@ -76,7 +76,7 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
     made = json.loads(out)
     assert (made["model"], made["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
     assert made["provider"] in endpoint.url
-    names = [one["function"]["name"] for one in endpoint.requests[1]["tools"]]
+    names = [request["function"]["name"] for request in endpoint.requests[1]["tools"]]
     assert names[0] == write_wire_name("npm:mail::send_email")
     assert len(endpoint.requests) == 2, "the same task again is not paid again"
     assert lines[0] == "asked  server: mailing; tool: sends a letter"

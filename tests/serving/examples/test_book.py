@@ -53,7 +53,7 @@ def test_two_of_a_tool_at_most_and_vectors_where_there_are() -> None:
 
 def write_export(folder: Path, *lines: Any) -> Path:
     (folder / "data").mkdir()
-    text = "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in lines)
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     (folder / "data" / "train.jsonl").write_text(text)
     return folder
 

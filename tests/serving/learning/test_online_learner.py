@@ -167,7 +167,7 @@ def test_decisions_that_cannot_be_read_let_nothing_be_learnt_and_are_told_of_onc
         learning.settle()
         learning.settle()
     assert learning.learner.learnt is None
-    assert sum("nothing is learnt" in one.message for one in caplog.records) == 1
+    assert sum("nothing is learnt" in record.message for record in caplog.records) == 1
 
 
 def test_a_search_waits_for_no_learning(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,7 +335,7 @@ async def test_several_requests_are_answered_one_by_one(meta: MetaServer) -> Non
     async with meta.client() as client:
         found = await client.call_tool("find_tools", {"requests": asked, "k": 1})
     answers = found.structured_content["answers"]
-    assert [one["hits"][0]["tool_id"] for one in answers] == [
+    assert [answer["hits"][0]["tool_id"] for answer in answers] == [
         "pypi:clock::get_time",
         "pypi:mail::send_email",
     ]

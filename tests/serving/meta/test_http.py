@@ -308,7 +308,7 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
             publish(meta.place, *((odd, "odd") if turn % 2 else (even, "even")))
             await anyio.sleep(0.3)
         stop.set()
-    assert not any(found.is_error for found in answers)
+    assert not any(answer.is_error for answer in answers)
     seen = set()
     for found in answers:
         facts = found.structured_content

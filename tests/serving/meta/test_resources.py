@@ -24,9 +24,10 @@ async def read(client: Any, uri: str) -> Any:
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> None:
     async with meta.client(mode) as client:
-        listed = [str(one.uri) for one in (await client.list_resources()).resources]
+        listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
         templates = [
-            one.uri_template for one in (await client.list_resource_templates()).resource_templates
+            template.uri_template
+            for template in (await client.list_resource_templates()).resource_templates
         ]
         for uri in listed:
             assert (await client.read_resource(uri)).contents[0].text
@@ -39,7 +40,7 @@ async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> 
         plain = (await client.read_resource("toolmill://prompt")).contents[0].text
         example = (await client.read_resource("toolmill://prompt/example")).contents[0].text
         named = await client.get_prompt("find-tools")
-        names = [one.name for one in (await client.list_prompts()).prompts]
+        names = [prompt.name for prompt in (await client.list_prompts()).prompts]
         with pytest.raises(MCPError, match="find-tools-example"):
             await client.get_prompt("nonsense")
     assert plain == write_system_prompt(example=False)
@@ -57,7 +58,7 @@ async def test_the_catalogue_counts_tools_by_server_and_leads_to_each(meta: Meta
     assert counts == {"npm:files": 2, "npm:odd": 6, "pypi:clock": 1, "pypi:mail": 1}
     assert (catalogue["servers"], catalogue["tools"]) == (4, 10)
     assert "next" not in catalogue
-    assert [one["tool_id"] for one in files["tools"]] == [
+    assert [file["tool_id"] for file in files["tools"]] == [
         "npm:files::read_file",
         "npm:files::write_file",
     ]

@@ -35,7 +35,7 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
         read = await mill.call_tool("call_tool", {**READ, "arguments": {"path": "/tmp/x"}})
         bad = await mill.call_tool("call_tool", {**READ, "arguments": {}})
         prompt = await mill.get_prompt("find-tools-example")
-        resources = [str(one.uri) for one in (await mill.list_resources()).resources]
+        resources = [str(resource.uri) for resource in (await mill.list_resources()).resources]
     assert tools == ["find_tools", "describe_tool", "call_tool", "report_outcome"]
     assert WRITE["tool_id"] in read_text(found)
     assert described.structured_content["callable"] is True

@@ -94,4 +94,4 @@ def stream_message(*blocks: Any, stop: str = "tool_use") -> list[bytes]:
     end = {"stop_reason": stop, "stop_sequence": None}
     events.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": 3}})
     events.append({"type": "message_stop"})
-    return [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]

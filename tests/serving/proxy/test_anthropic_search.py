@@ -36,8 +36,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def post(running: Running, *turns: Any, tools: Any = (SEARCH,), **more: Any) -> httpx2.Response:
     running.script.seen.clear()
-    running.script.turns = [json.dumps(one).encode() if isinstance(one, dict) else one
-                            for one in turns]  # fmt: skip
+    running.script.turns = [json.dumps(turn).encode() if isinstance(turn, dict) else turn
+                            for turn in turns]  # fmt: skip
     body = {"model": "m", "max_tokens": 9, "tools": list(tools),
             "messages": [{"role": "user", "content": "the hour?"}], **more}  # fmt: skip
     headers = {"x-api-key": "sk-a"}
@@ -70,13 +70,13 @@ def test_a_stream_is_the_last_answers(running: Running) -> None:
     first, last = stream_message(*ASKED["content"]), stream_message(*USED["content"])
     content = post(running, first, last, stream=True).content.decode()
     events = [json.loads(line[6:]) for line in content.splitlines() if line.startswith("data: ")]
-    kinds = [one["type"] for one in events]
+    kinds = [event["type"] for event in events]
     assert (kinds.count("message_start"), kinds[-1]) == (1, "message_stop")
     assert "Let me look" not in content
-    text = "".join(one["delta"].get("partial_json", "") for one in events
-                   if one["type"] == "content_block_delta")  # fmt: skip
+    text = "".join(event["delta"].get("partial_json", "") for event in events
+                   if event["type"] == "content_block_delta")  # fmt: skip
     assert json.loads(text) == {"city": "Oslo"}
-    [end] = [one for one in events if one["type"] == "message_delta"]
+    [end] = [event for event in events if event["type"] == "message_delta"]
     assert end["usage"]["output_tokens"] == 6
     assert end["toolmill"]["searches"][0]["tools"][0] == GET_TIME
     said = list_sent(running)[1]["messages"][1]["content"]

@@ -42,7 +42,7 @@ def list_calls(raw: bytes) -> list[tuple[str, str]]:
     chunks = [event.data or {} for event in EventReader(100_000).take(raw)]
     deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
     entries = [one["function"] for delta in deltas for one in delta.get("tool_calls", [])]
-    return [(one.get("name", ""), one["arguments"]) for one in entries]
+    return [(entry.get("name", ""), entry["arguments"]) for entry in entries]
 
 
 @pytest.mark.parametrize("last", [DONE, FAILED])
@@ -54,7 +54,7 @@ async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(
     sent, notes = await stream(raw)
     assert sent.endswith(last)
     assert list_calls(sent) == [("weather", text)]
-    assert [one["left"][0].partition(":")[0] for one in notes] == (
+    assert [note["left"][0].partition(":")[0] for note in notes] == (
         [] if text == VALID else ["cut_off"]  # nobody said that it is whole
     )
 

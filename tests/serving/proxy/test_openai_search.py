@@ -62,7 +62,7 @@ def read_field(answer: Any) -> Any:
 def list_told(running: Running) -> list[str]:
     """What the model was told in words, in the last request."""
     items = list_sent(running)[-1]["input"]
-    return [one["content"] for one in items if one.get("role") == "developer"]
+    return [item["content"] for item in items if item.get("role") == "developer"]
 
 
 def test_a_search_is_answered_and_the_client_sees_one_response(running: Running) -> None:
@@ -94,9 +94,9 @@ def test_a_stream_of_two_rounds_is_one_stream(running: Running) -> None:
     call = make_call(GET_TIME, "{'city': 'paris'}")
     turns = stream_turn(make_search(HOUR)), stream_turn(call, at=1)
     events = ask(running, *turns, stream=True)
-    assert [one.sequence_number for one in events] == list(range(len(events)))
-    assert [one.type for one in events].count("response.created") == 1
-    done = [one for one in events if one.type == "response.output_item.done"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [event.type for event in events].count("response.created") == 1
+    done = [event for event in events if event.type == "response.output_item.done"]
     assert [(one.output_index, one.item.type) for one in done] == [
         (0, "tool_search_call"),
         (1, "tool_search_output"),
@@ -179,7 +179,7 @@ def test_many_searches_of_one_answer_are_bounded(running: Running) -> None:
     many = write_turn(*(make_search(HOUR, at) for at in range(50)))
     ask(running, many, write_turn(DONE))
     items = list_sent(running)[-1]["input"]
-    found = [one for one in items if one.get("type") == "tool_search_output"]
+    found = [item for item in items if item.get("type") == "tool_search_output"]
     assert (len(found), sum(bool(one["tools"]) for one in found)) == (50, 8)
 
 
@@ -202,10 +202,10 @@ def test_ten_thousand_deferred_tools_give_as_many_as_are_asked_for() -> None:
     ship = {"type": "function", "name": "ship", "defer_loading": True, "description": "parcels"}
     own = read_own_tools({"tools": [SEARCH_TOOL, *tools, ship, {"name": 3}, None]})
     assert len(own.tools) == 10_000
-    assert [one.name for one in own.find_tools("weather", 3)] == [
+    assert [tool.name for tool in own.find_tools("weather", 3)] == [
         f"weather_{at}" for at in range(3)
     ]
-    assert [one.name for one in own.find_tools("a parcel", 3)] == ["ship"]
+    assert [tool.name for tool in own.find_tools("a parcel", 3)] == ["ship"]
     assert own.find_tools("nothing alike", 3) == []
 
 

@@ -126,7 +126,7 @@ def test_a_result_of_a_tool_is_no_evidence_of_a_value(running: Running) -> None:
 
 
 def test_a_call_that_fits_and_a_request_without_tools_pass_byte_for_byte(running: Running) -> None:
-    parts = [one for one in stream_uses(VALID, VALID) if b"ping" not in one]  # they may overtake
+    parts = [use for use in stream_uses(VALID, VALID) if b"ping" not in use]  # they may overtake
     running.script.parts = parts
     assert post(running, stream=True).content == b"".join(parts)
     running.script.parts, running.script.body = None, b'{"content": [{"type": "tool_use"}]}'
@@ -151,9 +151,9 @@ def read_stream(sent: list[bytes]) -> tuple[list[Any], Any, list[Any]]:
         if one["type"] == "content_block_delta":
             part = one["delta"].get("partial_json", "")
             texts[one["index"]] = texts.get(one["index"], "") + part
-    names = [one["content_block"].get("name") for one in events
-             if one["type"] == "content_block_start"]  # fmt: skip
-    [end] = [one for one in events if one["type"] == "message_delta"] or [{}]
+    names = [event["content_block"].get("name") for event in events
+             if event["type"] == "content_block_start"]  # fmt: skip
+    [end] = [event for event in events if event["type"] == "message_delta"] or [{}]
     return names[1:], list(texts.values())[1:], end.get("toolmill", {}).get("calls")
 
 
@@ -200,7 +200,7 @@ async def test_what_a_limit_cut_off_is_not_completed(text: str) -> None:
 
 
 async def test_a_stream_that_breaks_off_or_is_too_long_passes_as_it_came() -> None:
-    parts = [one for one in stream_uses(BROKEN) if b"ping" not in one]
+    parts = [use for use in stream_uses(BROKEN) if b"ping" not in use]
     for at in range(len(parts) - 1):
         assert b"".join(await feed(parts[:at])) == b"".join(parts[:at])
     assert b"".join(await feed(parts, most=300)) == b"".join(parts)

@@ -72,7 +72,7 @@ def test_names_that_changed_are_read_in_the_history() -> None:
 def test_a_function_without_parameters_is_not_judged() -> None:
     bare: Any = {"type": "function", "function": {"name": "now"}}
     found = offer([bare, *CHAT_TOOLS])
-    assert (found.unjudged, [one.name for one in found.toolset.candidates]) == (
+    assert (found.unjudged, [candidate.name for candidate in found.toolset.candidates]) == (
         {"now"},
         ["weather"],
     )

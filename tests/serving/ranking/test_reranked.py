@@ -93,7 +93,7 @@ def test_the_other_strategies_stay_as_they_are_and_what_is_held_is_not_shown(
     home, ranked, plain = place
     routers = [open_version(home, version) for version in (ranked, plain)]
     ask = Ask("tell the mail of a city", k=10, strategy="bm25")
-    assert len({tuple(hit.tool_id for hit in one.find(ask).hits) for one in routers}) == 1
+    assert len({tuple(hit.tool_id for hit in router.find(ask).hits) for router in routers}) == 1
     held = routers[0].renew(Blocked(tools=frozenset({"npm:good::good_mail"})), None)
     assert held.ranker is routers[0].ranker
     hits = held.find(Ask("tell the mail of a city", k=10)).hits

@@ -428,7 +428,7 @@ def refuse_call(_):
 
 def test_a_model_may_revise_but_not_make_up_a_required_value():
     def revise(request):
-        assert [one["kind"] for one in request.problems] == ["missing_required"]
+        assert [problem["kind"] for problem in request.problems] == ["missing_required"]
         return ProposedCall(request.name, {"city": "Rome", "days": "2"})
 
     said = climb({"days": 2}, revise=revise, conversation="the weather of rome")

@@ -71,8 +71,8 @@ def test_updates_alone_reach_what_a_fit_of_all_says() -> None:
     for one in examples[50:]:
         ranker.update(one.question, one.place, one.success, one.weight)
     questions = [make_question(POOL, 950 + at) for at in range(10)]
-    own = np.concatenate([ranker.score(one).p for one in questions])
-    whole = np.concatenate([Reranker(fit(300), POOL).score(one).p for one in questions])
+    own = np.concatenate([ranker.score(question).p for question in questions])
+    whole = np.concatenate([Reranker(fit(300), POOL).score(question).p for question in questions])
     assert np.abs(own - whole).mean() < 0.1
 
 

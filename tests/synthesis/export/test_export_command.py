@@ -55,7 +55,7 @@ def test_it_writes_a_folder_and_says_what_is_in_it(home: Path, warehouse: Wareho
 def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: Warehouse) -> None:
     published(warehouse)
     servers = (*TRAIN_SERVERS, *TEST_SERVERS)
-    rows = [snapshot(one, verb) for one in servers for verb in ("find", "drop")]
+    rows = [snapshot(server, verb) for server in servers for verb in ("find", "drop")]
     poisoned = snapshot("npm:note", "drop")["contract_digest"]
     for row in rows:
         if row["contract_digest"] == poisoned:  # as if the rules had only learnt of it since
@@ -155,7 +155,7 @@ def test_a_bad_request_is_one_line(
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine.txt").write_text("mine")
-    done = run(*(one.replace("{full}", str(full)) for one in arguments))
+    done = run(*(argument.replace("{full}", str(full)) for argument in arguments))
     assert done.exit_code == code, done.output
     assert message in done.stderr
     if code:

@@ -57,7 +57,7 @@ def prefer(warehouse: Warehouse, folder: Path, **options: Any) -> dict[str, list
     choice = Choice(**{"as_of": 4e9, "split_of": split_of, "held": lambda rows: set(), **options})
     export(warehouse.tables, folder, "dpo", choice, "2026-01-02")
     files = (folder / "data").glob("*.jsonl")
-    return {one.stem: [json.loads(line) for line in one.open()] for one in files}
+    return {file.stem: [json.loads(line) for line in file.open()] for file in files}
 
 
 def refused(server: str, arguments: Any, **columns: Any) -> dict[str, Any]:

@@ -29,11 +29,11 @@ CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, seed: int) -> None:
-    for made in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
-        assert validate_call(of, made["values"]) == []
-        found = verify(of, made["instruction"], made["values"], server="npm:demo-server")
+    for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
+        assert validate_call(of, request["values"]) == []
+        found = verify(of, request["instruction"], request["values"], server="npm:demo-server")
         kinds = set(found.kinds) - {"copies_description"}
-        assert not kinds, (made, found.findings)
+        assert not kinds, (request, found.findings)
 
 
 def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
@@ -160,9 +160,9 @@ def test_any_contract_gets_valid_calls_and_text(
 ) -> None:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     of = canonicalize_contract({"name": name, "description": description, "inputSchema": schema})
-    for made in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
-        assert made["instruction"].strip()
-        assert validate_call(of, made["values"]) == []
+    for request in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
+        assert request["instruction"].strip()
+        assert validate_call(of, request["values"]) == []
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_a_value_has_the_form_that_its_description_states(
         },
     }
     for seed in range(3):
-        for made in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
-            assert re.fullmatch(form, made["values"][name]), made
+        for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
+            assert re.fullmatch(form, request["values"][name]), request
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_a_line_of_blanks_costs_no_more_than_its_length() -> None:
     wide = "# a" + " " * 100_000 + "x"
     assert read_tools(f"## Tools\n{wide}\n## Tools\n- `get_time`: the time").tools[0].name
     deeper = f"## Tools\n- `get_time`\n  - `zone`{' ' * 2_900}x"
-    assert [one.name for one in read_tools(deeper).tools[0].parameters] == ["zone"]
+    assert [parameter.name for parameter in read_tools(deeper).tools[0].parameters] == ["zone"]
 
 
 def test_a_signature_names_its_tool_and_parameters() -> None:
@@ -186,12 +186,15 @@ def test_a_signature_names_its_tool_and_parameters() -> None:
 | `list_zones()` | all zones |
 - `broken(`: still a tool
 """
-    tools = {one.name: one for one in read_tools(text).tools}
+    tools = {tool.name: tool for tool in read_tools(text).tools}
     assert set(tools) == {"get_time", "convert", "list_zones", "broken"}
-    time = {one.name: (one.type, one.required) for one in tools["get_time"].parameters}
+    time = {
+        parameter.name: (parameter.type, parameter.required)
+        for parameter in tools["get_time"].parameters
+    }
     assert time == {"zone": ("string", True), "format": ("", False), "locale": ("", False)}
     assert tools["get_time"].parameters[1].description == "how it is written"
     assert tools["get_time"].description == "the time in a zone"
-    assert [one.name for one in tools["convert"].parameters] == ["amount", "to"]
+    assert [parameter.name for parameter in tools["convert"].parameters] == ["amount", "to"]
     assert tools["convert"].description == "money of one currency in another"
     assert tools["list_zones"].parameters == []

@@ -105,8 +105,8 @@ def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) 
     assert [one["role"] for one in json.loads(row["messages"])] == ["user", "assistant"]
     assert reaches_judge(row)
     ids = {one["pair_id"] for one in made.rows}
-    assert ids - {one["pair_id"] for one in others} == {row["pair_id"]}
-    assert all(read_origin(one) is None for one in others)
+    assert ids - {other["pair_id"] for other in others} == {row["pair_id"]}
+    assert all(read_origin(other) is None for other in others)
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])

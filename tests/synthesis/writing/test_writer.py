@@ -53,7 +53,9 @@ def test_the_asset_refuses_and_publishes_nothing(tmp_path: Path) -> None:
         raise_on_error=False,
     )
     assert not result.success
-    [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
+    [check] = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    ]
     assert check.check_name == "approved_endpoint"
     assert "models.example" in (check.description or "")
     assert warehouse(tmp_path).tables.head("pairs", "private") is None

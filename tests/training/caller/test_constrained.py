@@ -144,7 +144,7 @@ def test_the_tiny_model_writes_calls_that_fit(
     model, tokenizer = loaded
     shown = [render_tool_schema(tool) for tool in TOOLS]
     words = ("the forecast of Rome in kelvin for 99 days", "toggle it", "walk to the next node")
-    prompts = [render_conversation(tokenizer, shown, one)[0] for one in words]
+    prompts = [render_conversation(tokenizer, shown, word)[0] for word in words]
     grammar = grammars.write_grammar(TOOLS)
 
     def limit(places: Any, begun: int) -> Any:

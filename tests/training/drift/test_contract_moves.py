@@ -84,7 +84,7 @@ def test_the_class_of_several_changes_is_the_worst_since_the_training() -> None:
 
 
 def contract(name: str, *parameters: str) -> dict[str, Any]:
-    properties = {one: {"type": "string"} for one in parameters}
+    properties = {parameter: {"type": "string"} for parameter in parameters}
     return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
 
 

@@ -34,7 +34,7 @@ def go_on() -> bool:
 def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
     made = caller.answer(LocalRequest([ASK], TOOLS), go_on)
     assert made.calls
-    assert {one["name"] for one in made.calls} <= {"find_file", "make_file"}
+    assert {call["name"] for call in made.calls} <= {"find_file", "make_file"}
     assert (made.text, made.cut) == ("", False)
     assert made.prompt_tokens > 20
     assert made.completion_tokens > 3
@@ -44,7 +44,7 @@ def test_a_call_that_is_asked_for_is_written_without_constrained_too() -> None:
     folder = Path(find_tiny_base_folder())
     caller = LocalCaller(AdapterPredictor(Path("."), folder, device="cpu"))
     made = caller.answer(LocalRequest([ASK], TOOLS[1:], must_call=True), go_on)
-    assert [one["name"] for one in made.calls] == ["make_file"]
+    assert [call["name"] for call in made.calls] == ["make_file"]
     assert validate_call(TOOLS[1], made.calls[0]["arguments"]) == []
     silent = LocalCaller(SilentPredictor())
     with pytest.raises(CannotAnswer, match="wrote no call"):

@@ -87,7 +87,7 @@ def test_a_broken_pointer_leaves_the_rest_of_the_page(warehouse: Warehouse) -> N
 def test_every_audit_of_the_code_location_is_on_the_page(tmp_path: Path) -> None:
     assets = orchestration.definitions.defs.resolve_all_asset_specs()
     checked = {spec.key.to_user_string() for spec in assets}
-    declared = {one.asset: one for one in list_declared_audits()}
+    declared = {audit.asset: audit for audit in list_declared_audits()}
     assert checked <= set(declared)
     page = parse_page(write_audits(tmp_path, [declared[name] for name in checked]).read_text())
     assert {f"#{name}" for name in checked} <= set(page.links)

@@ -28,7 +28,7 @@ async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) ->
 
     class Larger(Script):
         async def say(self, messages: Any, tools: Any) -> Any:
-            held = any(one["role"] == "tool" for one in messages)
+            held = any(message["role"] == "tool" for message in messages)
             return says("It is 49.", tokens=30) if held else calls(right, tokens=20)
 
     tasks = [task(f"p{n}") for n in range(3)]
@@ -47,13 +47,23 @@ async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) ->
 
 def test_outside_data_stand_by_both_rules_and_clean_beside_all(tmp_path: Path) -> None:
     rows = [
-        {"model": model, "item_id": f"i{n}", "category": "simple_java" if n > 2 else "multiple",
-         "bfcl": n % 2 == at, "bfcl_error": "wrong_value", "ours": None if n > 2 else True,
-         "clean": n != 0, "failed": n == 4 and at == 1, "error": "timeout", "prompt_tokens": 5,
-         "completion_tokens": 2, "usd": 0.0}
+        {
+            "model": model,
+            "item_id": f"i{n}",
+            "category": "simple_java" if n > 2 else "multiple",
+            "bfcl": n % 2 == at,
+            "bfcl_error": "wrong_value",
+            "ours": None if n > 2 else True,
+            "clean": n != 0,
+            "failed": n == 4 and at == 1,
+            "error": "timeout",
+            "prompt_tokens": 5,
+            "completion_tokens": 2,
+            "usd": 0.0,
+        }
         for at, model in enumerate(("first", "second"))
         for n in range(6)
-    ]  # fmt: skip
+    ]
     for model in ("first", "second"):
         facts = {
             "set": "BFCL-format data",
@@ -87,9 +97,13 @@ def test_the_last_result_of_a_name_is_kept_and_an_unreadable_one_is_passed_over(
     save_evaluation(tmp_path, AGENT, "b", {"n": 3})
     (first.parent / "broken.json").write_text('{"name": ')
     (first.parent / "odd.json").write_text("[]")
-    assert [(one["name"], one["result"]) for one in load_evaluations(tmp_path, AGENT)] == [
-        ("a", {"n": 2}), ("b", {"n": 3}),
-    ]  # fmt: skip
+    assert [
+        (evaluation["name"], evaluation["result"])
+        for evaluation in load_evaluations(tmp_path, AGENT)
+    ] == [
+        ("a", {"n": 2}),
+        ("b", {"n": 3}),
+    ]
     assert [load_evaluations(tmp_path, kind) for kind in (OUTSIDE, CONTAMINATION)] == [[], []]
 
 

@@ -15,7 +15,7 @@ from training.reranker.history import _OLD, add_passed_over, add_words, make_exa
 from warehouse.store import Warehouse
 
 TOOLS = make_pool()
-POOL = Pool([replace(one, contract_digest="c1:new") for one in TOOLS.tools], TOOLS.vectors)
+POOL = Pool([replace(tool, contract_digest="c1:new") for tool in TOOLS.tools], TOOLS.vectors)
 SEEN = Observation(
     at=20.0, tool_id="npm:s1::tool_1", contract_digest="c1:new", success=True, query="do job 1",
     query_key="q1:1", source="token:ann",

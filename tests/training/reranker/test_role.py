@@ -75,7 +75,7 @@ def test_weights_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
 def test_calls_that_all_worked_are_no_evaluation(tmp_path: Path) -> None:
     served = order_rows(tmp_path, WordEmbedder())
     calls = make_examples(draw_calls(60), served.pool, served.ask)
-    fine = [one for one in calls if one.success]
+    fine = [call for call in calls if call.success]
     rows = evaluate_reranker({"a": None, "b": None}, fine, [], served.pool, served.score, "set")
     gates, _ = check_evaluation("reranker", rows, "a", "b", summarise_reranker)
     assert {gate.name: gate.passed for gate in gates} == {"same_items": True, "measured": False}

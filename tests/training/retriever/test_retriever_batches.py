@@ -95,9 +95,11 @@ def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
     vectors[1] = vectors[0]  # tool 1 is tool 0 under another name
     right = list_right_texts(rows, find_twin_texts(texts, vectors, collect_tools(rows)))
     settings = replace(SETTINGS, tools=1, negatives=3, epochs=1)
-    of_first = next(one for one in iterate_batches(rows, settings, right) if one.queries == ["a"])
+    of_first = next(
+        batch for batch in iterate_batches(rows, settings, right) if batch.queries == ["a"]
+    )
     assert of_first.texts == ["text 0", "text 2"]
-    loose = next(one for one in iterate_batches(rows, settings) if one.queries == ["a"])
+    loose = next(batch for batch in iterate_batches(rows, settings) if batch.queries == ["a"])
     assert set(loose.texts) == {"text 0", "text 1", "text 2"}
 
 
@@ -136,7 +138,7 @@ def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none() -> None:
     right = list_right_texts(rows, find_twin_texts(texts, np.eye(len(texts)), tools), tools)
     settings = replace(SETTINGS, tools=1, negatives=3, epochs=1)
     made = next(
-        one for one in iterate_batches(rows, settings, right, tools) if one.queries == ["a"]
+        batch for batch in iterate_batches(rows, settings, right, tools) if batch.queries == ["a"]
     )
     assert made.texts == ["text 0", tools["c7"].text]
 
@@ -160,9 +162,13 @@ def test_only_train_rows_with_one_call_teach() -> None:
 def test_random_negatives_are_not_those_of_the_audit() -> None:
     rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
     settings = replace(SETTINGS, tools=1, negatives=1, epochs=1)
-    hard = [one.texts[1] for one in iterate_batches(rows, settings)]
-    drawn = [one.texts[1] for one in iterate_batches(rows, replace(settings, distractors=RANDOM))]
+    hard = [batch.texts[1] for batch in iterate_batches(rows, settings)]
+    drawn = [
+        batch.texts[1] for batch in iterate_batches(rows, replace(settings, distractors=RANDOM))
+    ]
     by_row = {one["positive"]: f"text {(int(one['positive'][5:]) + 1) % 40}" for one in rows}
-    assert all(one.texts[1] == by_row[one.texts[0]] for one in iterate_batches(rows, settings))
+    assert all(
+        batch.texts[1] == by_row[batch.texts[0]] for batch in iterate_batches(rows, settings)
+    )
     assert hard != drawn
     assert len(set(drawn)) > 15

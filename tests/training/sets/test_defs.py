@@ -57,7 +57,11 @@ def run_asset(
     assets: list[Any] = [training_set]
     result = dg.materialize(assets, resources=held, raise_on_error=False)
     if not result.success:
-        [check] = [one for one in result.get_asset_check_evaluations() if not one.passed]
+        [check] = [
+            evaluation
+            for evaluation in result.get_asset_check_evaluations()
+            if not evaluation.passed
+        ]
         return {"refused": check.description}
     if not (events := result.get_asset_materialization_events()):
         return {"skipped": True}

@@ -193,13 +193,13 @@ def talk(*turns: str | Row | list[Row]) -> str:
     """A conversation: the user's words, the assistant's after a dash, its calls, a tool's result
     after a colon."""
     made: list[Row] = []
-    for one in turns:
-        if isinstance(one, str):
-            role = {"-": "assistant", ":": "tool"}.get(one[0], "user")
-            made.append({"role": role, "content": one.lstrip("-:")})
+    for turn in turns:
+        if isinstance(turn, str):
+            role = {"-": "assistant", ":": "tool"}.get(turn[0], "user")
+            made.append({"role": role, "content": turn.lstrip("-:")})
             made[-1] |= {"tool_call_id": "c"} if role == "tool" else {}
         else:
-            function = {"name": one["tool"], "arguments": json.dumps(one["arguments"])}
+            function = {"name": turn["tool"], "arguments": json.dumps(turn["arguments"])}
             calls = [{"id": "c", "type": "function", "function": function}]
             made.append({"role": "assistant", "content": None, "tool_calls": calls})
     return json.dumps(made)

@@ -17,4 +17,4 @@ class ScriptedReviser:
 
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
         self.asked += requests
-        return [self.script(one) for one in requests]
+        return [self.script(request) for request in requests]

@@ -37,7 +37,7 @@ class NoTraining:
     def launch(self, _context: object, script: str, job: Path) -> dict[str, Any]:
         held = read_job(job)
         assert script == "training.sidecar.script"
-        self.rows = [read_row(one) for one in held.rows]
+        self.rows = [read_row(row) for row in held.rows]
         given = {**FACTS, "training_set": held.training_set}
         save_empty_model(held.home, held.name, "sidecar", **given)
         return {}

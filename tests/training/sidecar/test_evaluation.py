@@ -79,7 +79,9 @@ def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None
 def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
     row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
-    found = {one["model"]: one for one in evaluate_sidecars(Bench([row], "s"), {"m": model})}
+    found = {
+        sidecar["model"]: sidecar for sidecar in evaluate_sidecars(Bench([row], "s"), {"m": model})
+    }
     assert found["m"]["asked"]
     assert not found["m" + ALONE]["asked"]
 

@@ -25,7 +25,7 @@ def test_a_local_model_answers_many_as_one_by_one(tmp_path: Path) -> None:
     model = LocalReviser(tmp_path, find_tiny_base_folder(), device="cpu")
     requests = [make_revision_request(make_row()), ask(), ask("drop_song", TOOLS[:3])]
     together = model.revise_requests(requests)
-    assert together == [model(one) for one in requests]
+    assert together == [model(request) for request in requests]
     assert any(isinstance(one, ProposedCall) for one in together)
 
 

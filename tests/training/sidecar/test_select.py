@@ -24,14 +24,16 @@ TURNS = [
 
 
 def ask(name: str = "get_bill", tools: list[Any] = TOOLS) -> RevisionRequest:
-    candidates = [Candidate(one["name"], one) for one in tools]
+    candidates = [Candidate(tool["name"], tool) for tool in tools]
     return rank_candidates(RevisionRequest(TURNS, candidates, name, {"title": "Blue Sky"}, []))
 
 
 def test_the_likeliest_candidate_comes_first() -> None:
     assert ask().candidates[0].name == "find_invoice"
     assert ask("drop_song").candidates[0].name == "drop_song"
-    assert sorted(one.name for one in ask().candidates) == sorted(one["name"] for one in TOOLS)
+    assert sorted(candidate.name for candidate in ask().candidates) == sorted(
+        one["name"] for one in TOOLS
+    )
 
 
 @settings(max_examples=12, deadline=None)
@@ -48,9 +50,9 @@ def test_what_is_shown_fits_and_loses_candidates_before_turns(
         )
         return
     assert fitted.tokens == count_tokens(tokenizer, fitted.prompt) <= limit
-    shown = [one.name for one in fitted.request.candidates]
+    shown = [candidate.name for candidate in fitted.request.candidates]
     assert kept in (*shown, "")
-    likely = [one.name for one in request.candidates if one.name != kept]
+    likely = [candidate.name for candidate in request.candidates if candidate.name != kept]
     assert [name for name in shown if name != kept] == likely[: len(shown) - (kept in shown)]
     assert (
         list(fitted.request.conversation) == TURNS[len(TURNS) - len(fitted.request.conversation) :]

@@ -61,13 +61,13 @@ def test_of_publishers_at_once_each_moves_the_pointer_or_is_told(
     threads = [threading.Thread(target=publish, args=(n,)) for n in range(6)]
     [thread.start() for thread in threads]
     [thread.join(180) for thread in threads]
-    numbers = [one for one in results if isinstance(one, int)]
+    numbers = [result for result in results if isinstance(result, int)]
     assert len(set(numbers)) == len(numbers), "no number is given twice"
     current = read_current(open_bucket(URL), tmp_path / "look.json")
     assert current is not None
     assert current.number == max(numbers)
     assert len(results) == 6
-    assert {one for one in results if not isinstance(one, int)} <= {"PointerMoved"}
+    assert {result for result in results if not isinstance(result, int)} <= {"PointerMoved"}
 
 
 def test_a_cache_that_answers_with_what_was_is_found_out(server: Faulty, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def collect(
 ) -> list[str]:
     policy = policy or KeepPolicy(versions=1, days=0)
     kept = list_kept_versions(tables, policy, NOW, ())
-    return [one.name for one in list_old_versions(tables, kept, before) if one.remove()]
+    return [version.name for version in list_old_versions(tables, kept, before) if version.remove()]
 
 
 def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables: Tables) -> None:

@@ -118,7 +118,7 @@ def test_no_page_is_made_around_the_escaping() -> None:
     assert pages == {"warehouse/publish.py"}
     assert not find_calls("MetadataValue.url", "UrlMetadataValue")
     for file, call in find_calls("AssetCheckResult"):
-        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert given["description"].startswith("escape_description("), file
     trusting = {file for file, _ in find_calls("mark_markdown")}
     assert trusting == {

@@ -87,13 +87,13 @@ def _summarise_role(role: str, rows: Sequence[Row]) -> dict[str, Any]:
         "arms": summaries,
         "contrasts": [
             {
-                "name": one.name,
-                "question": one.question,
-                "same_n": one.same_n,
-                "pairs": [summaries[one.one]["pairs"], summaries[one.other]["pairs"]],
-                **_compare_arms(role, means[one.one], means[one.other], groups),
+                "name": contrast.name,
+                "question": contrast.question,
+                "same_n": contrast.same_n,
+                "pairs": [summaries[contrast.one]["pairs"], summaries[contrast.other]["pairs"]],
+                **_compare_arms(role, means[contrast.one], means[contrast.other], groups),
             }
-            for one in list_contrasts(arms)
+            for contrast in list_contrasts(arms)
         ],
     }
 

@@ -47,7 +47,7 @@ def read_api_bank(folder: Path) -> CaseSet:
             if gold not in tools:
                 left["api_not_listed"] += 1
                 continue
-            users = sum(one["role"] == "user" for one in messages)
+            users = sum(message["role"] == "user" for message in messages)
             if not users:
                 left["no_request_before_it"] += 1
                 continue
@@ -133,7 +133,9 @@ def _iterate_calls(path: Path) -> Iterator[tuple[int, list[dict[str, str]], str]
                     (at for at, one in enumerate(messages) if one["role"] == "user"), default=-1
                 )
                 before = [
-                    one for one in messages[last + 1 :] if one["content"].startswith("[called ")
+                    message
+                    for message in messages[last + 1 :]
+                    if message["content"].startswith("[called ")
                 ]
                 yield number, [*messages[: last + 1], *before], str(turn["api_name"])
                 result = json.dumps((turn.get("result") or {}).get("output"), ensure_ascii=False)

@@ -134,7 +134,7 @@ def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
     measure); right: whether the first tool that the model called is."""
     answers = [answer for one in made.rounds for answer in one.answers]
     hits = answers[0].hits if answers else []
-    known = [one.tool_id for one in made.calls if one.tool_id]
+    known = [call.tool_id for call in made.calls if call.tool_id]
     return _make_row(
         bool(known) and known[0] in right,
         bool(hits) and hits[0].tool_id in right,

@@ -28,7 +28,9 @@ class Case:
     @property
     def request(self) -> str:
         """The user's last words."""
-        return next(one["content"] for one in reversed(self.messages) if one["role"] == "user")
+        return next(
+            message["content"] for message in reversed(self.messages) if message["role"] == "user"
+        )
 
 
 @dataclass(frozen=True)

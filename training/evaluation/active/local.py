@@ -23,7 +23,9 @@ class LocalSpeaker:
         """The next turn; calls as the model's text holds them."""
         label = self._predictor.label
         try:
-            answer = self._predictor.converse([_read_arguments(one) for one in messages], tools)
+            answer = self._predictor.converse(
+                [_read_arguments(message) for message in messages], tools
+            )
         except CannotPredict as error:  # a template is a program: it may fail on one conversation
             raise LLMError("bad_template", str(error), "a prompt", "use another model") from error
         if answer.error is not None:
@@ -33,7 +35,7 @@ class LocalSpeaker:
                 "what its context holds",
                 "offer fewer tools, or use a model with a longer context",
             )
-        calls = tuple((str(one["name"]), one["arguments"]) for one in answer.calls)
+        calls = tuple((str(call["name"]), call["arguments"]) for call in answer.calls)
         return Turn(
             answer.text, calls, "stop", label, answer.prompt_tokens, answer.completion_tokens
         )

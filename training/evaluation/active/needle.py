@@ -42,7 +42,7 @@ def make_needles(
     stay in. Raises UnusableInput where no request is for a tool of the source."""
     plan = plan or NeedlePlan()
     tools = list(dict.fromkeys(str(ToolId.of_row(row)) for row in source.rows))
-    asked = [one for one in requests if one["tool_id"] in set(tools)]
+    asked = [request for request in requests if request["tool_id"] in set(tools)]
     if not asked:
         raise UnusableInput(
             f"{len(requests)} requests, none for one of {len(tools)} tools; expected rows with"

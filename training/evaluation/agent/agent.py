@@ -138,7 +138,9 @@ def render_result(result: CallResult, limit: int) -> str:
         return "(withheld: the tool returned more than is scanned; ask it for less)"
     parts = [_render_block(block) for block in result.content]
     if result.status != "ok":
-        problems = [json.dumps(one, ensure_ascii=True, default=str) for one in result.problems]
+        problems = [
+            json.dumps(problem, ensure_ascii=True, default=str) for problem in result.problems
+        ]
         parts = [f"error {result.error_kind}: {result.hint or ''}", *problems, *parts]
     elif result.structured is not None and not any(parts):
         parts = [json.dumps(result.structured, ensure_ascii=False)]

@@ -76,7 +76,7 @@ def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]
         "tools": len(set(groups)),
         **{name: _measure_pairs(pairs, groups, value) for name, value in measures.items()},
         "ended": {
-            arm: dict(Counter(one[at].ended for one in pairs)) for at, arm in enumerate(ARMS)
+            arm: dict(Counter(pair[at].ended for pair in pairs)) for at, arm in enumerate(ARMS)
         },
         "first_call": _summarise_first_calls([first for first, _ in pairs]),
         "rules": RULES,
@@ -103,18 +103,19 @@ def _measure_pairs(
 
 def _summarise_first_calls(episodes: Sequence[Episode]) -> dict[str, Any]:
     """What the small model's own calls came to, and what they used."""
-    groups = [one.task.group for one in episodes]
+    groups = [episode.task.group for episode in episodes]
     right = [
-        float(any(step.right and step.by == "small" for step in one.steps)) for one in episodes
+        float(any(step.right and step.by == "small" for step in episode.steps))
+        for episode in episodes
     ]
-    answers = [one.small for one in episodes if one.small]
+    answers = [episode.small for episode in episodes if episode.small]
     return {
         "right": bootstrap_mean(right, groups).as_dict(),
-        "none": sum(not one.calls for one in answers),
-        "failed": dict(Counter(one.error for one in answers if one.error)),
-        "prompt_tokens": sum(one.prompt_tokens for one in answers),
-        "completion_tokens": sum(one.completion_tokens for one in answers),
-        "usd": round(sum(one.usd for one in answers), 6),
+        "none": sum(not answer.calls for answer in answers),
+        "failed": dict(Counter(answer.error for answer in answers if answer.error)),
+        "prompt_tokens": sum(answer.prompt_tokens for answer in answers),
+        "completion_tokens": sum(answer.completion_tokens for answer in answers),
+        "usd": round(sum(answer.usd for answer in answers), 6),
     }
 
 

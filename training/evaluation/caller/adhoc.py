@@ -58,7 +58,7 @@ def compare_callers(
     `examples`: similar accepted train pairs put before each request, found by `embed`.
     """
     items, notes = held.make_items_for(plan), []
-    if any(one.kind == "router" for one in predictors):
+    if any(predictor.kind == "router" for predictor in predictors):
         items += make_whole_pool_items(held.rows, held.pool, plan)
     if examples and embed is not None:
         items = with_examples(items, held.rows, embed, examples)

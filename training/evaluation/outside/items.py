@@ -32,7 +32,10 @@ def to_asked(item: BfclItem) -> Asked:
 
 def render_request(item: BfclItem) -> str:
     """What the user says; other messages before it, each with its role."""
-    turns = [(one.get("role", "user"), str(one.get("content") or "")) for one in item.messages]
+    turns = [
+        (message.get("role", "user"), str(message.get("content") or ""))
+        for message in item.messages
+    ]
     if len(turns) == 1:
         return turns[0][1]
     return "\n".join(text if role == "user" else f"[{role}] {text}" for role, text in turns)

@@ -90,7 +90,7 @@ class AdapterPredictor:
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
         prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
-        out = [make_failed_answer(str(made), shown=0) for made in prompts]
+        out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
         # Alike long together: a batch is as long as its longest.
         fit = [
             (made.tokens, at, made) for at, made in enumerate(prompts) if isinstance(made, Rendered)
@@ -179,7 +179,7 @@ class AdapterPredictor:
         tokenizer = self._loaded[1]
         began = time.perf_counter()
         limit = self._limit_by(shown, must_call)
-        texts = self._generate_answers([made.prompt for made in prompts], limit, **options)
+        texts = self._generate_answers([prompt.prompt for prompt in prompts], limit, **options)
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(

@@ -40,8 +40,8 @@ def write_gguf(folder: Path, path: Path, name: str) -> dict[str, Any]:
     try:
         _add_shape(writer, config, name)
         add_vocabulary(writer, vocabulary)
-        for one in tensors:
-            writer.add_tensor_info(one.to, one.shape, *one.storage)
+        for tensor in tensors:
+            writer.add_tensor_info(tensor.to, tensor.shape, *tensor.storage)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

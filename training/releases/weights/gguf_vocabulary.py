@@ -75,9 +75,9 @@ def add_vocabulary(writer: Any, made: Vocabulary) -> None:
 
 def _find_rule(pre: Mapping[str, Any]) -> str:
     parts = pre.get("pretokenizers") or [pre]
-    patterns = [(one.get("pattern") or {}).get("Regex") for one in parts if "pattern" in one]
+    patterns = [(part.get("pattern") or {}).get("Regex") for part in parts if "pattern" in part]
     if len(patterns) == 1:
         return _PRE_TOKENIZERS.get(str(patterns[0]), NOT_KNOWN)
-    plain = [one.get("type") for one in parts] == ["ByteLevel"] and not patterns
+    plain = [part.get("type") for part in parts] == ["ByteLevel"] and not patterns
     own = plain and parts[0].get("use_regex", True) and not parts[0].get("add_prefix_space")
     return "gpt-2" if own else NOT_KNOWN

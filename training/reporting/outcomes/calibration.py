@@ -38,12 +38,12 @@ def render_calibration(models: list[dict[str, object]]) -> Markdown:
     )
     lines = [
         [
-            f"{shorten_model(str(one['model']))}{' (in service)' if one['in_service'] else ''}",
-            one["n"],
-            *(f"{one[name]:.3f}" for name in ("worked", "brier", "constant", "log_loss")),
-            f"{one['calibration_error']:.3f}",
+            f"{shorten_model(str(model['model']))}{' (in service)' if model['in_service'] else ''}",
+            model["n"],
+            *(f"{model[name]:.3f}" for name in ("worked", "brier", "constant", "log_loss")),
+            f"{model['calibration_error']:.3f}",
         ]
-        for one in models
+        for model in models
     ]
     head = (
         "model",

@@ -26,7 +26,7 @@ def measure_exploration(lines: Iterable[Mapping[str, Any]], excluded: Collection
     own = [line for line in lines if f"{TOKEN}{line.get('token')}" not in excluded]
     logged = sum(line.get("status") == "searched" for line in own)
     decisions = read_decisions(own)[-_MOST:]
-    drawn = [one for one in decisions if len(one.candidates) > 1]
+    drawn = [decision for decision in decisions if len(decision.candidates) > 1]
     return {
         "logged": logged,
         **count_explored(decisions),
@@ -75,4 +75,4 @@ def _format_estimate(found: Mapping[str, float] | None) -> str:
 
 
 def _measure_reward(decisions: list[Decision]) -> dict[str, float]:
-    return measure_rate(sum(one.reward for one in decisions), len(decisions))
+    return measure_rate(sum(decision.reward for decision in decisions), len(decisions))

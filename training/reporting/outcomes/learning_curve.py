@@ -42,7 +42,7 @@ def render_curve(points: list[dict[str, Json]]) -> Markdown:
         points[-1]["upto"],
     )
     ends = points if len(points) == 1 else [points[0], points[-1]]
-    lines = [[one["upto"], format_rate(one["worked"]), format_rate(one["first"])] for one in ends]
+    lines = [[end["upto"], format_rate(end["worked"]), format_rate(end["first"])] for end in ends]
     table = make_markdown_table(("calls up to", "worked [95%]", "was shown first [95%]"), lines)
     return join_markdown("\n\n", [lead, table])
 

@@ -29,10 +29,10 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     if pairs := facts["alike"]["shown"]:
         dots = [
             (
-                "\n".join(shorten_tool(one[side]["tool_id"]) for side in ("better", "worse")),
-                [one[side]["rate"] for side in ("better", "worse")],
+                "\n".join(shorten_tool(pair[side]["tool_id"]) for side in ("better", "worse")),
+                [pair[side]["rate"] for side in ("better", "worse")],
             )
-            for one in pairs
+            for pair in pairs
         ]
         series = {"the tool named first": _AFTER, "its look-alike": _BEFORE}
         found["alike"] = partial(_draw_dots, dots, series, "expected share of calls that work")
@@ -61,14 +61,14 @@ def _draw_days(found: Json, path: File) -> None:
     days = sorted(found["all"])
     rates = [found["all"][day] for day in days]
     axis.fill_between(
-        _read_dates(days), [one["low"] for one in rates], [one["high"] for one in rates],
+        _read_dates(days), [rate["low"] for rate in rates], [rate["high"] for rate in rates],
         color=_AFTER, alpha=0.13, linewidth=0,
     )  # fmt: skip
     for colour, name in zip(_COLOURS, rank_categories(found, len(_COLOURS)), strict=False):
         places, values = _merge_days(collect_rates(found, name))
         axis.plot(places, values, color=colour, linewidth=1.1, marker=".", label=name)
     axis.plot(
-        _read_dates(days), [one["value"] for one in rates], color=_AFTER, linewidth=2.2,
+        _read_dates(days), [rate["value"] for rate in rates], color=_AFTER, linewidth=2.2,
         marker="o", markersize=3.5, label="all, 95% interval",
     )  # fmt: skip
     from matplotlib.dates import AutoDateLocator, DateFormatter
@@ -92,16 +92,16 @@ def _merge_days(rates: Mapping[str, Json]) -> tuple[list[date], list[float]]:
 
 def _draw_curve(points: Sequence[Mapping[str, Any]], path: File) -> None:
     figure, axis = _make_canvas(3.0)
-    upto = [one["upto"] for one in points]
+    upto = [point["upto"] for point in points]
     labels = (("worked", "the call worked", _AFTER), ("first", "it was shown first", _BEFORE))
     for name, label, colour in labels:
-        rates = [one[name] for one in points]
+        rates = [point[name] for point in points]
         axis.fill_between(
-            upto, [one["low"] for one in rates], [one["high"] for one in rates],
+            upto, [rate["low"] for rate in rates], [rate["high"] for rate in rates],
             color=colour, alpha=0.15, linewidth=0,
         )  # fmt: skip
         axis.plot(
-            upto, [one["value"] for one in rates], color=colour, linewidth=2, marker="o",
+            upto, [rate["value"] for rate in rates], color=colour, linewidth=2, marker="o",
             markersize=3.5, label=label,
         )  # fmt: skip
     axis.set_xlabel("calls of tools that a search had shown", fontsize=8.5, color=_QUIET)

@@ -23,7 +23,7 @@ _MOST = 4_000  # tools with the most outcomes that families are made of
 def fit_request_space(examples: Sequence[Example], pool: Pool, dims: int) -> RequestSpace:
     """The space that these outcomes' requests are best told apart in by what does them; without
     any, the directions that tools differ in."""
-    vectors = np.array([one.question.vector for one in examples], float)
+    vectors = np.array([example.question.vector for example in examples], float)
     vectors = vectors.reshape(len(examples), pool.vectors.shape[1])
     tools = pool.vectors.astype(float)
     tools = tools - tools.mean(0) if len(tools) else tools
@@ -42,7 +42,7 @@ def fit_request_space(examples: Sequence[Example], pool: Pool, dims: int) -> Req
 def choose_families(examples: Sequence[Example], pool: Pool) -> Families:
     """Tools with outcomes, those with the most first; one that is near an earlier one is of its
     family."""
-    count = Counter(one.place for one in examples)
+    count = Counter(example.place for example in examples)
     places = sorted(count, key=lambda place: (-count[place], place))[:_MOST]
     held = np.zeros((len(places), pool.vectors.shape[1]), np.float32)
     names: list[str] = []

@@ -75,7 +75,7 @@ def start_weights(
     """What orders as the retriever does, in the spaces that these outcomes span."""
     shape = settings.shape
     dims = max(shape.query, shape.tool, shape.cross)
-    texts = {one.question.text: one.question.vector for one in outcomes}
+    texts = {outcome.question.text: outcome.question.vector for outcome in outcomes}
     asked = np.array(list(texts.values()), np.float32).reshape(len(texts), pool.vectors.shape[1])
     projection = fit_projection(pool.vectors, asked, dims)
     prior = make_prior(settings)
@@ -160,17 +160,17 @@ def read_rows(
         found = ranker.list_keys(one.question, place)
         for name in LEVELS:
             keys[name].append(found[name][0] if name in found else None)
-    keys[TASK] = [one.task or None for one in outcomes]
+    keys[TASK] = [outcome.task or None for outcome in outcomes]
     codes, names = {}, {}
     for name, held in keys.items():
         names[name] = sorted({key for key in held if key is not None})
         place_of = {key: place for place, key in enumerate(names[name])}
         codes[name] = np.array([-1 if key is None else place_of[key] for key in held], int)
-    at = np.array([one.question.at for one in outcomes], float)
-    weight = np.array([one.weight for one in outcomes], float)
+    at = np.array([outcome.question.at for outcome in outcomes], float)
+    weight = np.array([outcome.weight for outcome in outcomes], float)
     if settings.half_life_s > 0:
         weight = weight * 0.5 ** ((at.max() - at) / settings.half_life_s)
-    success = np.array([one.success for one in outcomes], float)
+    success = np.array([outcome.success for outcome in outcomes], float)
     widths = {name: count_local(settings.shape, name) for name in LEVELS} | {TASK: 1}
     rows = Rows(np.array(shared), np.array(local), codes, names, success, weight, at, widths)
     return rows, ranker.weights.memory

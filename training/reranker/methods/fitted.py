@@ -25,12 +25,12 @@ class Classifier(ABC):
 
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         self._tally = Tally(examples, pool)
-        success = np.array([one.success for one in examples], bool)
+        success = np.array([example.success for example in examples], bool)
         self._models: list[Any] = []
         self._rate = (success.sum() + 1) / (len(success) + 2)
         if success.any() and not success.all():
             rows = measure_examples(self._tally, examples)
-            weight = np.array([one.weight for one in examples])
+            weight = np.array([example.weight for example in examples])
             self._models = self.make_models()
             for model in self._models:
                 self._fit_model(model, rows, success, weight)

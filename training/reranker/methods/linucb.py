@@ -28,7 +28,7 @@ class LinUcb:
         self._scale = np.maximum(rows.std(0), 1e-2) if len(rows) > 1 else np.ones(rows.shape[1])
         own = self._scale_rows(rows)
         self._covariance = np.linalg.inv(own.T @ own + RIDGE * np.eye(own.shape[1]))
-        self._moment = own.T @ np.array([one.success for one in examples], float)
+        self._moment = own.T @ np.array([example.success for example in examples], float)
 
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
         return self._read(question, places) @ (self._covariance @ self._moment)

@@ -29,8 +29,8 @@ class Prior(Fitted):
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         self._vectors = pool.vectors
         self._calls, self._wins = np.zeros(len(pool)), np.zeros(len(pool))
-        for one in examples:
-            self.update(one)
+        for example in examples:
+            self.update(example)
 
     def score(self, question: Question, places: np.ndarray) -> np.ndarray:
         rate = (self._wins[places] + 1) / (self._calls[places] + 2)
@@ -63,10 +63,10 @@ class Oats(Fitted):
     def fit(self, examples: Sequence[Example], pool: Pool) -> None:
         won = np.zeros_like(pool.vectors)
         count = np.zeros(len(pool))
-        for one in examples:
-            if one.success:
-                won[one.place] += one.question.vector
-                count[one.place] += 1
+        for example in examples:
+            if example.success:
+                won[example.place] += example.question.vector
+                count[example.place] += 1
         mean = won / np.maximum(count, 1)[:, None]
         moved = pool.vectors + self.STEP * np.where(count[:, None] > 0, mean - pool.vectors, 0)
         self._vectors = moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-9)

@@ -35,12 +35,12 @@ class _Data:
         self.rng = np.random.default_rng(seed)
         self.examples, self.tally = examples, tally
         self.asked = torch.from_numpy(
-            np.array([one.question.vector for one in examples], np.float32)
+            np.array([example.question.vector for example in examples], np.float32)
         )
-        self.places = torch.tensor([one.place for one in examples])
-        found = [tally.measure_without(one) if wide else np.zeros(WIDE) for one in examples]
+        self.places = torch.tensor([example.place for example in examples])
+        found = [tally.measure_without(example) if wide else np.zeros(WIDE) for example in examples]
         self.wide = torch.from_numpy(np.array(found, np.float32).reshape(len(examples), WIDE))
-        self.success = np.array([one.success for one in examples], bool)
+        self.success = np.array([example.success for example in examples], bool)
 
     def pair_judged(self) -> np.ndarray:
         """[pairs, 2] rows: a success above a failure, of one task where it has both, otherwise of
@@ -211,9 +211,9 @@ class _Best:
 def _hold_out(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     """(what is learnt from, about a seventh of the tasks to stop by)."""
     sides: tuple[list[Example], list[Example]] = [], []
-    for one in examples:
-        task = one.task or one.question.text
-        sides[zlib.crc32(task.encode()) % 7 == 0].append(one)
+    for example in examples:
+        task = example.task or example.question.text
+        sides[zlib.crc32(task.encode()) % 7 == 0].append(example)
     return sides
 
 

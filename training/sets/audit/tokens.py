@@ -89,13 +89,13 @@ def _join_answers(row: Row) -> str:
     if not (messages := read_messages(row)):
         [turn] = list_turns(row)
         return _to_json_text(turn.calls) if turn.calls else NO_CALL
-    return "\n".join(_write_message(one) for one in messages if is_learnt(one))
+    return "\n".join(_write_message(message) for message in messages if is_learnt(message))
 
 
 def _join_context(row: Row) -> str:
     """All that is said to the model in a row, tools aside."""
     messages = read_messages(row)
-    contents = [_write_message(one) for one in messages if not is_learnt(one)]
+    contents = [_write_message(message) for message in messages if not is_learnt(message)]
     return "\n".join(contents) or row["instruction"]
 
 

@@ -60,7 +60,7 @@ def build_rows(calls: Iterable[PlacedCall], known: Known, seed: int = 0) -> list
 def make_row(draft: Drafted, known: Known, history: ContractHistory) -> RevisionRow:
     """The row of a draft: as the ladder asks a model, with what the ladder alone makes of it."""
     call, good = draft.call, draft.call.good
-    toolset = Toolset(tuple(Candidate(one["name"], one) for one in call.tools))
+    toolset = Toolset(tuple(Candidate(tool["name"], tool) for tool in call.tools))
     climbed = try_ladder(draft.name, draft.arguments, toolset, call.conversation, history)
     right = [] if call.question else [{"name": good.name, "arguments": dict(good.arguments)}]
     request = climbed.request
@@ -70,7 +70,7 @@ def make_row(draft: Drafted, known: Known, history: ContractHistory) -> Revision
             split=call.row["split"],
             server_id=good.server,
             conversation=call.conversation,
-            contracts=tuple(one.contract for one in request.candidates),
+            contracts=tuple(candidate.contract for candidate in request.candidates),
             draft_name=request.name,
             draft_arguments=request.arguments,
             problems=draft.problems or tuple(map(write_problem, request.problems)),

@@ -76,7 +76,7 @@ def _place_row(row: Row, pool: Pool, candidates: int, seed: int) -> Iterator[Pla
         contract, server = pool[digests[name]], pool.get_server(digests[name])
         conversation, refused, words = _read_around(row, turn)
         arguments = turn.calls[0]["arguments"] if turn.calls else _list_stated(row, conversation)
-        beside = tuple(one["name"] for one in tools if one["name"] != name)
+        beside = tuple(tool["name"] for tool in tools if tool["name"] != name)
         good = GoodCall(server or row["server_id"], contract, arguments, beside=beside)
         yield PlacedCall(row, good, conversation, tools, refused, words if turn.asks else "")
 

@@ -27,5 +27,5 @@ def _ask(call: PlacedCall) -> Asked:
     request = str(call.row["instruction"])
     before = call.conversation if len(call.conversation) > 1 else ()
     return Asked(
-        str(call.row["pair_id"]), request, [dict(one) for one in call.tools], before=tuple(before)
+        str(call.row["pair_id"]), request, [dict(tool) for tool in call.tools], before=tuple(before)
     )

@@ -23,7 +23,7 @@ def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> lis
     found = (
         _make_preference(row)
         for row in rows
-        if all(contract_digest(one) in clear for one in row.contracts)
+        if all(contract_digest(contract) in clear for contract in row.contracts)
     )
     return [one for one in found if one is not None]
 

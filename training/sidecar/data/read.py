@@ -49,7 +49,7 @@ def read_revision_rows(
         made = build_rows(calls, here, seed)
         if drafter is not None:
             private = _list_private_pairs(warehouse)
-            free = [one for one in calls if one.row["pair_id"] not in private]
+            free = [call for call in calls if call.row["pair_id"] not in private]
             made += _collect_drafted_rows(free[: round(_DRAFTED * most)], here, drafter)
         found += choose_rows(made, most)
     return found

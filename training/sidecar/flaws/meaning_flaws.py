@@ -44,7 +44,7 @@ def _drop_optional(call: GoodCall, draw: Random) -> Any:
 def _choose_another(call: GoodCall, draw: Random) -> Any:
     def list_others(name: str, value: Any) -> list[Any]:
         choices = find_choices(call.declared.get(name, {}), call.root)
-        return [one for one in choices if one != value] if value in choices else []
+        return [choice for choice in choices if choice != value] if value in choices else []
 
     name = choose_name(call, draw, lambda one, value: bool(list_others(one, value)))
     if name is None:

@@ -26,7 +26,7 @@ def _rename(call: GoodCall, draw: Random, make: Callable[[str], str]) -> Any:
 def _change_case(name: str) -> str:
     words = split_identifier(name)
     snake = "_".join(words)
-    return snake if snake != name else words[0] + "".join(one.capitalize() for one in words[1:])
+    return snake if snake != name else words[0] + "".join(word.capitalize() for word in words[1:])
 
 
 def _rename_typo(call: GoodCall, draw: Random) -> Any:

@@ -22,8 +22,8 @@ class WorkedExamples:
         """The shortest row of the same kind that another server has, else of any kind that is
         answered alike (a call, a question); None where there is none."""
         others = [one for one in self._rows if one.server_id != row.server_id]
-        alike = (one for one in others if bool(one.right) == bool(row.right))
-        return next((one for one in others if one.kind == row.kind), next(alike, None))
+        alike = (other for other in others if bool(other.right) == bool(row.right))
+        return next((other for other in others if other.kind == row.kind), next(alike, None))
 
 
 def render_example_prompt(tokenizer: Any, row: RevisionRow, example: RevisionRow) -> str:
@@ -38,7 +38,9 @@ def render_example_prompt(tokenizer: Any, row: RevisionRow, example: RevisionRow
 
 
 def _list_tools(request: RevisionRequest, example: RevisionRow) -> list[dict[str, Any]]:
-    contracts: dict[str, Mapping[str, Any]] = {one.name: one.contract for one in request.candidates}
+    contracts: dict[str, Mapping[str, Any]] = {
+        candidate.name: candidate.contract for candidate in request.candidates
+    }
     called = {str(one["name"]) for one in example.right}
     for contract in example.contracts:
         if contract["name"] in called:

@@ -72,7 +72,7 @@ class Rollouts:
         scores = [self.score(at, text) for at, text in zip(asked, texts, strict=True)]
         self.tally.add_update(scores)
         self._known.clear()
-        return [one.total for one in scores]
+        return [score.total for score in scores]
 
     def _is_failed(self, asked: Sequence[int], texts: Sequence[str], start: int) -> bool:
         places = range(start, start + self.group)

@@ -34,7 +34,7 @@ class Tally:
 
 def is_failed(scores: Sequence[RevisionScore]) -> bool:
     """Whether a group teaches nothing: all are worth the same, and none of them is right."""
-    return len({one.total for one in scores}) == 1 and scores[0].verdict != RIGHT
+    return len({score.total for score in scores}) == 1 and scores[0].verdict != RIGHT
 
 
 def summarise_scores(scores: Sequence[RevisionScore]) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def summarise_scores(scores: Sequence[RevisionScore]) -> dict[str, Any]:
         return {}
     parts = {
         name: fmean(held) for name in (*PARTS, "asked")
-        if (held := [one.parts[name] for one in scores if name in one.parts])
+        if (held := [score.parts[name] for score in scores if name in score.parts])
     }  # fmt: skip
-    shares = {f"is_{name}": fmean(one.verdict == name for one in scores) for name in _VERDICTS}
-    found = {"reward": fmean(one.total for one in scores), **parts, **shares}
+    shares = {f"is_{name}": fmean(score.verdict == name for score in scores) for name in _VERDICTS}
+    found = {"reward": fmean(score.total for score in scores), **parts, **shares}
     return {name: round(value, 4) for name, value in found.items()}
 
 

@@ -145,6 +145,8 @@ def _sample_curve(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _average_points(points: list[dict[str, Any]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for one in points for name in one)
-    means = {name: round(fmean(one[name] for one in points if name in one), 4) for name in names}
+    names = dict.fromkeys(name for point in points for name in point)
+    means = {
+        name: round(fmean(point[name] for point in points if name in point), 4) for name in names
+    }
     return {**means, "update": points[-1]["update"]}

@@ -81,7 +81,7 @@ def _make_trainer_class(rollouts: Rollouts, course: GrpoCourse, plan: str) -> An
             """Ours is the model's card."""
 
         def _tokenize_prompts(self, prompts: list[str]) -> Any:
-            return [tokenise_prompt(rollouts.tokenizer, one) for one in prompts], None, {}
+            return [tokenise_prompt(rollouts.tokenizer, prompt) for prompt in prompts], None, {}
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             self.asked = [int(one["row"]) for one in inputs]

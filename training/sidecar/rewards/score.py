@@ -195,7 +195,7 @@ def read_draft(row: RevisionRow) -> dict[str, Any]:
 
 
 def _find_contract(row: RevisionRow, name: Any) -> Mapping[str, Any] | None:
-    return next((one for one in row.contracts if one.get("name") == name), None)
+    return next((contract for contract in row.contracts if contract.get("name") == name), None)
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

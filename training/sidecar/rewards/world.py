@@ -69,5 +69,5 @@ def _make_right_key(row: RevisionRow) -> str:
 
 
 def _make_own_calls(environment: ReplayEnvironment, task: ReplayTask, first: int, end: int) -> None:
-    for one in task.calls[first:end]:
-        environment.step(one.tool, one.arguments, one.contract_digest)
+    for call in task.calls[first:end]:
+        environment.step(call.tool, call.arguments, call.contract_digest)

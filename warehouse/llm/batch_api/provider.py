@@ -192,7 +192,7 @@ def _read_status(body: Any) -> Status:
         ended_at=max(_read_number(body.get(f"{name}_at")) for name in ENDED),
         completed=int(_read_number(counts.get("completed"))),
         failed=int(_read_number(counts.get("failed"))),
-        files=tuple(one for one in files if isinstance(one, str) and one),
+        files=tuple(file for file in files if isinstance(file, str) and file),
         errors=tuple(_read_errors(body.get("errors"))),
     )
 

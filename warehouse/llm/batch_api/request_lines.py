@@ -47,7 +47,7 @@ def describe_failure(kind: str, message: str) -> str:
 def list_kinds(failures: Collection[str]) -> list[str]:
     """The kinds of these failures; without those that say nothing about the request: a batch that
     was cancelled, or never sent."""
-    kinds = [match[1] for one in failures if (match := _FAILURE.match(one))]
+    kinds = [match[1] for failure in failures if (match := _FAILURE.match(failure))]
     return [kind for kind in kinds if kind != CANCELLED]
 
 

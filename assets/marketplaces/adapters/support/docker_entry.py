@@ -155,4 +155,4 @@ def _make_place(text: str) -> str:
 def _list_texts(entry: Mapping[str, Any], key: str) -> list[str]:
     found = entry.get(key)
     texts = found if isinstance(found, list) else []
-    return [str(one) for one in texts if isinstance(one, str | int | float)]
+    return [str(text) for text in texts if isinstance(text, str | int | float)]

@@ -11,7 +11,7 @@ GATEWAY = "api.mcphub.com"
 
 def choose_config(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
     """(the config to list, the gateway it is preferred to)."""
-    gateway = next((one for one in configs if one.part or _is_gateway(one)), None)
+    gateway = next((config for config in configs if config.part or _is_gateway(config)), None)
     if gateway is None:
         return configs[0], None
     names = f"{native_id} {' '.join(gateway.servers)}"

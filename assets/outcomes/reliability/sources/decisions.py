@@ -41,7 +41,7 @@ def read_source_decisions(home: Path) -> list[SourceDecision]:
 
 def find_excluded(decisions: Iterable[SourceDecision]) -> frozenset[str]:
     """The sources whose last decision leaves them out."""
-    last = {one.source: one.verdict for one in decisions}
+    last = {decision.source: decision.verdict for decision in decisions}
     return frozenset(source for source, verdict in last.items() if verdict == EXCLUDED)
 
 

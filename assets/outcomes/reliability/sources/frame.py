@@ -29,7 +29,7 @@ OBSERVED = {
 
 def make_frame(observations: Iterable[Observation]) -> pl.DataFrame:
     """The observations, one row each."""
-    return pl.DataFrame([asdict(one) for one in observations], schema=OBSERVED)
+    return pl.DataFrame([asdict(observation) for observation in observations], schema=OBSERVED)
 
 
 def list_observations(frame: pl.DataFrame) -> list[Observation]:

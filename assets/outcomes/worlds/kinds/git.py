@@ -57,7 +57,7 @@ def generate_project(rng: Random, size: int) -> Tree:
     staged = {**files, "NOTICE.md": f"{draw_words('sentence', rng)}\n".encode()}
     tree |= {**staged, ".git/index": write_index(staged)}
     add_object(tree, "blob", staged["NOTICE.md"])
-    for path in rng.sample(sorted(one for one in files if one.startswith("docs/")), 2):
+    for path in rng.sample(sorted(file for file in files if file.startswith("docs/")), 2):
         tree[path] = files[path] + f"{draw_words('sentence', rng)}\n".encode()
     for topic in rng.sample(words["things"], 3):
         tree[f"drafts/{topic}.txt"] = f"{draw_words('sentence', rng)}\n".encode()

@@ -40,7 +40,7 @@ def generate_team(rng: Random, size: int) -> Tree:
     for person in people:
         relation = {"from": person, "to": rng.choice(projects)}
         lines.append({"type": "relation", **relation, "relationType": rng.choice(_RELATIONS)})
-    text = "\n".join(json.dumps(one, ensure_ascii=False) for one in lines)
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     return {FILE: text.encode()}
 
 

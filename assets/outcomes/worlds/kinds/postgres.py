@@ -81,7 +81,7 @@ class PostgresState:
         clear_folder(folder)  # a socket that an earlier run left
         try:
             self._cluster.start_server()
-            self._load_seed("\n".join(one.decode() for one in seeds if isinstance(one, bytes)))
+            self._load_seed("\n".join(seed.decode() for seed in seeds if isinstance(seed, bytes)))
             self._make_database()
             self.first_facts = self.read_facts()
         except BaseException:
@@ -152,7 +152,7 @@ class PostgresState:
             sql = f"ALTER ROLE {WORKER} SET default_transaction_read_only = on;"
             self._cluster.run_sql("postgres", sql)
             return
-        tables = [one[7:] for one in self.first_facts if one.startswith("schema/")]
+        tables = [fact[7:] for fact in self.first_facts if fact.startswith("schema/")]
         hit = [one for one in tables if fnmatchcase(one, target)]
         if not hit:
             raise WorldFileError(f"a fault {action!r} hits nothing: no table matches {target!r}")

@@ -130,7 +130,7 @@ def _read_sheets(archive: zipfile.ZipFile) -> dict[str, dict[str, Cell]]:
     names = {one.filename for one in archive.infolist()}
     book = _read_part(archive, "xl/workbook.xml")
     relations = _read_part(archive, "xl/_rels/workbook.xml.rels")
-    targets = {one.get("Id"): str(one.get("Target")) for one in relations}
+    targets = {relation.get("Id"): str(relation.get("Target")) for relation in relations}
     shared = []
     if "xl/sharedStrings.xml" in names:
         shared = [_read_text(one) for one in _read_part(archive, "xl/sharedStrings.xml")]

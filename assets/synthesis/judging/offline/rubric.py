@@ -71,7 +71,7 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
 
 def _verify_row(row: Row, calls: Sequence[Golden], known: Mapping[str, Contract]) -> list[Finding]:
     own = row["contract_digest"]
-    if row["task"] in ONE_CALL and [one.contract_digest for one in calls] == [own]:
+    if row["task"] in ONE_CALL and [call.contract_digest for call in calls] == [own]:
         texts = row["instruction"], calls[0].arguments
         return list(verify(known[own], *texts, server=calls[0].server_id).findings)
     return list(verify_row(row, known).findings)

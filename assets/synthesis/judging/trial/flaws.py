@@ -58,8 +58,8 @@ def make_mutants(
 def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
     """The row of one call with another request and other arguments, in every column that says
     them."""
-    calls = [vars(one) for one in read_goldens(row)] if row.get("calls") else []
-    calls = [{**one, "arguments": dict(arguments)} for one in calls]
+    calls = [vars(golden) for golden in read_goldens(row)] if row.get("calls") else []
+    calls = [{**call, "arguments": dict(arguments)} for call in calls]
     changed = {"instruction": text, "arguments": dump_text(arguments), "calls": dump_text(calls)}
     return {**row, **changed, "messages": _make_conversation(row, text, calls)}
 
@@ -190,7 +190,7 @@ def _find_other_tool(
     """The digest of another tool that would take the same arguments, or None. One tool more or less
     leaves the order of the others as it is."""
     call, token = json.loads(row["arguments"]), rng.random()
-    others = [one for one in contracts if one != row["contract_digest"]]
+    others = [contract for contract in contracts if contract != row["contract_digest"]]
     others.sort(key=lambda one: sha256(f"{token}:{one}".encode()))
     for digest in others[:40]:
         # Its schema refuses nearly all: the other rules are asked of the rest alone.

@@ -90,7 +90,7 @@ class MutationReport:
 
     def get_rate(self, kind: str, stage: str = BOTH) -> Rate:
         """The rate of that kind; of no rows when the trial had none."""
-        found = (one for one in self.rates if (one.stage, one.kind) == (stage, kind))
+        found = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
         return next(found, _make_rate(stage, kind, Counter()))
 
     @property
@@ -157,10 +157,10 @@ def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, 
         {
             "marketplace": marketplace,
             "judge": report.judge,
-            **vars(one),
-            "rate": one.rate if one.n else None,
+            **vars(rate),
+            "rate": rate.rate if rate.n else None,
         }
-        for one in report.rates
+        for rate in report.rates
     ]
 
 

@@ -26,7 +26,7 @@ def is_stated(value: Any, path: str, request: Text) -> bool:
         return grade_value(value, {}, path, request) == STATED
     last = value.rstrip("/").rpartition("/")[2]
     words = (fold_text(one).strip() for one in (value, last, last.rpartition(".")[0]))
-    return any(len(one) >= _LEAST and _holds_name(request.folded, one) for one in words)
+    return any(len(word) >= _LEAST and _holds_name(request.folded, word) for word in words)
 
 
 def is_asked(value: Any, path: str, request: Text, root: str) -> bool:
@@ -46,7 +46,7 @@ def is_asked(value: Any, path: str, request: Text, root: str) -> bool:
     if is_stated(value, path, request):
         return True
     parts = [one for one in re.findall(r"\w+", whole) if len(one) >= _LEAST or _DIGIT.search(one)]
-    return bool(parts) and all(_holds_name(request.folded, one) for one in parts)
+    return bool(parts) and all(_holds_name(request.folded, part) for part in parts)
 
 
 def is_placed(value: Any, request: Text, root: str) -> bool:
@@ -69,7 +69,7 @@ def holds_value(value: Any, shown: str) -> bool:
     words = [text, last]
     if isinstance(value, float) and value.is_integer():
         words.append(str(int(value)))  # JSON has one sort of number: 60.0 comes back as 60
-    return any(len(one) >= _LEAST and _search(shown, one, "", "") for one in words)
+    return any(len(word) >= _LEAST and _search(shown, word, "", "") for word in words)
 
 
 def _holds_name(text: str, name: str, after: str = "-_./") -> bool:

@@ -70,7 +70,7 @@ def _migrate_row(row: Row, contracts: Contracts, barred: set[str]) -> dict[str, 
     here = went[row["contract_digest"]]
     calls = _rewrite_calls(row, contracts, went)
     _check_same_question(row, contracts, here)
-    own = next((one for one in calls if one["tool"] == here["tool"]), None)
+    own = next((call for call in calls if call["tool"] == here["tool"]), None)
     shown = {name: _replace_digests(row.get(name), went) for name in _SHOWING}
     receipt = {"step": "migrate", "role": "", "model": "rules", "seed": row["seed"], "usd": 0.0,
                "prompt_tokens": 0, "completion_tokens": 0, "from": row["pair_id"]}  # fmt: skip
@@ -105,7 +105,9 @@ def _check_worth(row: Row, barred: set[str]) -> None:
 def _find_successors(row: Row, contracts: Contracts) -> dict[str, Row]:
     """Digest of then -> snapshot row of now, of every contract that the row calls or showed. Twins
     of two servers share a digest: the row's own server knows where its own went."""
-    owners = [(one.server_id, one.tool, one.contract_digest) for one in read_goldens(row)]
+    owners = [
+        (golden.server_id, golden.tool, golden.contract_digest) for golden in read_goldens(row)
+    ]
     owners.append((row["server_id"], row["tool"], row["contract_digest"]))
     went = {digest: contracts.find_successor(digest, server, tool)
             for server, tool, digest in owners}  # fmt: skip
@@ -173,7 +175,7 @@ def _verify_again(row: Row, made: dict[str, Any], contracts: Contracts) -> dict[
     after = verify_row(made, contracts.bodies)
     rules = set(verify_row(row, contracts.bodies).kinds) | _FILTERS
     kept = [flaw for flaw in _read_list(row, "flaws") if flaw["kind"] not in rules]
-    flaws = [*(vars(one) for one in after.findings), *kept]
+    flaws = [*(vars(finding) for finding in after.findings), *kept]
     certain = sorted({flaw["kind"] for flaw in flaws if flaw["certain"]})
     if certain:
         raise Unmovable(f"the rules refuse it now: {', '.join(certain)}")

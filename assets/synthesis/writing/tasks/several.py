@@ -148,7 +148,7 @@ async def _feed_call(
     as the caller reads them."""
     if not _find_unheld(step.arguments, step.borrowed, results):
         return step
-    context = "\n".join([text, *(f"What an earlier step returned: {one}" for one in results)])
+    context = "\n".join([text, *(f"What an earlier step returned: {result}" for result in results)])
     arguments = await ask_call_of(writing, row, context, step.arguments)
     if names := _find_unheld(arguments, step.borrowed, results):
         found = f"no earlier result holds {', '.join(names)}"

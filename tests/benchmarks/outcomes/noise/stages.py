@@ -14,7 +14,9 @@ SOURCE = "npm:@modelcontextprotocol/server-filesystem"
 
 
 def make_contract(name: str, *parameters: str) -> dict[str, Any]:
-    properties = {one: {"type": "string", "description": f"the {one}"} for one in parameters}
+    properties = {
+        parameter: {"type": "string", "description": f"the {parameter}"} for parameter in parameters
+    }
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
     return {"name": name, "description": f"{name} of a file", "inputSchema": schema}
 

@@ -11,7 +11,7 @@ from tests.benchmarks.outcomes.noise.stages import SOURCE, make_contract, make_e
 
 
 def test_there_are_sixty_real_endpoints_or_more() -> None:
-    assert sum(len(one.tools) for one in load_sources()) >= 60
+    assert sum(len(source.tools) for source in load_sources()) >= 60
 
 
 def test_a_tool_that_is_not_listed_is_no_endpoint() -> None:

@@ -14,9 +14,9 @@ def test_the_log_is_read_back_as_the_released_format(tmp_path: Path) -> None:
     read = read_feedback(tmp_path / FEEDBACK)
     tools = stage.pools[0].tools
     assert not read.left_out
-    assert [(one.tool_id, one.success) for one in read.rows] == [
+    assert [(row.tool_id, row.success) for row in read.rows] == [
         (tools[one.place].tool_id, one.success) for one in log
     ]
     assert read.rows[0].candidates == (tools[0].tool_id, tools[1].tool_id)
-    listed = [one.tool_id for one in read_tools(tmp_path / TOOLS)]
+    listed = [tool.tool_id for tool in read_tools(tmp_path / TOOLS)]
     assert listed == [tools[0].tool_id, tools[1].tool_id]

@@ -7,7 +7,7 @@ INTENTS = [one for one in load_intents() if one.world in ("office-folder", "team
 
 
 def test_every_intent_says_what_is_checked_and_has_wordings_of_its_own_for_held_out_tasks() -> None:
-    worlds = {one.world for one in load_sources()}
+    worlds = {source.world for source in load_sources()}
     for intent in load_intents():
         assert intent.changes or intent.answer, intent.name
         assert intent.requests, intent.name

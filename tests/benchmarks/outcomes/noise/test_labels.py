@@ -19,7 +19,7 @@ def make_table() -> Table:
     table = make_stage().table
     first = table.endpoints[next(iter(table.endpoints))]
     table.outcomes["t6", first.id, 0] = Tried(False, "ok", 0.1, "=SUM(A1)")
-    changing = next(one.name for one in load_intents() if one.changes)
+    changing = next(intent.name for intent in load_intents() if intent.changes)
     table.tasks[7] = replace(table.tasks[7], intent=changing)
     return table
 

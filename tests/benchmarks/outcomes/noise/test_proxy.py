@@ -36,7 +36,7 @@ def call_proxy(endpoint: Endpoint, times: int, phase: int = 0) -> tuple[list[Ans
 
 def test_without_a_fault_the_answer_passes_through() -> None:
     answers, reached = call_proxy(make_endpoint("s", direct=False), 2)
-    assert [(one.texts, one.kind) for one in answers] == [((TEXT,), "ok")] * 2
+    assert [(answer.texts, answer.kind) for answer in answers] == [((TEXT,), "ok")] * 2
     assert reached == [("read_text_file", {"path": "/a"})] * 2
 
 
@@ -52,7 +52,7 @@ def test_a_call_that_is_hit_does_not_reach_the_tool(
     fault: str, kind: str, texts: tuple[str, ...]
 ) -> None:
     answers, reached = call_proxy(make_endpoint("s", faults=(fault, fault), direct=False), 6)
-    hit = [one for one in answers if one.texts != (TEXT,)]
+    hit = [answer for answer in answers if answer.texts != (TEXT,)]
     assert hit
     assert [(one.kind, one.texts) for one in hit] == [(kind, texts)] * len(hit)
     assert len(reached) == 6 - len(hit) > 0
@@ -60,7 +60,7 @@ def test_a_call_that_is_hit_does_not_reach_the_tool(
 
 def test_a_stale_answer_is_one_that_was_given_before() -> None:
     answers, reached = call_proxy(make_endpoint("s", faults=(STALE, STALE), direct=False), 8)
-    seen = {one.texts for one in answers[-4:]}
+    seen = {answer.texts for answer in answers[-4:]}
     assert seen == {(TEXT,)}
     assert len(reached) < 8
 

@@ -31,7 +31,7 @@ def test_recovery_is_the_first_check_that_makes_up_for_most_of_what_the_change_c
 def test_outcomes_of_a_contract_that_is_gone_weigh_less() -> None:
     stage = make_stage()
     log = draw_log(stage, stage.list_tasks(TRAIN), 1)
-    weights = {one.place: one.weight for one in age_examples(stage, log)}
+    weights = {example.place: example.weight for example in age_examples(stage, log)}
     assert weights == {0: 1.0, 1: OLD_CONTRACT}
 
 

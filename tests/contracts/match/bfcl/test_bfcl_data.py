@@ -67,7 +67,7 @@ def test_the_third_version_and_older_forms_are_read(tmp_path: Path):
     )
     write(tmp_path, "BFCL_v3_javascript.json", [question("javascript_0")], [truth("javascript_0")])
     items = read_bfcl(tmp_path)
-    assert [(one.category, one.language) for one in items] == [
+    assert [(item.category, item.language) for item in items] == [
         ("javascript", "javascript"),
         ("simple", "python"),
     ]

@@ -42,7 +42,7 @@ def answers(asked: list[Asked]) -> tuple[list[Any], list[Any]]:
         match_bfcl(i.functions, i.truth, c, language=i.language, category=i.category)
         for i, c in asked
     ]
-    return [_theirs(one) for one in theirs], [_ours(one) for one in ours]
+    return [_theirs(their) for their in theirs], [_ours(our) for our in ours]
 
 
 def _theirs(answer: dict[str, Any]) -> Any:
@@ -77,7 +77,7 @@ def test_golden_calls_and_their_mutants_get_bfcls_verdict_and_word():
     ]
     assert not differ, differ[:3]
     assert {item.category for item, _ in asked} >= {"simple_java", "parallel", "live_irrelevance"}
-    words = Counter(one if isinstance(one, str) else one[0] for one in theirs)
+    words = Counter(their if isinstance(their, str) else their[0] for their in theirs)
     assert words[True] > 3_000
     assert words[False] > 3_000
 
@@ -135,7 +135,7 @@ def test_odd_docs_and_odd_truths_crash_where_bfcl_crashes():
     assert [
         (asked[i], t, o) for i, (t, o) in enumerate(zip(theirs, ours, strict=True)) if t != o
     ] == []
-    assert len({one for one in theirs if isinstance(one, str)}) >= 3
+    assert len({their for their in theirs if isinstance(their, str)}) >= 3
 
 
 @needs_peer

@@ -100,7 +100,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "bad").write_text("no\n")
     names = {f"{{{name}}}": str(tmp_path / name) for name in ("none", "bad", "good", "out")}
     names["{task}"] = sorted(made.tasks)[0]
-    done = run(*(names.get(one, one) for one in arguments))
+    done = run(*(names.get(argument, argument) for argument in arguments))
     assert done.exit_code == code, done.output
     assert told in " ".join(done.stderr.split())
     assert "Traceback" not in done.output

@@ -36,7 +36,7 @@ def test_what_cannot_be_placed_counts_nothing_and_is_told(
     strange: dict[str, Any], why: str
 ) -> None:
     found = weigh([observe(), observe(success=False, **strange)])
-    assert [one.success for one in list_observations(found.frame)] == [True]
+    assert [observation.success for observation in list_observations(found.frame)] == [True]
     assert found.left_out[why] == 1
 
 

@@ -76,4 +76,4 @@ def test_each_fault_is_met(tmp_path):
             sql = "SET lock_timeout = 100; UPDATE orders SET status = 'paid';"
             with pytest.raises(WorldFailed, match=r"lock timeout|read-only|does not exist"):
                 run_as_worker(opened, sql)
-            assert {one.name for one in opened.tasks(1)} == set(fault.tasks)
+            assert {task.name for task in opened.tasks(1)} == set(fault.tasks)

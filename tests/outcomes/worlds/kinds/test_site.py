@@ -82,8 +82,8 @@ def test_a_seed_decides_a_site_and_its_tasks(tmp_path):
     for place, seed in (("a", 1), ("b", 1), ("c", 2)):
         with open_world(WORLD, seed, tmp_path / place) as opened:
             tasks = opened.tasks(1, 2)
-            assert {one.name for one in tasks} == {one.name for one in WORLD.tasks}
-            assert not any(one.check(opened) for one in tasks)
+            assert {task.name for task in tasks} == {task.name for task in WORLD.tasks}
+            assert not any(task.check(opened) for task in tasks)
             states.append(opened.digest_state())
     assert states[0] == states[1] != states[2]
 

@@ -97,7 +97,7 @@ def test_words_whole_and_streamed(client: OpenAI) -> None:
             model="any", messages=ASK, stream=True, stream_options=options
         )
     )
-    words = [one.choices[0].delta.content or "" for one in chunks if one.choices]
+    words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
     assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
     assert client.models.list().data[0].id == "scripted"
 
@@ -117,7 +117,7 @@ def test_words_come_as_they_are_written(client: OpenAI, written: ScriptedModel) 
     first = next(chunks).choices[0].delta
     assert (first.role, first.content, written.paced.is_set()) == ("assistant", "It ", False)
     written.paced.set()
-    rest = [one.choices[0] for one in chunks]
+    rest = [chunk.choices[0] for chunk in chunks]
     assert [one.delta.content for one in rest] == ["is ", "sunny", None]
     assert rest[-1].finish_reason == "stop"
     written.paced.clear()
@@ -135,9 +135,9 @@ def test_a_call_after_words_is_repaired(client: OpenAI, written: ScriptedModel) 
     written.made = call()
     written.paced.set()
     chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
-    deltas = [one.choices[0].delta for one in chunks]
-    assert "".join(one.content or "" for one in deltas) == "It is "
-    [[made]] = [one.tool_calls for one in deltas if one.tool_calls]
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(delta.content or "" for delta in deltas) == "It is "
+    [[made]] = [delta.tool_calls for delta in deltas if delta.tool_calls]
     assert made.function
     assert json.loads(made.function.arguments or "") == FIXED
     with client.responses.stream(model="m", input="hi", tools=TOOLS) as stream:
@@ -188,7 +188,7 @@ def test_the_responses_api_whole_and_streamed(client: OpenAI, model: ScriptedMod
     assert json.loads(item.arguments) == FIXED
     assert kinds[0] == "response.created"
     assert kinds[-1] == "response.completed"
-    read = [(one["role"], one["content"]) for one in model.seen[-1].messages]
+    read = [(message["role"], message["content"]) for message in model.seen[-1].messages]
     assert read == [("system", "brief"), ("user", "weather in Bonn?"), ("assistant", ""),
                     ("tool", "rain")]  # fmt: skip
     function = model.seen[-1].messages[2]["tool_calls"][0]["function"]
@@ -209,7 +209,7 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedM
         client.chat.completions.create(
             model="m", messages=ASK, tools=tools, tool_choice=choice, max_completion_tokens=5
         )
-        assert [one["name"] for one in model.seen[-1].contracts] == names
+        assert [contract["name"] for contract in model.seen[-1].contracts] == names
         assert model.seen[-1].must_call is must
     assert model.seen[-1].most_tokens == 5
     model.made = LocalAnswer("sun", (), 7, 5, cut=True)
@@ -219,7 +219,7 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedM
 
 def test_examples_are_of_the_tools_at_hand(client: OpenAI, model: ScriptedModel) -> None:
     client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
-    assert [one.instruction for one in model.seen[-1].examples] == ["weather in Rome"]
+    assert [example.instruction for example in model.seen[-1].examples] == ["weather in Rome"]
     client.chat.completions.create(model="m", messages=ASK)
     assert not model.seen[-1].examples
 
@@ -250,7 +250,9 @@ def test_what_it_cannot_be_asked_is_told(url: str, body: Any, reason: str) -> No
 def test_a_choice_that_names_nothing_is_passed_over(client: OpenAI, model: ScriptedModel) -> None:
     choice: Any = {"type": "function", "function": "weather"}
     client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, tool_choice=choice)
-    assert [one["name"] for one in model.seen[0].contracts] == [one["name"] for one in TOOLS]
+    assert [contract["name"] for contract in model.seen[0].contracts] == [
+        one["name"] for one in TOOLS
+    ]
 
 
 def test_what_the_model_refuses_and_other_paths(client: OpenAI, model: ScriptedModel) -> None:

@@ -52,10 +52,10 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
     before = json.dumps(ROWS)
     for row in ROWS:
         contract = CONTRACTS[row["contract_digest"]]
-        for made in make_mutants(row, contract, CONTRACTS, random.Random(0)):
-            pair = made["pair"]
+        for mutant in make_mutants(row, contract, CONTRACTS, random.Random(0)):
+            pair = mutant["pair"]
             flawed = validate_call(contract, json.loads(pair["arguments"]))
-            assert bool(flawed) == (made["flaw"] in SCHEMA_FLAWS), made
+            assert bool(flawed) == (mutant["flaw"] in SCHEMA_FLAWS), mutant
             call = read_goldens(pair)[0]
             assert call.arguments == json.loads(pair["arguments"])
             first, spoken = json.loads(pair["messages"])

@@ -73,7 +73,9 @@ def test_only_random_negatives_differ_between_filtered_and_random() -> None:
     rows = [row(at) for at in range(4)]
     assert not select_arm_rows("filtered", rows, [], 1).random
     assert select_arm_rows("random", rows, [], 1).random
-    assert [one.name for one in list_contrasts(["filtered", "random"])] == ["hard - random"]
+    assert [contrast.name for contrast in list_contrasts(["filtered", "random"])] == [
+        "hard - random"
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -57,9 +57,9 @@ class Knows:
     ) -> Turn:
         if self.fails:
             raise LLMError("too_long", "a", "b", "c")
-        request = next(one["content"] for one in messages if one["role"] == "user")
+        request = next(message["content"] for message in messages if message["role"] == "user")
         name = next(one["tool_id"] for one in ASKED if one["instruction"] == request)
-        names = [one["function"]["name"] for one in tools]
+        names = [tool["function"]["name"] for tool in tools]
         fit = [one for one in names if f"__{name.partition('::')[2]}_" in one]
         if fit:
             return Turn("", ((fit[0], "{}"),), "tool_calls", "m", 100, 5)
@@ -234,14 +234,14 @@ def bank(folder: Path, *dialogue: object) -> Path:
 def test_every_api_turn_is_a_case_in_both_pools(tmp_path: Path) -> None:
     held = read_api_bank(bank(tmp_path / "b"))
     assert held.left_out == {"api_not_listed": 1}
-    assert [(one.gold, dict(one.cell)) for one in held.cases] == [
+    assert [(case.gold, dict(case.cell)) for case in held.cases] == [
         ("GetToken::GetToken", {"pool": "Domain", "dialogue": "single"}),
         ("GetToken::GetToken", {"pool": "Full", "dialogue": "single"}),
         ("AddAlarm::AddAlarm", {"pool": "Domain", "dialogue": "multi"}),
         ("AddAlarm::AddAlarm", {"pool": "Full", "dialogue": "multi"}),
     ]
-    assert [len(one.pool) for one in held.cases] == [1, 4, 3, 4]
-    contents = [one["content"] for one in held.cases[2].messages]
+    assert [len(case.pool) for case in held.cases] == [1, 4, 3, 4]
+    contents = [message["content"] for message in held.cases[2].messages]
     assert contents == [
         "Wake me at seven.",
         "I will sign you in.",
@@ -249,7 +249,7 @@ def test_every_api_turn_is_a_case_in_both_pools(tmp_path: Path) -> None:
         "Done.",
         "And the alarm?",
     ]
-    assert [one["content"] for one in held.cases[0].messages] == ["Wake me at seven."]
+    assert [message["content"] for message in held.cases[0].messages] == ["Wake me at seven."]
     alarm = next(one for one in held.source.rows if one["tool"] == "AddAlarm")
     contract = json.loads(alarm["contract"])
     assert contract["inputSchema"]["properties"]["time"]["type"] == "string"

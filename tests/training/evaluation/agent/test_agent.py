@@ -48,7 +48,7 @@ async def test_the_larger_model_goes_on_from_the_small_ones_call() -> None:
     assert (made.called, made.success, made.ended, made.turns) == (True, True, "answered", 1)
     assert tools.called == [("do", {"x": 7})]
     (messages, offered), *_ = larger.requests
-    assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool"]
     assert messages[2]["tool_calls"][0]["function"] == {"name": "do", "arguments": '{"x": 7}'}
     assert messages[3] | {"tool_call_id": messages[2]["tool_calls"][0]["id"]} == messages[3]
     assert messages[3]["content"] == "49"
@@ -77,7 +77,7 @@ async def test_a_wrong_first_call_is_repaired_by_the_larger_model() -> None:
 async def test_a_first_answer_without_a_call_leaves_the_larger_one_to_begin() -> None:
     larger = Script(says("I cannot."))
     made = await done(larger, first=small())
-    assert [one["role"] for one in larger.requests[0][0]] == ["system", "user"]
+    assert [request["role"] for request in larger.requests[0][0]] == ["system", "user"]
     assert (made.called, made.success, made.ended) == (False, False, "answered")
 
 
@@ -147,8 +147,8 @@ async def test_arguments_that_are_no_object_are_handed_on_and_never_right(argume
     tools = Tools(lambda _: CallResult("invalid_arguments", error_kind="invalid_arguments"))
     made = await done(larger, tools)
     assert not made.called
-    for one in larger.requests[-1][0][2]["tool_calls"]:
-        assert isinstance(json.loads(one["function"]["arguments"]), dict)
+    for request in larger.requests[-1][0][2]["tool_calls"]:
+        assert isinstance(json.loads(request["function"]["arguments"]), dict)
 
 
 async def test_a_call_written_as_text_is_read_and_one_of_no_tool_is_an_answer() -> None:
@@ -177,7 +177,7 @@ async def test_both_arms_are_compared_task_by_task() -> None:
     class Larger(Script):
         async def say(self, messages: Any, tools: Any) -> Any:
             """Goes by what it sees: calls once where no result is there."""
-            held = [one for one in messages if one["role"] == "tool"]
+            held = [message for message in messages if message["role"] == "tool"]
             return says("49", tokens=30) if held else calls(RIGHT, tokens=20)
 
     pairs = await compare_agents(tasks, first, Larger(), Tools().fresh, Limits())

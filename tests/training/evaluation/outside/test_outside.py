@@ -171,7 +171,7 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
     rates = report["contamination"]["rates"]
     assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 6, 4), 6)
     assert [one["clean"] for one in report["rows"] if one["item_id"] == "s0"] == [False, False]
-    assert {one["name"] for one in load_evaluations(warehouse.home, OUTSIDE)} == {
+    assert {evaluation["name"] for evaluation in load_evaluations(warehouse.home, OUTSIDE)} == {
         "BFCL-format data: all right", "BFCL-format data: some",
     }  # fmt: skip
     assert load_evaluations(warehouse.home, CONTAMINATION)[0]["result"]["n"] == 6

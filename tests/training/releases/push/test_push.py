@@ -117,7 +117,7 @@ def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
         with pytest.raises(PushFailed, match=r"org/mine-caller-merged: .*Run the same") as failed:
             send_uploads(staged, TOKEN, address)
         sent = hub.puts
-        assert [one["changed"] for one in send_uploads(staged, TOKEN, address)] == [
+        assert [upload["changed"] for upload in send_uploads(staged, TOKEN, address)] == [
             False, False, True
         ]  # fmt: skip
     assert TOKEN not in str(failed.value)

@@ -81,7 +81,7 @@ def test_the_tiny_base_has_its_output_biases_folded(tmp_path: Path) -> None:
     assert not facts["gguf"]["exact_tokens"]
     import gguf
 
-    names = {one.name for one in gguf.GGUFReader(tmp_path / "out" / "model.gguf").tensors}
+    names = {tensor.name for tensor in gguf.GGUFReader(tmp_path / "out" / "model.gguf").tensors}
     assert "blk.0.attn_v.bias" in names
     assert "blk.0.attn_output.bias" not in names
     merged = load_plain(tmp_path / "out" / "safetensors")

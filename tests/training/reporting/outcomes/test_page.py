@@ -46,7 +46,7 @@ def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
     assert shown["calls"] == pytest.approx(1_500)
     facts = read_facts(called)
     assert len(facts["days"]["all"]) == DAYS
-    assert [one["model"] for one in facts["calibration"]] == [MODEL]
+    assert [fact["model"] for fact in facts["calibration"]] == [MODEL]
     assert facts["calibration"][0]["brier"] < facts["calibration"][0]["constant"]
     [pair] = facts["alike"]["shown"]
     assert (pair["better"]["tool_id"], pair["apart"]) == ("npm:files::read", True)

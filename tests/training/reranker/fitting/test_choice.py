@@ -18,7 +18,7 @@ def draw_by_kind(count: int) -> list[Example]:
     rng = np.random.default_rng(0)
     found = []
     for row in range(count):
-        kind, place = (int(one) for one in rng.integers(KINDS, size=2))
+        kind, place = (int(integer) for integer in rng.integers(KINDS, size=2))
         vector = rng.normal(size=DIM) * 0.2
         vector[kind] += 1.0
         vector = (vector / np.linalg.norm(vector)).astype(np.float32)

@@ -58,11 +58,13 @@ def test_a_row_is_the_request_that_the_ladder_makes(drafted: list[RevisionRow]) 
             return None
 
         draft = {"name": row.draft_name, "arguments": row.draft_arguments}
-        tools = [dict(one) for one in row.contracts]
+        tools = [dict(contract) for contract in row.contracts]
         repair_draft(draft, tools, conversation=row.conversation, revise=revise)
         request = make_revision_request(row)
         assert (asked[0].name, asked[0].arguments) == (request.name, request.arguments)
-        assert [one.name for one in asked[0].candidates] == [o.name for o in request.candidates]
+        assert [candidate.name for candidate in asked[0].candidates] == [
+            o.name for o in request.candidates
+        ]
 
 
 def test_training_never_sees_the_kinds_that_are_held_out(

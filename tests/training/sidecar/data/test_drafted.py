@@ -16,7 +16,7 @@ def test_each_first_call_is_a_draft_of_its_kind(
     train_rows: list[dict], pool: dict[str, Any], tmp_path: Path
 ) -> None:
     calls = place(train_rows, pool, 4)
-    right = {one.good.name + json.dumps(one.good.arguments): one.good for one in calls}
+    right = {call.good.name + json.dumps(call.good.arguments): call.good for call in calls}
     assert len(right) == 4
 
     def answer(body: dict[str, Any], _: int) -> Say:

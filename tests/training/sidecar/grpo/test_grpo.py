@@ -113,7 +113,7 @@ def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(tmp_path: 
     assert set(model.peft_config) == {"default"}  # TRL's reference is not saved with it
     assert any(not one.equal(before[name]) for name, one in model.named_parameters()
                if name in before)  # fmt: skip
-    assert [one["step"] for one in lines] == [1, 2]
+    assert [line["step"] for line in lines] == [1, 2]
     assert {"loss", "reward", "failed_groups"} <= lines[0].keys()
     assert figures["before"]["corrected"]["n"] + figures["before"]["harmed"]["n"] <= 4
     newest = checkpoints.find_newest_checkpoint(tmp_path)

@@ -102,7 +102,9 @@ def test_an_example_brings_its_tool_and_its_answer() -> None:
 
 
 def test_a_prompt_that_an_example_makes_too_long_is_left_as_it_is() -> None:
-    longest = max(len(tokenise_prompt(load_tokenizer(), one)) for one in make_rollouts().prompts)
+    longest = max(
+        len(tokenise_prompt(load_tokenizer(), prompt)) for prompt in make_rollouts().prompts
+    )
     made = make_rollouts(limit=longest)
     assert made.write_again(0) is None
 

@@ -127,7 +127,7 @@ def test_what_was_right_in_the_draft_is_to_stay() -> None:
     kept = {"room": "Aspen", "guests": "4", "day": "2026-12-01"}
     lost = {"room": "Birch", "guests": "4", "day": "2026-12-01"}
     scores = [score_revision(row, write_call({**RIGHT, "arguments": one})) for one in (kept, lost)]
-    assert [one.parts["kept"] for one in scores] == [1.0, 0.5]
+    assert [score.parts["kept"] for score in scores] == [1.0, 0.5]
     assert scores[0].total > scores[1].total
 
 
@@ -136,7 +136,7 @@ def test_more_right_values_are_worth_more() -> None:
     steps: list[dict[str, Any]] = [
         {}, {"room": "Aspen"}, {"room": "Aspen", "guests": 4}, RIGHT["arguments"],
     ]  # fmt: skip
-    totals = [score_revision(row, write_call({**RIGHT, "arguments": one})).total for one in steps]
+    totals = [score_revision(row, write_call({**RIGHT, "arguments": step})).total for step in steps]
     assert totals == sorted(set(totals))
 
 

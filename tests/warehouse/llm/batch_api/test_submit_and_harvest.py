@@ -30,7 +30,7 @@ def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(tmp_path: Path)
         role = make_role(server.url)
         first, llm = run_stage(ledger, role, WORDS)
         assert first == dict.fromkeys(WORDS, PENDING)
-        assert [one.state for one in llm.batches] == ["sent"]
+        assert [batch.state for batch in llm.batches] == ["sent"]
         assert llm.figures()["pending"] == 4
         reserved = ledger.spent()
         assert reserved > 0

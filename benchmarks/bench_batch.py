@@ -52,9 +52,9 @@ def claim_alone(ledger: "Ledger", keys: Sequence[str]) -> None:
 def print_report(rows: int, folder: Path) -> None:
     from pydantic import create_model
 
+    from extensions.batch.api.rounds import advance_open
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.batch import run_batch
-    from warehouse.llm.batch_api.rounds import advance_open
     from warehouse.llm.client import LLM, LLMError, Role
     from warehouse.storage.blobs import Blobs
 

@@ -24,11 +24,11 @@ from statistics import median
 
 import polars as pl
 
+from extensions.scale.bucket.bucket import Bucket, open_bucket
+from extensions.scale.bucket.publish import fetch_folder, publish_folder
+from extensions.scale.bucket_home.policy import StoragePolicy
+from extensions.scale.bucket_home.session import BucketHome
 from tests.support.s3 import open_s3
-from warehouse.bucket.bucket import Bucket, open_bucket
-from warehouse.bucket.publish import fetch_folder, publish_folder
-from warehouse.bucket_home.policy import StoragePolicy
-from warehouse.bucket_home.session import BucketHome
 from warehouse.sanitize.markdown import make_markdown_table
 from warehouse.storage.pointers import write_pointer
 from warehouse.storage.tables import Tables, TableSpec

@@ -20,12 +20,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
-from assets.contracts.match.bfcl.verdict import match_bfcl
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import MatchResult
+from extensions.bench.bfcl.data import BfclItem, read_bfcl
+from extensions.bench.bfcl.verdict import match_bfcl
+from extensions.bench.outside.items import to_contract
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
-from training.evaluation.outside.items import to_contract
 from warehouse.statistics import wilson_interval
 
 Call = dict[str, Any]

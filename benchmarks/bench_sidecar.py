@@ -21,23 +21,23 @@ from typing import Any
 
 from benchmarks.repair.calls import read_calls
 from benchmarks.shared_data import SHARED, require_paths
+from extensions.sidecar.data.build import Known, build_rows, choose_rows
+from extensions.sidecar.data.calls import PlacedCall
+from extensions.sidecar.evaluation import Bench, evaluate_sidecars
+from extensions.sidecar.flaws.kinds import HELD_OUT, WEIGHTS
+from extensions.sidecar.grpo.settings import TINY_GRPO
+from extensions.sidecar.prompt import read_revision
+from extensions.sidecar.rows import RevisionRow, write_row
+from extensions.sidecar.select import fit_request, rank_candidates
+from extensions.sidecar.settings import ROLE, get_sidecar_profile
+from extensions.sidecar.summary import summarise_sidecar
+from extensions.sidecar.train import train_sidecar
 from serving.repair.revision import ProposedCall, RevisionRequest
 from training.caller.bases import load_caller
 from training.caller.generation import generate_completions
 from training.caller.tiny.base import TINY
 from training.runtime.model_store import read_job, write_job
 from training.sets.split import TRAIN, UNSEEN_SERVER
-from training.sidecar.data.build import Known, build_rows, choose_rows
-from training.sidecar.data.calls import PlacedCall
-from training.sidecar.evaluation import Bench, evaluate_sidecars
-from training.sidecar.flaws.kinds import HELD_OUT, WEIGHTS
-from training.sidecar.grpo.settings import TINY_GRPO
-from training.sidecar.prompt import read_revision
-from training.sidecar.rows import RevisionRow, write_row
-from training.sidecar.select import fit_request, rank_candidates
-from training.sidecar.settings import ROLE, get_sidecar_profile
-from training.sidecar.summary import summarise_sidecar
-from training.sidecar.train import train_sidecar
 
 _OFFERED, _CONTEXT, _NEW = 3, 736, 96
 _SHOWN = ("right", "corrected", "corrected_left", "copied", "harmed", "asked", "asked_rightly")

@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.repair.calls import AskedCall, read_calls
 from benchmarks.shared_data import SHARED, require_paths
+from extensions.sidecar.flaws.flaws import make_flawed
+from extensions.sidecar.select import fit_request, rank_candidates
 from serving.repair.revision import RevisionRequest
 from serving.repair.tools import Candidate
 from training.evaluation.metrics import bootstrap_mean
-from training.sidecar.flaws.flaws import make_flawed
-from training.sidecar.select import fit_request, rank_candidates
 
 SIZES = (8_000, 32_000, 128_000)  # tokens of tools
 KINDS = ("tool that is not there", "tool misspelt")

@@ -18,17 +18,14 @@ import assets.synthesis.defs
 import assets.synthesis.summaries.defs
 import assets.vectors.defs
 import training.defs
-import training.evaluation.ablations.defs
 import training.evaluation.defs
 import training.releases.defs
 import training.reporting.defs
-import training.reporting.outcomes.defs
-import training.reranker.defs
-import training.sidecar.defs
 from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
+from extensions.batch.sensor import make_harvest_sensor
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
-from orchestration.batches import make_harvest_sensor
+from orchestration.extensions import DEFINITIONS, load_extensions
 from orchestration.release_watch import roll_back_on_outcomes
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
@@ -49,12 +46,8 @@ PACKAGES = (
     assets.outcomes.trajectories.defs,
     training.defs,
     training.evaluation.defs,
-    training.evaluation.ablations.defs,
     training.releases.defs,
     training.reporting.defs,
-    training.reporting.outcomes.defs,
-    training.reranker.defs,
-    training.sidecar.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a run.
@@ -84,7 +77,7 @@ def build_defs(
 ) -> dg.Definitions:
     """The real code location; `resources` replaces single ones (fakes in tests), `metadata` is
     shown on the page of every asset."""
-    found = dg.load_assets_from_modules(list(PACKAGES))
+    found = dg.load_assets_from_modules([*PACKAGES, *load_extensions(DEFINITIONS).values()])
     assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
     jobs = define_jobs()
     return dg.Definitions(

@@ -206,7 +206,7 @@ def make_readmes(settings: Settings) -> "Readmes":
 
 def make_trainer(settings: Settings) -> "Trainer":
     """What is trained, on which split, for how long, and how it is measured."""
-    from training.evaluation.ablations.run import AblationSettings
+    from extensions.bench.ablations.run import AblationSettings
     from training.evaluation.caller.plan import TestPlan
     from training.policies import Trainer
     from training.retriever.settings import NONE, RetrieverSettings

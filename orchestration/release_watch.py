@@ -5,20 +5,20 @@ import time
 
 import dagster as dg
 
+from extensions.scale.bucket_home.root import HomeHeld
+from extensions.scale.bucket_home_opening.opening import hold_home
 from orchestration.alerts import (
     AlertUnsent,
     make_rollback_message,
     read_webhook,
     send_message,
 )
-from orchestration.bucket_home.opening import hold_home
 from orchestration.factories import open_warehouse
 from orchestration.settings.load import load_settings
 from training.releases.decisions import list_rollbacks
 from training.releases.index_source import make_hold
 from training.releases.live.rollback import AUTHOR, watch_release
 from training.releases.release import ReleaseError
-from warehouse.bucket_home.root import HomeHeld
 
 
 @dg.sensor(

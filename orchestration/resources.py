@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from assets.synthesis.writing.endpoints import Writer
-from orchestration.bucket_home.opening import hold_home
+from extensions.scale.bucket_home_opening.opening import hold_home
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,

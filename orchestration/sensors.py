@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from orchestration.bucket_home.opening import refresh_home
+from extensions.scale.bucket_home_opening.opening import refresh_home
 from orchestration.factories import make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining

@@ -19,15 +19,15 @@ from assets.synthesis.reporting.spend import SPEND
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.index import VECTORS
+from extensions.bench.ablations.run import ABLATIONS
+from extensions.recommender.training.evaluation import RERANKER_EVALUATION
+from extensions.sidecar.evaluation import SIDECAR_EVALUATION
 from training.drift.drift import DRIFT
-from training.evaluation.ablations.run import ABLATIONS
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import UNTRAINED
-from training.reranker.evaluation import RERANKER_EVALUATION
 from training.runtime.adapter_table import make_adapter_table
 from training.sets.training_set import TRAINING_SET
-from training.sidecar.evaluation import SIDECAR_EVALUATION
 from warehouse.storage.tables import TableSpec
 
 ADAPTERS = tuple(make_adapter_table(role) for role in UNTRAINED)

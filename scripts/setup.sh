@@ -81,7 +81,7 @@ python_packages() {
   # most runs never import is left out.
   "$venv/bin/python" -m compileall -q -j 0 -x '/(transformers/models|sympy|tests?)/' \
     "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-    assets demo orchestration serving toolmill training warehouse >/dev/null 2>&1 || true
+    assets demo extensions orchestration serving toolmill training warehouse >/dev/null 2>&1 || true
   echo "$wanted" > "$stamp"
 }
 

@@ -9,7 +9,15 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from types import ModuleType
 
-PACKAGES = ("assets", "demo", "orchestration", "serving", "training", "warehouse")
+PACKAGES = (
+    "assets",
+    "demo",
+    "extensions",
+    "orchestration",
+    "serving",
+    "training",
+    "warehouse",
+)
 
 try:
     __version__ = version("toolmill")

@@ -7,6 +7,9 @@ import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
+from extensions.publishing.cards.model_card import write_card
+from extensions.sidecar.data.read import open_drafter, read_revision_rows
+from extensions.sidecar.rows import write_row
 from training.caller.train import resolve_base
 from training.drift.contract_moves import count_moves
 from training.drift.decide import Retrain, decide_retraining
@@ -15,7 +18,6 @@ from training.drift.measure import measure_drift
 from training.evaluation.predictors.interface import CannotPredict
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
-from training.releases.cards.model_card import write_card
 from training.reporting.drift_page import make_drift_page, render_drift_table
 from training.retriever.train import resolve_retriever_base
 from training.runtime.adapter_table import (
@@ -29,8 +31,6 @@ from training.sets.build import find_too_few_servers, make_set, save_built_set
 from training.sets.pool import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
-from training.sidecar.data.read import open_drafter, read_revision_rows
-from training.sidecar.rows import write_row
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.attempts import Outcome
 from warehouse.publish import (
@@ -43,6 +43,14 @@ from warehouse.publish import (
 )
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
+
+
+# Role -> the package of its training script.
+_PACKAGES = {
+    "retriever": "training.retriever",
+    "caller": "training.caller",
+    "sidecar": "extensions.sidecar",
+}
 
 
 class Scripts(Protocol):
@@ -138,7 +146,9 @@ def _build_adapter_asset(role: str, description: str) -> Any:
     )
 
     @dg.asset(
-        **describe_asset(checked, f"training/{role}", kinds={"pytorch", "huggingface"}),
+        **describe_asset(
+            checked, _PACKAGES[role].replace(".", "/"), kinds={"pytorch", "huggingface"}
+        ),
         deps=["training_set"],
         group_name="training",
         pool="gpu",
@@ -216,7 +226,7 @@ def _train_once(
     """The model's card; trains once per (role, base, set, settings), as the ledger knows."""
 
     def train() -> Outcome:
-        scripts.launch(context, f"training.{role}.script", job)
+        scripts.launch(context, f"{_PACKAGES[role]}.script", job)
         return Outcome(name.encode(), model=name)
 
     key = digest({"train": name})

@@ -5,20 +5,20 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assets.vectors.embed import Embedder, Prompts
+from extensions.bench.ablations.run import AblationSettings
+from extensions.sidecar.settings import SidecarOptions, SidecarSettings, get_sidecar_profile
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
 from training.drift.bases import BASE, name_base
 from training.drift.facts import Facts, read_facts
 from training.drift.policy import RetrainPolicy
 from training.drift.sources import Sources
-from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.releases.promotion import PromotionPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.runtime.model_store import select_recipe
 from training.sets.policy import SetPolicy
-from training.sidecar.settings import SidecarOptions, SidecarSettings, get_sidecar_profile
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:

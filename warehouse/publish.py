@@ -13,8 +13,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from extensions.scale.bucket_home.session import commit_stage
 from warehouse.audit import Audit, Expect, Verdict, audit
-from warehouse.bucket_home.session import commit_stage
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.pointers import PointerBroken

@@ -7,9 +7,6 @@ import dagster as dg
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import Executor, execute_pairs
-from assets.outcomes.reporting.plots import embed_plot
-from assets.outcomes.reporting.report import report_executions
-from assets.outcomes.reporting.verdicts import compare_verdicts, render_verdicts
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
 from assets.partitions import (
     close_run_after,
@@ -19,6 +16,9 @@ from assets.partitions import (
 )
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from extensions.recommender.outcomes_reporting.plots import embed_plot
+from extensions.recommender.outcomes_reporting.report import report_executions
+from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import Lines

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.nights.place import measure_bytes
+from extensions.upkeep.retention.garbage import count_garbage
+from extensions.upkeep.takedown.collect import Place, find_garbage, remove_garbage
 from orchestration.runs.instance import open_instance
 from orchestration.settings.load import load_settings
-from orchestration.upkeep.collect import Place, find_garbage, remove_garbage
-from warehouse.retention.garbage import count_garbage
 
 
 def collect_garbage(root: Path, now: float) -> dict[str, Any]:

@@ -25,17 +25,17 @@ from assets.vectors.embed import MiniLM, open_encoder, save_encoder
 from benchmarks.own_process import run_alone
 from benchmarks.router_latency import SMITHERY, build_grown, build_size
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
+from extensions.recommender.learning.online_learner import OnlineLearner
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.reranking.model import Reranker
+from extensions.recommender.reranking.pool import Pool
+from extensions.recommender.training.examples import Example
+from extensions.recommender.training.ranker_fit import fit_reranker
 from serving.index.folder import load_index
-from serving.learning.online_learner import OnlineLearner
 from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.ranking.reranked import RERANKED, open_pool
 from serving.ranking.strategies import find_top
-from serving.reranking.features import Question
-from serving.reranking.model import Reranker
-from serving.reranking.pool import Pool
 from serving.router import Ask, Router
-from training.reranker.examples import Example
-from training.reranker.ranker_fit import fit_reranker
 
 _WARM, _SEED, _TOKENS = 20, 7, 50
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S, World
-from serving.reranking.features import Question
-from training.reranker.examples import Example, Method
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.training.examples import Example, Method
 
 REFITS = (25, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900)  # outcomes before a new fit
 

@@ -31,12 +31,12 @@ from benchmarks.outcomes.simulator import (
     drift_world,
     make_world,
 )
+from extensions.recommender.training.examples import Example, Method
+from extensions.recommender.training.folds import assign_folds, run_fold, tabulate_methods
+from extensions.recommender.training.methods.catalogue import METHODS
+from extensions.recommender.training.methods.ours import Ours
+from extensions.recommender.training.ranker_fit import FitSettings
 from training.evaluation.metrics import bootstrap_mean
-from training.reranker.examples import Example, Method
-from training.reranker.folds import assign_folds, run_fold, tabulate_methods
-from training.reranker.methods.catalogue import METHODS
-from training.reranker.methods.ours import Ours
-from training.reranker.ranker_fit import FitSettings
 
 TUNED_ON = ("metatool-a", "vendor-mcp-evals")
 MIXES: dict[str, Mix] = {"tuned": TUNED, "held-out": HELD_OUT, "easy": EASY}

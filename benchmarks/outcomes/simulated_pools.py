@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from serving.reranking.pool import Pool, ToolFacts
-from training.evaluation.robustness.paraphrase import paraphrase_text
+from extensions.bench.robustness.paraphrase import paraphrase_text
+from extensions.recommender.reranking.pool import Pool, ToolFacts
 
 SERVERS = 16
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.outcomes.simulated_pools import Stage
-from serving.reranking.features import Question
-from training.reranker.examples import Example
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.training.examples import Example
 
 # What is left of the chance of success: (at most requests, at those of the region that it hits).
 MODES: dict[str, tuple[float, float]] = {

@@ -11,12 +11,12 @@ import json_repair
 
 from assets.contracts.history.moves import ContractHistory
 from benchmarks.repair.calls import AskedCall
+from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall
+from extensions.sidecar.flaws.flaws import make_drafts
 from serving.repair.evidence import Evidence
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED, VALID, RepairReport
 from serving.repair.tools import Toolset, read_toolset
-from training.sidecar.flaws.drafts import FlawedDraft, GoodCall
-from training.sidecar.flaws.flaws import make_drafts
 
 OFFERED = 10  # tools of a request
 LADDER = ("contract", "+ history", "+ conversation")

@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from orchestration.bucket_home.commands import open_home_for
+from extensions.scale.bucket_home.root import HomeLost
+from extensions.scale.bucket_home_opening.commands import open_home_for
 from orchestration.cli.data import (
     contract,
     crawl,
@@ -31,38 +32,34 @@ from orchestration.cli.data import (
     quarantine,
     readme,
     repair,
-    review,
     scan,
     worlds,
 )
 from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.ledger import batch, ledger, plan, spend
+from orchestration.cli.ledger import ledger, plan, spend
 from orchestration.cli.models import (
     active,
-    active_eval,
-    agent,
     blast_radius,
     champion,
     evaluate,
     index,
     log,
-    mcp_zero,
-    push,
     release,
     serve,
 )
-from orchestration.cli.models.proxying import command as proxy
-from orchestration.cli.outcomes import reliability, replay, rerank_eval, trajectories
+from orchestration.cli.outcomes import reliability, replay, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
-from orchestration.cli.upkeep import audits, backup, bucket, doctor, gc, takedown
+from orchestration.extensions import COMMANDS, load_extensions
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
-from warehouse.bucket_home.root import HomeLost
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import shorten_text
 
-OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
+OURS = (
+    *("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo."),
+    "extensions.",
+)
 ROOT = Path(__file__).resolve().parents[2]
 _WRONG_WORDS = typer.BadParameter.__mro__[1]  # of the parser, which quotes them whole
 _LONGEST = 500  # characters of such an error
@@ -137,33 +134,43 @@ app = typer.Typer(
 
 _GROUPS = {  # as `--help` shows them
     "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
-    "Pairs": (judge, review, export, readme, match, repair, blast_radius),
+    "Pairs": (judge, export, readme, match, repair, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay, reliability),
-    "Search and serve": (index, serve, proxy, active, log),
-    "Models and releases": (
-        evaluate,
-        active_eval,
-        rerank_eval,
-        agent,
-        champion,
-        release,
-        push,
-        mcp_zero,
-    ),
-    "Effects": (plan, spend, ledger, batch),
-    "Upkeep": (doctor, gc, backup, takedown, audits, bucket),
+    "Search and serve": (index, serve, active, log),
+    "Models and releases": (evaluate, champion, release),
+    "Effects": (plan, spend, ledger),
 }
 _NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
-_NAMES |= {mcp_zero: "mcp-zero", worlds: "worlds", contract: "contract", quarantine: "quarantine"}
-_NAMES |= {reliability: "reliability", batch: "batch", bucket: "bucket", takedown: "takedown"}
+_NAMES |= {worlds: "worlds", contract: "contract", quarantine: "quarantine"}
+_NAMES |= {reliability: "reliability"}
+
+
+def add_commands(part: typer.Typer, name: str | None, panel: str) -> None:
+    """Adds commands at the top, or under a group's name; a group that exists takes them in."""
+    if name is None:
+        for command in part.registered_commands:
+            command.rich_help_panel = panel
+        app.add_typer(part)
+        for group in part.registered_groups:
+            group.rich_help_panel = panel
+        return
+    for group in app.registered_groups:
+        if group.name == name and group.typer_instance is not None:
+            group.typer_instance.registered_commands += part.registered_commands
+            return
+    app.add_typer(part, name=name, rich_help_panel=panel)
+
+
 for _group, _parts in _GROUPS.items():
     for _part in _parts:
-        if _part in _NAMES:
-            app.add_typer(_part.app, name=_NAMES[_part], rich_help_panel=_group)
-            continue
-        for _command in _part.app.registered_commands:
-            _command.rich_help_panel = _group
-        app.add_typer(_part.app)
+        add_commands(_part.app, _NAMES.get(_part), _group)
+for _extension in load_extensions(COMMANDS).values():
+    _name = _extension.info.name
+    add_commands(
+        _extension,
+        _name if isinstance(_name, str) else None,
+        _extension.rich_help_panel or "Extensions",
+    )
 
 
 def main() -> None:

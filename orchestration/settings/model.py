@@ -29,6 +29,8 @@ from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.readme.policy import ReadmeOptions
 from demo.ports import PORTS
+from extensions.scale.bucket_home.policy import StoragePolicy
+from extensions.upkeep.retention.policy import KeepPolicy
 from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces
 from orchestration.settings.roles import Roles
@@ -37,11 +39,9 @@ from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
-from warehouse.bucket_home.policy import StoragePolicy
 from warehouse.fleet.fleet import FleetSettings
 from warehouse.home import check_home
 from warehouse.network.egress import is_loopback
-from warehouse.retention.policy import KeepPolicy
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory

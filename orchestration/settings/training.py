@@ -4,17 +4,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from extensions.bench.ablations.options import AblationOptions
+from extensions.sidecar.settings import SidecarOptions
 from orchestration.settings.place import Place
 from training.caller.settings import CallerOptions
 from training.drift.policy import RetrainPolicy
-from training.evaluation.ablations.options import AblationOptions
 from training.evaluation.caller.plan import EvaluationOptions
 from training.releases.live.regression import RollbackPolicy
 from training.releases.promotion import PromotionPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SplitSettings
-from training.sidecar.settings import SidecarOptions
 
 
 class Training(BaseModel):

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from assets.servers.calls.log import Outcomes
-from serving.learning.online_learner import OnlineLearner
+from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.meta.access.limits import Limits
 from serving.meta.access.policy import MetaPolicy, Token
 from warehouse.remembered import Remembered

@@ -6,14 +6,14 @@ import time
 import numpy as np
 
 from assets.vectors.texts import FULL
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.reranking.file import BadReranker, OldReranker, open_reranker
+from extensions.recommender.reranking.model import Reranker
+from extensions.recommender.reranking.pool import Pool, ToolFacts
 from serving.index.errors import IndexBroken
 from serving.index.model import RERANKER_FILE, Index
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import Ranked
-from serving.reranking.features import Question
-from serving.reranking.file import BadReranker, OldReranker, open_reranker
-from serving.reranking.model import Reranker
-from serving.reranking.pool import Pool, ToolFacts
 
 RERANKED = 100
 

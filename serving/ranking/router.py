@@ -8,6 +8,8 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import embed_queries, measure_reading
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.reranking.model import Reranker
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
@@ -16,8 +18,6 @@ from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, read_ask_texts
 from serving.ranking.reranked import RERANKED, make_question, open_ranker, rank_by_success
 from serving.ranking.strategies import BY_NAME, Ranked
-from serving.reranking.features import Question
-from serving.reranking.model import Reranker
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from demo.ports import PORTS
+from extensions.scale.bucket.bucket import open_bucket
+from extensions.scale.bucket_home.root import read_root
 from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, open_postgres
 from tests.support.s3 import open_s3
-from warehouse.bucket.bucket import open_bucket
-from warehouse.bucket_home.root import read_root
 
 pytestmark = pytest.mark.slow
 FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every run

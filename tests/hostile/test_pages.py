@@ -15,12 +15,12 @@ from assets.synthesis.export.card import Figures, write_card
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.reporting import report as synthesis_report
+from extensions.bench.ablations.table import render_ablation_table
+from extensions.publishing.cards.facts import Facts
+from extensions.publishing.cards.model_card import render_card
 from tests.support.pages import list_tokens
 from tests.training.report_figures import CARD, MANIFEST, calls, figure
-from training.evaluation.ablations.table import render_ablation_table
 from training.evaluation.caller.markdown import as_markdown
-from training.releases.cards.facts import Facts
-from training.releases.cards.model_card import render_card
 from training.reporting.report import inline_plots, write_report
 
 EVIL = (

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.batches import (
+from extensions.batch.sensor import (
     Cursor,
     choose_due,
     note_polls,
@@ -21,9 +21,9 @@ from orchestration.batches import (
 from orchestration.definitions import build_defs
 from orchestration.factories import make_writer
 from orchestration.settings.load import load_settings
+from tests.extensions.batch.api.runs import echo, run_stage
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.command import invoke_toolmill
-from tests.warehouse.llm.batch_api.runs import echo, run_stage
 from warehouse.ledger.events import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import Role

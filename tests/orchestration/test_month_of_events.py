@@ -14,20 +14,20 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from extensions.upkeep.doctor.instance import _list_dead_runs
+from extensions.upkeep.retention.policy import KeepPolicy
+from extensions.upkeep.takedown.collect import Place, find_garbage, remove_garbage
+from extensions.upkeep.takedown.events import SET_TAG, collect_last_runs
+from extensions.upkeep.takedown.progress import find_oldest_start
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
-from orchestration.doctor.instance import _list_dead_runs
 from orchestration.runs.dead_runs import clear_dead_runs, make_process_tags
 from orchestration.sensors import count_failed_trainings
-from orchestration.upkeep.collect import Place, find_garbage, remove_garbage
-from orchestration.upkeep.events import SET_TAG, collect_last_runs
-from orchestration.upkeep.progress import find_oldest_start
 from tests.orchestration.runs.test_dead_runs import started
 from tests.orchestration.test_alerts import Webhook, hook  # noqa: F401 (a fixture)
 from tests.orchestration.test_retrain_on_drift import publish, recipe, tick
 from tests.support.event_log import ASSETS, DAY, HOUR, MARKETS, RUNS_A_DAY, EventLog
 from training.releases.retention import RetentionPolicy
-from warehouse.retention.policy import KeepPolicy
 from warehouse.store import Warehouse
 
 pytestmark = pytest.mark.slow

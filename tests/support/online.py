@@ -5,9 +5,9 @@ from typing import Any
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import Outcomes, query_digest
+from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import RERANKER_FILE, Source
-from serving.learning.online_learner import OnlineLearner
 from serving.router import Ask, Router, ServedRouter
 from tests.serving.meta_server import opened
 from tests.support.reranked import DIGESTS, ROWS, draw_calls, train

@@ -18,7 +18,7 @@ from hypothesis.internal.constants_ast import constants_from_module
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("warehouse", "assets", "training", "serving", "orchestration")
+PACKAGES = ("warehouse", "assets", "training", "serving", "orchestration", "extensions")
 
 
 def list_rewritten() -> Iterator[Path]:

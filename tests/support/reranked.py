@@ -8,11 +8,11 @@ import polars as pl
 
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.sources.frame import make_frame
+from extensions.recommender.training.history import add_passed_over, digest_history, make_examples
+from extensions.recommender.training.role import train_reranker
+from extensions.recommender.training.served_order import ServedOrder, open_order
 from serving.index.model import Source
 from tests.vectors.conftest import WordEmbedder, snapshot
-from training.reranker.history import add_passed_over, digest_history, make_examples
-from training.reranker.role import train_reranker
-from training.reranker.served_order import ServedOrder, open_order
 
 JOBS = ("weather", "train", "mail", "file", "map")
 # Two tools say the same of each job, and one of them fails.

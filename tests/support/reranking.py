@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from serving.reranking.features import Question
-from serving.reranking.pool import Pool, ToolFacts
-from training.reranker.examples import Example
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.reranking.pool import Pool, ToolFacts
+from extensions.recommender.training.examples import Example
 
 DIM = 8
 TOOLS = 12

@@ -12,11 +12,11 @@ from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.writing.endpoints import Writer
+from extensions.batch.api.rounds import advance_open
 from orchestration.settings.roles import Roles
 from tests.contracts.pipeline import MARKET, Pipeline
 from tests.support.batch_endpoint import BatchServer, batch_endpoint
 from tests.synthesis.scripted import NO_TASKS, scripted
-from warehouse.llm.batch_api.rounds import advance_open
 from warehouse.llm.client import Role
 from warehouse.store import Warehouse
 

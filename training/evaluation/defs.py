@@ -12,6 +12,10 @@ from assets.contracts.quarantine.clear import read_clear
 from assets.vectors.embed import BadAdapter, BadEmbedder, Embedder
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
+from extensions.publishing.cards.model_card import write_card
+from extensions.recommender.training.evaluation import RERANKER_EVALUATION, summarise_reranker
+from extensions.sidecar.evaluation import SIDECAR_EVALUATION
+from extensions.sidecar.summary import summarise_sidecar
 from training.evaluation.caller.bench import evaluate_candidate
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -27,18 +31,14 @@ from training.evaluation.retriever import (
 )
 from training.last_run import NotTrained, read_last_adapter, set_name
 from training.policies import ROLES, Trainer
-from training.releases.cards.model_card import write_card
 from training.releases.champion import UNTRAINED
 from training.releases.gate import as_rows, render_gates_table
 from training.releases.gate_rules import check_evaluation
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import Promotion, consider_candidate
-from training.reranker.evaluation import RERANKER_EVALUATION, summarise_reranker
 from training.sets.pool import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
-from training.sidecar.evaluation import SIDECAR_EVALUATION
-from training.sidecar.summary import summarise_sidecar
 from warehouse.audit import Verdict, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import (

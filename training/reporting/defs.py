@@ -32,10 +32,10 @@ REPORT_AUDIT = AssetAudit("report", rules=["written"])
 SOURCES = (
     "training/reporting",
     "training/figures.py",
-    "training/evaluation/ablations/table.py",
+    "extensions/bench/ablations/table.py",
     "training/evaluation/caller/markdown.py",
     "training/releases/gate.py",
-    "assets/outcomes/reporting/verdicts.py",
+    "extensions/recommender/outcomes_reporting/verdicts.py",
 )
 
 

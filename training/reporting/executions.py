@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.reporting.verdicts import compare_verdicts, render_verdicts
 from assets.outcomes.table import (
     EXECUTIONS,
     PROVED,
@@ -16,6 +15,7 @@ from assets.outcomes.table import (
     is_sample,
 )
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.figures import Json, format_table, with_n

@@ -140,7 +140,7 @@ def find_unreadable_weights(folder: Path) -> str | None:
     """Why a model's weights cannot be read, by their headers and sizes; None if they can."""
     from safetensors import SafetensorError, safe_open
 
-    from serving.reranking.file import BadReranker, read_reranker
+    from extensions.recommender.reranking.file import BadReranker, read_reranker
 
     if (folder / RERANKER_FILE).exists():
         try:

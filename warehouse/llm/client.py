@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from extensions.batch.api.outbox import Outbox
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.events import Batch
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.batch_api.outbox import Outbox
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question
 from warehouse.llm.protocols import open_provider

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.match.bfcl.data import is_truth, read_bfcl
-from assets.contracts.match.bfcl.values import LANGUAGES
-from assets.contracts.match.bfcl.verdict import build_truth, match_bfcl
 from assets.contracts.match.files import (
     Schemas,
     parse_calls,
@@ -16,6 +13,9 @@ from assets.contracts.match.files import (
 )
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import MatchResult, ParallelResult
+from extensions.bench.bfcl.data import is_truth, read_bfcl
+from extensions.bench.bfcl.values import LANGUAGES
+from extensions.bench.bfcl.verdict import build_truth, match_bfcl
 from warehouse.errors import UnusableInput
 
 

@@ -40,7 +40,7 @@ def match_call(
     bfcl_compat: BFCL's verdict instead, with each expected argument the only allowed value.
     """
     if bfcl_compat:
-        from assets.contracts.match.bfcl.verdict import match_compatible
+        from extensions.bench.bfcl.verdict import match_compatible
 
         return match_compatible(schema, expected, called, language)
     return _compare_calls(ReadCall(schema, expected), ReadCall(schema, called))

@@ -39,12 +39,12 @@ from benchmarks.outcomes.noise.report import (
 )
 from benchmarks.outcomes.noise.table import FILES
 from benchmarks.outcomes.simulator import TICK_S
+from extensions.recommender.training.methods.catalogue import METHODS
+from extensions.recommender.training.methods.ours import Ours
+from extensions.recommender.training.methods.toolflix import ToolFlix
+from extensions.recommender.training.ranker_fit import FitSettings
 from orchestration.factories import make_launcher, make_writer, open_warehouse
 from orchestration.settings.load import load_settings
-from training.reranker.methods.catalogue import METHODS
-from training.reranker.methods.ours import Ours
-from training.reranker.methods.toolflix import ToolFlix
-from training.reranker.ranker_fit import FitSettings
 
 SUMMARY, SHEET = "summary.json", "labels.csv"
 CURVE = (50, 100, 200, 500, 1000)

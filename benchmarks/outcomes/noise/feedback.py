@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.play import Stage
-from training.reranker.examples import Example
+from extensions.recommender.training.examples import Example
 
 FEEDBACK, TOOLS = "feedback.jsonl", "tools.json"
 

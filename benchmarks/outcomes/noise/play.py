@@ -10,9 +10,9 @@ from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.pool import list_candidates
 from benchmarks.outcomes.noise.table import NO_CALL, Table, TaskFacts
 from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
-from serving.reranking.features import Question
-from serving.reranking.pool import Pool, ToolFacts
-from training.reranker.examples import Example, Method
+from extensions.recommender.reranking.features import Question
+from extensions.recommender.reranking.pool import Pool, ToolFacts
+from extensions.recommender.training.examples import Example, Method
 
 # The actor's choice among the five it is shown. `top` takes the first; `by rank` does so in 55 of
 # 100 (the published agent overrides 45), otherwise one of the others, earlier ones more often.

@@ -16,7 +16,7 @@ from benchmarks.outcomes.noise.play import (
 )
 from benchmarks.outcomes.noise.table import TaskFacts
 from benchmarks.outcomes.simulator import TICK_S
-from training.reranker.examples import Example
+from extensions.recommender.training.examples import Example
 
 OLD_CONTRACT = 0.5  # weight of an outcome of a contract that is no longer listed
 EXPOSURES = 50  # of a newcomer, over which its regret is told

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.data.contract_ci import check_change
 from orchestration.cli.terminal import print_json, print_line
 from orchestration.settings.load import load_settings
 
@@ -52,9 +51,6 @@ def history(
 
     report = collect_history(open_made_warehouse(load_settings()).tables, server_id)
     print_json(report) if as_json else _print_history(report)
-
-
-app.command("ci")(check_change)
 
 
 def _print_history(report: dict[str, Any]) -> None:

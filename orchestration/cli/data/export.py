@@ -121,12 +121,12 @@ def _make_choice(
 def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["Preference"]:
     """The preference pairs of the current training set's drafts."""
     from assets.contracts.quarantine.clear import read_clear
+    from extensions.sidecar.data.preferences import make_preferences
+    from extensions.sidecar.data.read import read_revision_rows
     from orchestration.factories import make_trainer
     from training.last_run import set_name
     from training.sets.pool import BadOffer
     from training.sets.split import TRAIN, UNSEEN_SERVER
-    from training.sidecar.data.preferences import make_preferences
-    from training.sidecar.data.read import read_revision_rows
 
     if not set_name(warehouse):
         fail("no training set was published here: run `toolmill run` first", 1)

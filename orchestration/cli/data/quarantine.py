@@ -82,7 +82,7 @@ def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bo
 def _block_tools(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
     from assets.contracts.quarantine.decisions import DecisionError
-    from orchestration.upkeep.block import block_tools
+    from extensions.upkeep.takedown.block import block_tools
 
     try:
         block_tools(warehouse)

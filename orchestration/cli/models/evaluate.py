@@ -140,8 +140,8 @@ def _evaluate_outside(
 ) -> None:
     import json
 
+    from extensions.bench.outside.bfcl import evaluate_outside_set
     from orchestration.factories import make_embedder
-    from training.evaluation.outside.bfcl import evaluate_outside_set
     from warehouse.storage.files import write_atomically
 
     progress = report_lines()

@@ -73,8 +73,8 @@ def policies(
     """What other orders of tools would have brought, estimated from the searches that explored."""
     import time
 
-    from assets.outcomes.policy_value.decisions import read_decisions
-    from assets.outcomes.policy_value.policies import compare_policies, count_explored
+    from extensions.recommender.policy_value.decisions import read_decisions
+    from extensions.recommender.policy_value.policies import compare_policies, count_explored
 
     since = time.time() - days * 86_400
     decisions = read_decisions(_open_log(place).read(since))

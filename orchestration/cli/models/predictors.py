@@ -111,12 +111,12 @@ def choose_role(settings: Settings, name: str) -> "Role":
 def open_reviser(settings: Settings, name: str) -> "Revise":
     """The model of the ladder's rung `revise`: `champion`, a trained sidecar by its name or folder,
     or `endpoint:` with a role or any model's name. Fails naming what is there."""
+    from extensions.sidecar.predictor import EndpointReviser, LocalReviser
     from orchestration.factories import open_warehouse
     from training.evaluation.predictors.adapter import resolve_model
     from training.evaluation.predictors.endpoint import EndpointPredictor
     from training.releases.champion import UNTRAINED
     from training.releases.in_service import find_model_in_service
-    from training.sidecar.predictor import EndpointReviser, LocalReviser
 
     if name.startswith(_ENDPOINT):
         role = choose_role(settings, name.removeprefix(_ENDPOINT))

@@ -48,7 +48,7 @@ def show(
     ] = True,
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
-    from training.releases.cards.model_card import README
+    from extensions.publishing.cards.model_card import README
     from training.releases.release import find_release, read_served
     from training.runtime.model_store import get_model_folder
     from warehouse.home import require_home
@@ -128,7 +128,7 @@ def export(
     allow_models(settings)
     add_files = None
     if weights:
-        from training.releases.weights.write import write_release_weights as add_files
+        from extensions.publishing.weights.write import write_release_weights as add_files
     print_json(_describe_folder(out, export_release(settings.home_path(), out, add_files)))
 
 

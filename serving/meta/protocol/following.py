@@ -3,7 +3,7 @@
 import anyio
 import anyio.to_thread
 
-from serving.learning.online_learner import OnlineLearner
+from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.meta.context import Desk
 
 

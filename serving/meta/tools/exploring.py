@@ -2,7 +2,7 @@
 
 Of a share of the searches the first place is drawn, each tool that may be explored being as likely
 as another; the rest keep their order. So the log tells with which probability each tool stood
-first, and what another order would have brought can be estimated (`assets/outcomes/policy_value`).
+first, and what another order would have brought can be estimated.
 """
 
 from collections.abc import Sequence

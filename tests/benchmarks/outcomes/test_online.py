@@ -10,8 +10,8 @@ from benchmarks.outcomes.rerankers import (
 )
 from benchmarks.outcomes.simulated_pools import make_random_stage
 from benchmarks.outcomes.simulator import EASY, make_world
-from training.reranker.methods.ours import Ours
-from training.reranker.methods.simple import Cosine
+from extensions.recommender.training.methods.ours import Ours
+from extensions.recommender.training.methods.simple import Cosine
 
 STAGE = make_random_stage(1, real=12, variants=20, requests=120)
 WORLD = make_world(STAGE, EASY, 1)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration.cli.app import app
-from tests.contracts.match.bfcl.test_bfcl_data import question, truth, write
+from tests.extensions.bench.bfcl.test_bfcl_data import question, truth, write
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 

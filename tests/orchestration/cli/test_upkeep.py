@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.orchestration.doctor.conftest import well  # noqa: F401
+from tests.extensions.upkeep.doctor.conftest import well  # noqa: F401
 from tests.support.command import invoke_toolmill
 from warehouse.home import claim_home
 from warehouse.store import Warehouse

@@ -5,8 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.doctor.check import Home
-from orchestration.doctor.instance import check_instance
+from extensions.upkeep.doctor.check import Home
+from extensions.upkeep.doctor.instance import check_instance
 from orchestration.runs.instance import (
     POSTGRES,
     SLOTS,

@@ -15,6 +15,7 @@ from assets.servers.contained_browser import open_browser_sandbox
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
+from extensions.bench.ablations.run import AblationSettings
 from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
@@ -31,7 +32,6 @@ from serving.meta.access.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.policy import RetrainPolicy
-from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.plan import TestPlan
 from training.policies import Trainer
 from training.releases.retention import RetentionPolicy

@@ -14,6 +14,7 @@ import pytest
 
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.vectors.embed import find_encoder_folder
+from extensions.publishing.cards.model_card import write_card
 from serving.export import check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import Source
@@ -25,7 +26,6 @@ from tests.serving.test_adhoc import run
 from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
-from training.releases.cards.model_card import write_card
 from training.releases.champion import UNTRAINED, read_champion
 from training.releases.gate import as_rows
 from training.releases.gate_rules import check_gates

@@ -7,8 +7,8 @@ from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.result import CallResult
+from extensions.bench.agent.tasks import Task
 from tests.serving.calling import CONTRACT, OTHER
-from training.evaluation.agent.tasks import Task
 from training.evaluation.predictors.interface import Answered
 from warehouse.llm.chat import Turn
 

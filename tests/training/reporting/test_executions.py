@@ -5,7 +5,7 @@ from typing import Any
 
 from assets.outcomes.table import EXECUTIONS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from tests.training.evaluation.agent.test_agent_run import publish
+from tests.extensions.bench.agent.test_agent_run import publish
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.reporting.executions import render_executions_part, summarise_executions
 from warehouse.store import Warehouse

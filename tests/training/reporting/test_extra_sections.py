@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from extensions.bench.agent.compare import compare_agents, summarise_agents
+from extensions.bench.agent.episode import Limits
+from extensions.bench.outside.bfcl import RULES, summarise_outside_rows
+from extensions.bench.outside.contamination import find_contamination
 from tests.training.evaluation.scripted_agent import Script, Tools, calls, says, small, task
 from tests.training.reporting.test_report import NOTHING
-from training.evaluation.agent.compare import compare_agents, summarise_agents
-from training.evaluation.agent.episode import Limits
-from training.evaluation.outside.bfcl import RULES, summarise_outside_rows
-from training.evaluation.outside.contamination import find_contamination
 from training.evaluation.saved import (
     AGENT,
     CONTAMINATION,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.training.evaluation.agent.test_agent_run import publish
+from extensions.bench.ablations.run import ABLATIONS
+from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.report_figures import MODEL, OTHER, call_rows, calls
-from training.evaluation.ablations.run import ABLATIONS
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.saved import AGENT, save_evaluation
 from training.reporting.extra_sections import render_ablation_part

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestration.upkeep.progress import find_oldest_start
+from extensions.upkeep.takedown.progress import find_oldest_start
 from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, find_free_port
 from warehouse.errors import UnusableInput

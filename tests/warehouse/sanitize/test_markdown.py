@@ -102,7 +102,15 @@ def test_only_markdown_of_ours_reaches_a_page() -> None:
 def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
     """(file, call) of every call in the source whose function is one of these."""
     found = []
-    for folder in ("assets", "training", "serving", "warehouse", "orchestration", "demo"):
+    for folder in (
+        "assets",
+        "training",
+        "serving",
+        "warehouse",
+        "orchestration",
+        "extensions",
+        "demo",
+    ):
         for path in sorted((ROOT / folder).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
             tree = ast.parse(text if any(name in text for name in names) else "")
@@ -124,7 +132,7 @@ def test_no_page_is_made_around_the_escaping() -> None:
     assert trusting == {
         "assets/synthesis/export/card.py",  # front matter of its own words; the template's text
         "training/figures.py",  # lines of a table
-        "training/releases/cards/model_card.py",  # front matter, as YAML writes it
+        "extensions/publishing/cards/model_card.py",  # front matter, as YAML writes it
         "training/reporting/extra_sections.py",  # headings a level down
         "training/reporting/report.py",  # a report from its file, with its plots
         "warehouse/sanitize/markdown.py",

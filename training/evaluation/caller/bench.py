@@ -5,6 +5,7 @@ from typing import Any
 
 from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import read_contracts
+from extensions.bench.robustness.phantom import DeadRequest, find_dead_requests
 from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller.run import evaluate_predictors
@@ -13,7 +14,6 @@ from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import CannotPredict, Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.robustness.phantom import DeadRequest, find_dead_requests
 from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from extensions.bench.robustness.perturb import perturb_tools, rename_one_tool
+from extensions.bench.robustness.phantom import DeadRequest
 from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller_table import (
     ASK_BACK,
@@ -16,8 +18,6 @@ from training.evaluation.caller_table import (
     RENAMED_HERE,
     UNPERTURBED,
 )
-from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
-from training.evaluation.robustness.phantom import DeadRequest
 from training.prompts.rows import Turn, list_turns, read_calls, read_messages
 from training.sets.candidates import HARD, RANDOM, draw_candidates
 from training.sets.pool import Pool, select_split_pool

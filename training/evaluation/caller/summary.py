@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from extensions.bench.robustness.failure_signature import compute_signature
 from training.evaluation.caller_table import (
     ASK_BACK,
     BASELINE,
@@ -20,7 +21,6 @@ from training.evaluation.caller_table import (
 )
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.robustness.failure_signature import compute_signature
 from training.sets.split import SPLITS, UNSEEN_SERVER
 from warehouse.json_types import Row
 

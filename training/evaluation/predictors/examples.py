@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.examples.nearest import choose_nearest
+from extensions.proxy.examples.nearest import choose_nearest
 from training.prompts.rows import read_calls, read_messages
 from warehouse.json_types import Row
 from warehouse.sanitize.words import fold_words

@@ -3,8 +3,8 @@ from pathlib import Path
 from benchmarks.outcomes.noise.feedback import FEEDBACK, TOOLS, write_feedback
 from benchmarks.outcomes.noise.intents import TRAIN
 from benchmarks.outcomes.noise.play import draw_log
+from extensions.recommender.training.feedback_file import read_feedback, read_tools
 from tests.benchmarks.outcomes.noise.stages import make_stage
-from training.reranker.feedback_file import read_feedback, read_tools
 
 
 def test_the_log_is_read_back_as_the_released_format(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from benchmarks.outcomes.noise.report import (
     value_online,
 )
 from benchmarks.outcomes.noise.streams import Drift
+from extensions.recommender.training.methods.simple import Prior
 from tests.benchmarks.outcomes.noise.stages import make_stage
-from training.reranker.methods.simple import Prior
 
 STAGE, METHODS = make_stage(), {"toolflix": Prior}  # what stands in for the rival here
 

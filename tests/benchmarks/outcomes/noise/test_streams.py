@@ -9,8 +9,8 @@ from benchmarks.outcomes.noise.streams import (
     play_online,
     run_drift,
 )
+from extensions.recommender.training.methods.simple import Prior
 from tests.benchmarks.outcomes.noise.stages import make_stage
-from training.reranker.methods.simple import Prior
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from extensions.recommender import rerank_eval_command
 from orchestration.cli.app import app
-from orchestration.cli.outcomes import rerank_eval
 
 
 class WordVectors:
@@ -32,7 +32,7 @@ class WordVectors:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(rerank_eval, "_open_embedder", lambda spec: WordVectors())
+    monkeypatch.setattr(rerank_eval_command, "_open_embedder", lambda spec: WordVectors())
     rng = np.random.default_rng(0)
     names = [f"tool_{at}" for at in range(6)]
     rows = [

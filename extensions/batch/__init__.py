@@ -1,0 +1,4 @@
+"""Model requests by a provider's batch API at half price.
+
+May import the core, and no other extension.
+"""

@@ -1,0 +1,253 @@
+"""Harvesting a batch: asking how far it is, and its results into the ledger, each once.
+
+sent -> polled -> files read line by line -> answers paid, errors ended, the rest released
+"""
+
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from extensions.batch.api.outbox import find_window_end
+from extensions.batch.api.provider import ENDED, BatchEndpoint, Status
+from extensions.batch.api.request_lines import (
+    CANCELLED,
+    INVALID,
+    UNREADABLE,
+    Result,
+    describe_failure,
+    read_limits,
+    read_result,
+    split_lines,
+)
+from extensions.batch.api.sending import SETTLE_S, send_batch
+from warehouse.ledger.attempts import Attempt, Outcome
+from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT
+from warehouse.ledger.events import Batch
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.paid_calls import make_outcome
+from warehouse.llm.roles import LLMError, Role
+from warehouse.storage.blobs import BlobCorrupt
+
+MOST_READS = 5  # of results that come to less than the provider counts
+_OVERDUE_S = 3600.0  # past its window; providers end a batch at its window by themselves
+_PASSING = ("token_limit_exceeded", "rate_limit_exceeded", "quota")
+
+
+@dataclass
+class _Tally:
+    """What the files of one batch held."""
+
+    seen: set[str] = field(default_factory=set)
+    answered: int = 0
+    unreadable: int = 0
+    ignored: int = 0
+    torn: int = 0
+    refused: set[str] = field(default_factory=set)
+    broken: str = ""  # why a file could not be read to its end
+
+
+def advance_batch(
+    ledger: Ledger, name: str, role: Role, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
+) -> Batch | None:
+    """One step of a batch: sent where it was not, polled, harvested where it has ended.
+
+    The batch afterwards; None where another process is at it. Nothing is raised for its endpoint:
+    `problem` says what kept it back.
+    """
+    with ledger.batches.hold(name) as batch:
+        if batch is None or batch.state not in (READY, SENT):
+            return batch
+        if (role.base_url or "") != batch.base_url:
+            problem = f"it is at {batch.base_url or 'the default endpoint'}, but role {role.name}"
+            problem += f" names {role.base_url or 'the default endpoint'}: set base_url back"
+            return ledger.batches.update(batch, problem=problem)
+        if batch.state == READY:
+            return send_batch(ledger, batch, endpoint, settle_s)
+        try:
+            status = endpoint.retrieve(batch.batch_id)
+        except LLMError as error:
+            return ledger.batches.update(batch, problem=_describe_loss(batch, error))
+        if status.status not in ENDED:
+            return ledger.batches.update(
+                batch, status=status.status, problem=_find_delay(batch, status)
+            )
+        return _collect_results(ledger, batch, role, endpoint, status)
+
+
+def cancel_batch(
+    ledger: Ledger, name: str, endpoint: BatchEndpoint, *, give_up: bool = False
+) -> Batch | None:
+    """Asks the provider to end a batch; what it answered until then is harvested as ever.
+
+    give_up: waits for nothing; what is under way becomes unknown and keeps its reservation, for the
+    provider may have been paid for it. None where another process is at it. Raises LLMError.
+    """
+    with ledger.batches.hold(name) as batch:
+        if batch is None or batch.state not in (READY, SENT):
+            return batch
+        if give_up:
+            return _release_unanswered(ledger, batch)
+        if batch.state == READY:
+            found = endpoint.find(name, batch.opened_at) if batch.tried_at else []
+            if not found and batch.tried_at:
+                wait = "creation was asked for and nothing is in the provider's list"
+                hint = "cancel again in some minutes, or with --give-up"
+                raise LLMError("not_found", wait, "a batch to cancel", hint)
+            if not found:
+                ledger.batches.drop(batch, "cancelled before it was sent")
+                return ledger.batches.read(name)
+            batch = ledger.batches.update(
+                batch, state=SENT, batch_id=found[0].id, sent_at=time.time()
+            )
+        status = endpoint.cancel(batch.batch_id)
+        return ledger.batches.update(batch, status=status.status)
+
+
+def _release_unanswered(ledger: Ledger, batch: Batch) -> Batch:
+    waiting = ledger.batches.list_waiting(batch.name).values()
+    error = describe_failure(CANCELLED, "given up while it was under way")
+    ledger.batches.end([(one, error) for one in waiting], "unknown")
+    return _end_batch(ledger, batch, GIVEN_UP)
+
+
+def _collect_results(
+    ledger: Ledger, batch: Batch, role: Role, endpoint: BatchEndpoint, status: Status
+) -> Batch:
+    batch = batch.model_copy(update={"status": status.status, "completed_at": status.ended_at})
+    if status.status == "failed" and not status.files:
+        return _end_invalid(ledger, batch, status)
+    limits, tally = _read_own_limits(ledger, batch), _Tally()
+    for file_id in status.files:
+        results = _iterate_results(batch, role, endpoint, file_id, limits, tally)
+        _keep_results(ledger, batch, limits, results)
+    batch = batch.model_copy(
+        update={"ignored": tally.ignored, "refused": sorted({*batch.refused, *tally.refused})}
+    )
+    waiting = list(ledger.batches.list_waiting(batch.name).values())
+    short = status.completed - tally.answered - tally.unreadable
+    cut = bool(tally.broken or tally.torn or short - tally.ignored > 0)
+    if waiting and cut and batch.reads + 1 < MOST_READS:
+        problem = f"{len(waiting)} of {batch.requests} results are missing"
+        problem += f" ({tally.broken or f'{tally.torn} torn lines'}); read again"
+        return ledger.batches.update(batch, reads=batch.reads + 1, problem=problem)
+    # What the provider counts as completed and did not deliver was paid for, perhaps.
+    lost = short > 0 or cut
+    kind = {"expired": "timeout", "cancelled": CANCELLED}.get(status.status, "server_error")
+    error = describe_failure(kind, f"the batch {status.status} without a result for it")
+    ledger.batches.end([(one, error) for one in waiting], "unknown" if lost else "failed")
+    return _end_batch(ledger, batch, HARVESTED, _describe_end(tally, len(waiting), lost))
+
+
+def _keep_results(
+    ledger: Ledger, batch: Batch, limits: Mapping[str, int], results: Iterable[Result]
+) -> None:
+    """Keeps what one file says, answers in transactions of many; what came before a break of the
+    file is kept."""
+    waiting = ledger.batches.list_waiting(batch.name)
+    ended: dict[str, list[tuple[Attempt, str]]] = {"failed": [], "unknown": []}
+
+    def select_answers() -> Iterator[tuple[Attempt, Outcome]]:
+        for result in results:
+            attempt = waiting.get(result.key)
+            if attempt is None:
+                continue  # kept by a harvest that was cut off after it
+            if result.completion is None:
+                status = "unknown" if result.kind == UNREADABLE else "failed"
+                ended[status].append((attempt, result.error))
+                continue
+            completion = replace(result.completion, limit=limits[result.key])
+            yield attempt, make_outcome(vars(completion), batch)
+
+    ledger.batches.finish(select_answers())
+    for status, rows in ended.items():
+        ledger.batches.end(rows, status)
+
+
+def _iterate_results(
+    batch: Batch,
+    role: Role,
+    endpoint: BatchEndpoint,
+    file_id: str,
+    own: Container[str],
+    tally: _Tally,
+) -> Iterator[Result]:
+    """The results of one file that are this batch's, each key once; the rest is counted."""
+    asked = replace(role, model=batch.model)
+    try:
+        for line in split_lines(endpoint.download(file_id)):
+            result = read_result(line, asked, batch.dropped) if line is not None else None
+            if result is None:
+                tally.torn += 1
+            elif result.key not in own or result.key in tally.seen:
+                tally.ignored += 1
+            else:
+                tally.seen.add(result.key)
+                tally.answered += result.completion is not None
+                tally.unreadable += result.kind == UNREADABLE
+                tally.refused |= {result.refused} - {""}
+                yield result
+    except LLMError as error:
+        tally.broken = f"{error.kind}: {error.found}"[:300]
+
+
+def _read_own_limits(ledger: Ledger, batch: Batch) -> dict[str, int]:
+    """Key -> limit, of the batch's own file; where that is lost, the keys that wait alone."""
+    try:
+        return read_limits(ledger.blobs.get(batch.blob))
+    except (KeyError, ValueError, BlobCorrupt):
+        return dict.fromkeys(ledger.batches.list_waiting(batch.name), 0)
+
+
+def _end_invalid(ledger: Ledger, batch: Batch, status: Status) -> Batch:
+    """The provider refused the file: nothing was answered, so nothing was paid. A line that it
+    names is at fault alone; the others go again."""
+    first = "; ".join(f"{code}: {message}" for code, message, _ in status.errors[:3]) or "no reason"
+    passing = any(word in first for word in _PASSING)
+    named = {line: f"{code}: {message}" for code, message, line in status.errors if line}
+    keys = list(_read_own_limits(ledger, batch)) if named else []
+    at_fault = {keys[line - 1]: why for line, why in named.items() if 0 < line <= len(keys)}
+    kind = CANCELLED if passing or at_fault else INVALID  # the first says nothing about a request
+    ended = [
+        (one, describe_failure("bad_request", at_fault[key]))
+        if key in at_fault
+        else (one, describe_failure(kind, first))
+        for key, one in ledger.batches.list_waiting(batch.name).items()
+    ]
+    ledger.batches.end(ended, "failed")
+    return _end_batch(ledger, batch, HARVESTED, f"the provider refused the file: {first}")
+
+
+def _end_batch(ledger: Ledger, batch: Batch, state: str, problem: str = "") -> Batch:
+    totals = ledger.batches.count(batch.name)
+    return ledger.batches.update(batch, state=state, problem=problem, **totals)
+
+
+def _describe_end(tally: _Tally, missing: int, lost: bool) -> str:
+    """One line about what was not as it should be; "" where all was."""
+    parts = [
+        f"{missing} without a result, {'perhaps paid' if lost else 'due again'}" if missing else "",
+        f"{tally.ignored} results under other ids, or twice" if tally.ignored else "",
+        f"{tally.unreadable} results that cannot be read" if tally.unreadable else "",
+        f"refused: {', '.join(sorted(tally.refused))}" if tally.refused else "",
+        tally.broken,
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _find_delay(batch: Batch, status: Status) -> str:
+    late = time.time() - find_window_end(batch)
+    if late < _OVERDUE_S:
+        return ""
+    return (
+        f"still {status.status} {late / 3600:.0f} h after its window of {batch.window}:"
+        f" toolmill batch cancel {batch.name}, and with --give-up where that does not end it"
+    )
+
+
+def _describe_loss(batch: Batch, error: LLMError) -> str:
+    if error.kind != "not_found":
+        return str(error)[:500]
+    return (
+        f"the provider knows no batch {batch.batch_id}: look at base_url and api_key of role"
+        f" {batch.role}, or let go of it with toolmill batch cancel {batch.name} --give-up"
+    )

@@ -1,0 +1,196 @@
+"""The requests of one run that go by batch: gathered under their keys, then sent together."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from extensions.batch.api.provider import BatchEndpoint
+from extensions.batch.api.request_lines import INVALID, REJECTED, list_kinds, make_line
+from extensions.batch.api.sending import send_batch
+from warehouse.ledger.attempts import EffectPending
+from warehouse.ledger.batch_records import READY
+from warehouse.ledger.events import Batch
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.request_keys import Prepared
+from warehouse.llm.roles import LLMError, Pending, Role
+
+_MEGABYTE = 1_000_000
+_SECONDS = {"h": 3600.0, "d": 86_400.0}
+
+
+@dataclass
+class _Gathered:
+    """A batch that is not sent yet, and the lines of its file."""
+
+    batch: Batch
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class Outbox:
+    """What one run puts into batches. `stage` names the run's part in the batches' records."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        stage: str,
+        *,
+        partition: str,
+        scope: str,
+        connect: Callable[[Role], BatchEndpoint] = BatchEndpoint,
+    ) -> None:
+        self._ledger, self._stage = ledger, stage
+        self._partition, self._scope, self._connect = partition, scope, connect
+        self._open: dict[str, _Gathered] = {}  # by role
+        self._full: list[_Gathered] = []
+        self._roles: dict[str, Role] = {}
+        self._windows: dict[str, float] = {}  # of batches that hold what is asked for again
+        self._dropped: dict[str, list[str]] = {}
+
+    def queue(self, prepared: Prepared) -> None:
+        """Puts a request into a batch, and raises Pending. Returns where it is to be asked for
+        directly: it is known by now, or was refused as part of a batch.
+
+        Raises BudgetExceeded where it does not fit, and LLMError once `attempts` batches gave it no
+        answer.
+        """
+        role = prepared.request.role
+        self._roles[role.name] = role
+        if not _is_batched(role, list_kinds(self._ledger.batches.list_failures(prepared.key))):
+            return
+        line = make_line(prepared, self._list_dropped(role))
+        if len(line) > role.batch_mb * _MEGABYTE:
+            return
+        try:
+            self._claim(prepared, line)
+        except EffectPending as pending:
+            self._raise_pending(role, str(pending))
+
+    def submit(self) -> list[Batch]:
+        """Sends what was gathered, and what earlier runs of these roles left unsent. Nothing is
+        raised for an endpoint: `problem` of a batch says what kept it back."""
+        for held in [*self._full, *self._open.values()]:
+            self._close_file(held)
+        self._full, self._open = [], {}
+        unsent = [
+            batch for batch in self._ledger.batches.find(READY)
+            if (role := self._roles.get(batch.role)) and (role.base_url or "") == batch.base_url
+        ]  # fmt: skip
+        return [self._send(batch, self._roles[batch.role]) for batch in unsent]
+
+    def drop(self) -> None:
+        """Lets go of what was gathered: the next run gathers it again."""
+        for held in [*self._full, *self._open.values()]:
+            self._ledger.batches.drop(held.batch, "the run ended before it was sent")
+        self._full, self._open = [], {}
+
+    def _claim(self, prepared: Prepared, line: bytes) -> None:
+        role = prepared.request.role
+        # Looked at before a batch is opened for it: a run that only waits opens none.
+        if held := self._ledger.batches.find_holder(prepared.key):
+            raise EffectPending(held)
+        gathered = self._find_room(role, len(line))
+        stage = f"llm:{role.name}"
+        reserve = prepared.most_usd * role.batch_price
+        known = self._ledger.batches.claim(
+            gathered.batch, stage, prepared.key, reserve_usd=reserve, scope=self._scope
+        )
+        if known is None:
+            gathered.lines.append(line)
+            gathered.size += len(line)
+            self._raise_pending(role, gathered.batch.name)
+
+    def _find_room(self, role: Role, size: int) -> _Gathered:
+        held = self._open.get(role.name)
+        if held and (
+            len(held.lines) >= role.batch_requests or held.size + size > role.batch_mb * _MEGABYTE
+        ):
+            self._full.append(self._open.pop(role.name))
+            held = None
+        if held is None:
+            held = self._open[role.name] = _Gathered(self._open_batch(role))
+        return held
+
+    def _open_batch(self, role: Role) -> Batch:
+        return self._ledger.batches.open(
+            f"tm-{secrets.token_hex(8)}",
+            stage=self._stage,
+            partition=self._partition,
+            role=role.name,
+            model=role.model,
+            base_url=role.base_url or "",
+            window=role.batch_window,
+            usd_in=role.usd_in * role.batch_price,
+            usd_out=role.usd_out * role.batch_price,
+            dropped=self._list_dropped(role),
+        )
+
+    def _list_dropped(self, role: Role) -> list[str]:
+        """The optional parameters that this model refused in batches before."""
+        if role.name not in self._dropped:
+            known = [
+                one for one in self._ledger.batches.find()
+                if (one.base_url, one.model) == (role.base_url or "", role.model)
+            ]  # fmt: skip
+            self._dropped[role.name] = sorted(
+                {name for one in known for name in (*one.dropped, *one.refused)}
+            )
+        return self._dropped[role.name]
+
+    def _close_file(self, held: _Gathered) -> None:
+        if not held.lines:
+            self._ledger.batches.drop(held.batch, "nothing was gathered for it")
+            return
+        blob = self._ledger.blobs.put(b"".join(held.lines))
+        facts = {"state": READY, "blob": blob, "requests": len(held.lines)}
+        self._ledger.batches.save(held.batch.model_copy(update=facts))
+        held.lines.clear()
+
+    def _send(self, batch: Batch, role: Role) -> Batch:
+        with self._ledger.batches.hold(batch.name) as now:
+            if now is None or now.state != READY:
+                return now or batch
+            endpoint = self._connect(role)
+            try:
+                return send_batch(self._ledger, now, endpoint)
+            finally:
+                endpoint.close()
+
+    def _raise_pending(self, role: Role, name: str) -> NoReturn:
+        if name not in self._windows:
+            batch = self._ledger.batches.read(name) if name else None
+            self._windows[name] = find_window_end(batch) if batch else 0.0
+        # No name and no time in it: the row that says so stays the same row while it waits.
+        found = f"its request in a batch of role {role.name}"
+        hint = "toolmill batch harvest keeps what was answered; the next run goes on from there"
+        raise Pending(found, hint, self._windows[name])
+
+
+def find_window_end(batch: Batch) -> float:
+    """When the batch should be answered at the latest, in epoch seconds."""
+    return (batch.sent_at or batch.opened_at) + parse_window(batch.window)
+
+
+def parse_window(window: str) -> float:
+    """Seconds of "24h" or "7d"."""
+    return int(window[:-1]) * _SECONDS[window[-1]]
+
+
+_AGAIN = ("timeout", "rate_limited", "server_error")  # kinds that another batch may cure
+_OF_THE_FILE = (REJECTED, INVALID)  # so many requests share them that none is asked directly
+
+
+def _is_batched(role: Role, failures: list[str]) -> bool:
+    """Whether a request with these failures behind it goes by batch again, or directly. Raises
+    LLMError where neither is left."""
+    if not failures:
+        return True
+    last, spent = failures[-1], len(failures) >= role.attempts
+    if last in _OF_THE_FILE or role.batch_follow_ups == "batch":
+        if not spent:
+            return True
+        kind = last if last in _AGAIN else "bad_request"
+        hint = f"toolmill batch list says why; batch = false for {role.name} asks directly"
+        raise LLMError(kind, f"no answer in {len(failures)} batches", "an answer", hint)
+    return last in _AGAIN and not spent

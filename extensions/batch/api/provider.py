@@ -1,0 +1,214 @@
+"""The Batch API of one endpoint, through the `openai` SDK: files up, batches, files down."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from extensions.batch.api.request_lines import URL
+from warehouse.ledger.events import Batch
+from warehouse.llm.endpoint import classify_error
+from warehouse.llm.roles import LLMError, Role, Unanswered
+from warehouse.sanitize.escape import drop_surrogates
+
+MARK = "toolmill_batch"  # the name of our own name in a batch's metadata
+ENDED = ("completed", "failed", "expired", "cancelled")
+_MOST_BYTES = 8 << 20  # of what is no file
+_MOST_DOWNLOADED = 2 << 30  # ten times the largest file of requests
+_LONGEST_DOWNLOAD_S = 3600.0
+_PAGE, _MOST_PAGES = 100, 20
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a batch is, as its provider says. Times are epoch seconds, 0 where it says none."""
+
+    id: str
+    status: str
+    mark: str = ""
+    created_at: float = 0.0
+    ended_at: float = 0.0
+    completed: int = 0
+    failed: int = 0
+    files: tuple[str, ...] = ()  # of output, then of errors
+    errors: tuple[tuple[str, str, int | None], ...] = ()  # (code, message, line of the file)
+
+
+class BatchEndpoint:
+    """Where batches of one role go. Every method raises LLMError: Unanswered where it is not known
+    whether it was done, `not_found` for what the provider does not know."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._clients: dict[int, Any] = {}  # by the bytes that an answer may have
+
+    def upload(self, name: str, data: bytes) -> str:
+        """The id of a new file of requests."""
+        file = (f"{name}.jsonl", data, "application/jsonl")
+        body = self._call(
+            lambda client: client.files.with_raw_response.create(file=file, purpose="batch")
+        )
+        return _read_id(body)
+
+    def create(self, batch: Batch) -> Status:
+        """A new batch of an uploaded file, marked with our name."""
+        return self._call_batch(
+            lambda batches: batches.create(
+                input_file_id=batch.file_id,
+                endpoint=URL,
+                completion_window=batch.window,
+                metadata={MARK: batch.name},
+            )
+        )
+
+    def find(self, name: str, since: float) -> list[Status]:
+        """The batches with our name, oldest first, among those created after `since`, less a day
+        for its clock."""
+        found, after = [], None
+        for _ in range(_MOST_PAGES):
+            page = self._list_page(after)
+            found += [one for one in page if one.mark == name]
+            if len(page) < _PAGE or page[-1].created_at < since - 86_400:
+                break
+            after = page[-1].id
+        # The provider lists the newest first, and its clock counts in seconds.
+        found.reverse()
+        return sorted(found, key=lambda one: one.created_at)
+
+    def retrieve(self, batch_id: str) -> Status:
+        return self._call_batch(lambda batches: batches.retrieve(batch_id))
+
+    def cancel(self, batch_id: str) -> Status:
+        return self._call_batch(lambda batches: batches.cancel(batch_id))
+
+    def download(self, file_id: str) -> Iterator[bytes]:
+        """A file in parts, at most 2 GiB. Raises LLMError where it breaks off."""
+        client, deadline = self._open_client(_MOST_DOWNLOADED), time.monotonic()
+        deadline += _LONGEST_DOWNLOAD_S
+        try:
+            with client.files.with_streaming_response.content(file_id) as response:
+                for part in response.iter_bytes():
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"file {file_id} after {_LONGEST_DOWNLOAD_S:.0f} s")
+                    yield part
+        except Exception as error:
+            raise self._make_failure(error) from error
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def _list_page(self, after: str | None) -> list[Status]:
+        more = {"after": after} if after else {}
+        body = self._call(lambda client: client.batches.with_raw_response.list(limit=_PAGE, **more))
+        rows = body.get("data")
+        if not isinstance(rows, list):
+            raise self._make_failure(ValueError("a list of batches without data"))
+        return [_read_status(row) for row in rows]
+
+    def _call_batch(self, ask: Callable[[Any], Any]) -> Status:
+        body = self._call(lambda client: ask(client.batches.with_raw_response))
+        try:
+            return _read_status(body)
+        except ValueError as error:
+            raise self._make_failure(error) from error
+
+    def _call(self, ask: Callable[[Any], Any]) -> Any:
+        try:
+            body = ask(self._open_client(_MOST_BYTES)).http_response.json()
+            if not isinstance(body, dict):
+                raise ValueError(f"an answer that is {type(body).__name__}, expected an object")
+            return body
+        except Exception as error:
+            raise self._make_failure(error) from error
+
+    def _open_client(self, most_bytes: int) -> Any:
+        if most_bytes in self._clients:
+            return self._clients[most_bytes]
+        from openai import DefaultHttpxClient, OpenAI
+
+        from warehouse.network.egress import SyncConnector
+        from warehouse.network.http import Transport
+
+        role = self._role
+        named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
+        secret = role.api_key.get_secret_value() if role.api_key else None
+        connector = SyncConnector(trusted=[urlsplit(named).hostname or ""])
+        # A redirect would hand the requests to whom nobody named.
+        http = DefaultHttpxClient(
+            transport=Transport(connector, most_bytes=most_bytes), follow_redirects=False
+        )
+        client = OpenAI(
+            api_key=secret or ("none" if role.base_url else None),
+            base_url=role.base_url,
+            max_retries=0,
+            timeout=role.timeout_s,
+            http_client=http,
+        )
+        self._clients[most_bytes] = client
+        return client
+
+    def _make_failure(self, error: Exception) -> Exception:
+        if isinstance(error, LLMError):
+            return error
+        import httpx2
+
+        broken = isinstance(error, httpx2.HTTPError)  # of a file, which the SDK hands through
+        kind, passing = ("endpoint_down", True) if broken else classify_error(error)
+        if kind is None:
+            return error
+        status = getattr(error, "status_code", None)
+        kind = "not_found" if status == 404 else kind
+        place = self._role.base_url or "the SDK's default endpoint"
+        found = f"{type(error).__name__} from {place} ({' '.join(str(error).split())[:200]})"
+        expected = "an answer of its Batch API"
+        hint = f"toolmill batch harvest goes on; look at base_url and api_key of {self._role.name}"
+        if passing:
+            return Unanswered(kind, found, expected, hint, maybe_paid=True)
+        return LLMError(kind, found, expected, hint)
+
+
+def _read_id(body: Any) -> str:
+    found = body.get("id")
+    if not isinstance(found, str) or not 0 < len(found) <= 200:
+        raise LLMError("server_error", f"an id that is {str(found)[:30]!r}", "text", "run again")
+    return drop_surrogates(found)
+
+
+def _read_status(body: Any) -> Status:
+    """Raises ValueError for what describes no batch."""
+    if not isinstance(body, dict) or not isinstance(body.get("status"), str):
+        raise ValueError(f"a batch without a status: {str(body)[:100]}")
+    counts, marks = body.get("request_counts"), body.get("metadata")
+    counts, marks = (one if isinstance(one, dict) else {} for one in (counts, marks))
+    files = (body.get("output_file_id"), body.get("error_file_id"))
+    return Status(
+        id=_read_id(body),
+        status=drop_surrogates(body["status"][:40]),
+        mark=str(marks.get(MARK) or ""),
+        created_at=_read_number(body.get("created_at")),
+        ended_at=max(_read_number(body.get(f"{name}_at")) for name in ENDED),
+        completed=int(_read_number(counts.get("completed"))),
+        failed=int(_read_number(counts.get("failed"))),
+        files=tuple(file for file in files if isinstance(file, str) and file),
+        errors=tuple(_read_errors(body.get("errors"))),
+    )
+
+
+def _read_errors(errors: Any) -> Iterator[tuple[str, str, int | None]]:
+    rows = errors.get("data") if isinstance(errors, dict) else None
+    for row in (rows if isinstance(rows, list) else [])[:1000]:
+        if isinstance(row, dict):
+            line = row.get("line")
+            yield (
+                drop_surrogates(str(row.get("code") or "")[:100]),
+                drop_surrogates(str(row.get("message") or "")[:300]),
+                line if isinstance(line, int) and not isinstance(line, bool) else None,
+            )
+
+
+def _read_number(found: Any) -> float:
+    sound = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if sound and 0 <= found < 2**40 else 0.0

@@ -1,0 +1,112 @@
+"""The arms of the ablations: which rows and settings each learns with, and what is compared.
+
+filtered   accepted pairs, hard negatives: what a run trains on
+raw        whole pairs before any filter and judge, as many as `filtered` has
+raw_all    the same, all of them
+random     as `filtered`, but negatives (candidates, for the caller) drawn at random
+plain      accepted pairs that were never made harder by evolution
+mixed      accepted pairs of both kinds, as many as `plain` has
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assets.synthesis.common.tables import ONE_CALL
+from extensions.bench.ablations.options import ARMS
+from training.runtime.model_store import TrainingFailed
+from training.sets.split import TRAIN
+from warehouse.json_types import Row
+
+FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS
+UNTRAINED = "untrained"  # the base, for reference: no arm of its own
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two arms that differ by one thing; `same_n`: whether they learn from as many rows."""
+
+    name: str
+    question: str
+    one: str
+    other: str
+    same_n: bool
+
+
+CONTRASTS = (
+    Contrast("filtered - raw", "do filters and judge help?", FILTERED, RAW, True),
+    Contrast("filtered - raw, all rows", "and if raw keeps all it has?", FILTERED, RAW_ALL, False),
+    Contrast("hard - random", "do hard negatives help?", FILTERED, RANDOM, True),
+    Contrast("evolved and plain - plain", "does evolution help?", MIXED, PLAIN, True),
+    Contrast("evolved and plain - plain, all rows", "and with all rows?", FILTERED, PLAIN, False),
+)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one arm learns with under one seed."""
+
+    rows: list[Row]
+    random: bool  # whether its distractors are drawn at random
+
+
+def select_arm_rows(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> Learnt:
+    """An arm's rows, drawn by `seed` where there are more than it takes. Both sets may hold other
+    splits; only train rows are learnt from, and none that a test row repeats.
+
+    Raises TrainingFailed where the arm has no rows.
+    """
+    kept = [row for row in accepted if row["split"] == TRAIN]
+    if arm in (RAW, RAW_ALL):
+        rows = _select_single_calls(_select_unseen_rows(raw, accepted))
+        rows = _draw_rows(rows, len(_select_single_calls(kept)), seed) if arm == RAW else rows
+    elif arm == PLAIN:
+        rows = [row for row in kept if not row.get("evolved")]
+    elif arm == MIXED:
+        plain = [row for row in kept if not row.get("evolved")]
+        rows = _draw_rows(_select_single_calls(kept), len(_select_single_calls(plain)), seed)
+    else:
+        rows = kept
+    rows = _select_single_calls(rows)
+    if not rows:
+        raise TrainingFailed(
+            f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
+            " make pairs first, or leave it out of `arms`"
+        )
+    return Learnt(rows, arm == RANDOM)
+
+
+def list_contrasts(arms: Sequence[str]) -> list[Contrast]:
+    """The comparisons that a choice of arms allows."""
+    return [one for one in CONTRASTS if {one.one, one.other} <= set(arms)]
+
+
+def _select_single_calls(rows: Sequence[Row]) -> list[Row]:
+    """Every arm learns from one kind of task, so that arms differ by one thing."""
+    return [row for row in rows if (row.get("task") or ONE_CALL[0]) in ONE_CALL]
+
+
+def _select_unseen_rows(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row]:
+    """Raw train rows that no test row repeats, by id or by words. A tool's held-out pairs depend on
+    which pairs there are, and with raw ones there are more."""
+    tested = [row for row in accepted if row["split"] != TRAIN]
+    names = {row["pair_id"] for row in tested}
+    texts = {_normalise_words(row["instruction"]) for row in tested}
+    return [
+        row
+        for row in raw
+        if row["split"] == TRAIN
+        and row["pair_id"] not in names
+        and _normalise_words(row["instruction"]) not in texts
+    ]
+
+
+def _draw_rows(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
+    """`n` of the rows, in their order."""
+    ordered = sorted(rows, key=lambda row: row["pair_id"])
+    places = random.Random(f"ablation {seed}").sample(range(len(ordered)), min(n, len(ordered)))
+    return [ordered[at] for at in sorted(places)]
+
+
+def _normalise_words(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,64 @@
+"""Asset definition of the ablations: trains every arm on the same held-out items."""
+
+import dagster as dg
+
+from assets.vectors.embed import Embedder
+from extensions.bench.ablations.data import build_ablation_sets
+from extensions.bench.ablations.run import ABLATIONS, run_ablations
+from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
+from training.caller.tiny.base import TINY
+from training.evaluation.retriever import NothingToEvaluate
+from training.policies import Trainer
+from training.runtime.model_store import TrainingFailed
+from training.runtime.script_frame import LossLines
+from warehouse.progress import Lines
+from warehouse.publish import (
+    Published,
+    audit_table,
+    describe_asset,
+    make_markdown_metadata,
+    publish,
+    refuse,
+)
+from warehouse.store import Warehouse
+
+ABLATIONS_AUDIT = audit_table(ABLATIONS, rules=["arms"])
+
+
+@dg.asset(
+    **describe_asset(ABLATIONS_AUDIT, "extensions/bench/ablations", kinds={"polars", "pytorch"}),
+    deps=["pairs", "judgements", "training_set"],
+    group_name="training",
+    pool="gpu",
+    description="What filtering, hard distractors and evolution are each worth, measured.",
+)
+def ablations(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    embedder: dg.ResourceParam[Embedder],
+    trainer: dg.ResourceParam[Trainer],
+) -> Published:
+    lines = LossLines(context.log.info, "ablations")
+    sets = build_ablation_sets(warehouse, embedder, trainer.split)
+    try:
+        rows = run_ablations(
+            warehouse.home,
+            sets,
+            trainer.ablations,
+            Lines(context.log.info),
+            lambda step: lines(dict(step)),
+        )
+    except (NothingToEvaluate, TrainingFailed) as error:
+        yield from refuse(context, warehouse, ABLATIONS_AUDIT, "arms", error)
+        return
+    yield from publish(
+        context,
+        warehouse,
+        ABLATIONS_AUDIT,
+        ABLATIONS.frame(rows),
+        metadata={
+            "table": make_markdown_metadata(
+                render_ablation_table(summarise_ablations(rows), tiny=trainer.caller_base == TINY)
+            )
+        },
+    )

@@ -1,0 +1,163 @@
+"""The whole evaluation of an initial-call agent over the tables of a run.
+
+training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.quarantine.clear import read_clear
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from extensions.bench.agent.compare import (
+    compare_agents,
+    list_agent_rows,
+    predict_first_calls,
+    summarise_agents,
+)
+from extensions.bench.agent.episode import Episode, Limits
+from extensions.bench.agent.tasks import make_tasks, open_fresh_callers, select_runnable_tasks
+from training.evaluation.predictors.interface import Predictor
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.saved import AGENT, save_evaluation
+from training.releases.index_source import map_server_recipes
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
+from warehouse.llm.chat import Chat
+from warehouse.llm.roles import Role
+from warehouse.progress import Progress, Silent
+from warehouse.store import Warehouse
+
+STAGE = "agent_eval"
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """splits: None takes every split but train. tools: offered in a task. most: tasks."""
+
+    most: int = 30
+    tools: int = 10
+    splits: tuple[str, ...] | None = None
+    limits: Limits = field(default_factory=Limits)
+    calls: CallLimits = field(default_factory=lambda: CallLimits(sessions=4, launch_s=60.0))
+
+
+async def evaluate_agents(
+    warehouse: Warehouse,
+    policy: DeployPolicy,
+    small: Predictor,
+    role: Role,
+    plan: AgentPlan | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The summary of both arms with its tasks, as kept under `<home>/evaluations`.
+
+    Raises NothingToEvaluate where no task runs here, LLMError where the role has no model.
+    """
+    plan, reporter = plan or AgentPlan(), progress or Silent()
+    chat = Chat(role, warehouse.ledger, stage=STAGE)
+    recipes = map_server_recipes(warehouse.tables.read(DEPLOYMENTS).to_dicts())
+    rows = _read_plan_rows(warehouse, plan)
+    tasks, left = make_tasks(
+        rows,
+        clear_pool(warehouse),
+        lambda server: can_run_here(server, recipes, policy),
+        plan.tools,
+    )
+    fresh = open_fresh_callers(lambda: Caller(recipes, policy, plan.calls))
+    timeout = plan.limits.call_timeout_s
+    kept, failed = await select_runnable_tasks(
+        tasks, fresh, plan.most, timeout, lambda done, of: reporter.update("trying tools", done, of)
+    )
+    left |= failed
+    if not kept:
+        raise NothingToEvaluate(
+            f"agent evaluation: 0 tasks of {len(rows)} accepted pairs in a test split (left out:"
+            f" {_format_left_out(left)}); expected a pair whose server runs in the sandbox"
+            f" without a network"
+            " and answers its golden call"
+        )
+    first = predict_first_calls(small, kept)
+    try:
+        pairs = await compare_agents(
+            kept,
+            first,
+            chat,
+            fresh,
+            plan.limits,
+            lambda done, of: reporter.update("tasks", done, of),
+        )
+    finally:
+        await chat.aclose()
+    summary = _build_agent_summary(pairs, small, role, plan, left, len(kept))
+    path = save_evaluation(warehouse.home, AGENT, f"{small.label} + {role.model}", summary)
+    return {**summary, "path": str(path)}
+
+
+def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
+    """Contract digest -> {server_id, tool, contract} of every current contract that a prompt may
+    show."""
+    rows = read_clear(warehouse)
+    return {
+        row["contract_digest"]: {
+            "server_id": row["server_id"],
+            "tool": row["tool"],
+            "contract": json.loads(row["contract"]),
+        }
+        for row in sorted(rows, key=lambda row: row["server_id"], reverse=True)
+        if row["contract"]
+    }
+
+
+def can_run_here(
+    server_id: str, recipes: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
+) -> bool:
+    """Whether a server is launched in the sandbox of this host, with no network, no secret and no
+    folder of its user's: so that a call, whatever it says, changes nothing outside."""
+    facts, grant = recipes.get(server_id), policy.grant_of(server_id)
+    if facts is None or policy.sandbox_of(server_id).network != "none" or grant.reaches_own:
+        return False
+    try:
+        server = plan_launch(server_id, facts, policy)
+    except CallFailed:
+        return False
+    secret = server.given.env or server.given.headers
+    return server.recipe.ecosystem != "remote" and not secret
+
+
+def _read_plan_rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
+    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
+    if plan.splits is None:
+        return [row for row in rows if row["split"] != TRAIN]
+    return [row for row in rows if row["split"] in plan.splits]
+
+
+def _build_agent_summary(
+    pairs: Sequence[tuple[Episode, Episode]],
+    small: Predictor,
+    role: Role,
+    plan: AgentPlan,
+    left: Mapping[str, int],
+    tasks: int,
+) -> dict[str, Any]:
+    return {
+        "small": small.label,
+        "larger": role.model,
+        "provider": role.provider,
+        **summarise_agents(pairs),
+        "tasks": tasks,
+        "left_out": dict(left),
+        "stopped": None if len(pairs) == tasks else "the budget was spent; raise it, run again",
+        "offered": plan.tools,
+        "limits": vars(plan.limits),
+        "items": list_agent_rows(pairs),
+    }
+
+
+def _format_left_out(left: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"

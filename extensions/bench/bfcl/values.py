@@ -1,0 +1,163 @@
+"""BFCL's rules for one argument: is its value of the right type and one of the allowed ones?"""
+
+from collections.abc import Callable
+from typing import Any
+
+from extensions.bench.bfcl.java import JAVA, read_java_value
+from extensions.bench.bfcl.javascript import JAVASCRIPT, read_javascript_value
+
+PYTHON: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "float": float,
+    "boolean": bool,
+    "array": list,
+    "tuple": list,
+    "dict": dict,
+    "any": str,
+}
+# Language -> (type words, those with items, its error word, the value behind a text).
+_SPOKEN: dict[str, tuple[dict[str, type], tuple[str, ...], str, Callable[..., Any]]] = {
+    "java": (JAVA, ("Array", "ArrayList"), "type_error:java", read_java_value),
+    "javascript": (JAVASCRIPT, ("array",), "type_error:js", read_javascript_value),
+}
+LANGUAGES = ("python", *_SPOKEN)
+_STANDARD = str.maketrans("'", '"', " ,./-_*^")
+
+
+def check_value(about: dict[str, Any], value: Any, allowed: Any, language: str) -> str | None:
+    """BFCL's word for what is wrong with one argument; None when it is one of the allowed values.
+
+    about: the parameter's entry in the function's doc. Raises what BFCL's checker would raise.
+    """
+    word = about["type"]
+    if language == "python":
+        kind, inner = PYTHON[word], None
+        if word in ("array", "tuple"):
+            inner = PYTHON[about["items"]["type"]]
+        if word == "float" and type(value) is int:
+            value = float(value)
+    else:
+        words, nested, wrong, read = _SPOKEN[language]
+        kind, inner = words[word], None
+        if type(value) is not str:
+            return wrong
+        if word in nested:
+            inner = words[about["items"]["type"]]
+            value = read(value, word, about["items"]["type"])
+        else:
+            value = read(value, word)
+    error, stands_for = _check_type(value, allowed, kind, inner)
+    if error:
+        return error
+    compare = None if stands_for else _choose_comparison(kind, inner)
+    if compare:
+        return compare(value, allowed)
+    return None if value in allowed else "value_error:others"
+
+
+def _choose_comparison(kind: type, inner: type | None) -> Callable[[Any, Any], str | None] | None:
+    if kind is dict:
+        return _check_dict
+    if kind is list:
+        return _check_dicts if inner is dict else _check_list
+    return _check_string if kind is str else None
+
+
+def _check_type(
+    value: Any, allowed: Any, kind: type, inner: type | None
+) -> tuple[str | None, bool]:
+    """(error, whether the value is taken for a variable: the allowed ones are of another type)."""
+    usual = None
+    for one in allowed:
+        if one != "":
+            usual = type(one)
+            break
+    stands_for = usual is not None and usual is not kind
+    if type(value) is kind:
+        if inner is None:
+            return None, stands_for
+        if any(_check_items(value, one, inner) for one in allowed):
+            return None, stands_for
+        # An answer of the value's own type changes the word, not the verdict.
+        return ("type_error:nested" if usual is kind else "type_error:simple"), False
+    if usual is not None and type(value) is usual:
+        return None, True
+    return "type_error:simple", False
+
+
+def _check_items(value: Any, allowed: Any, inner: type) -> bool:
+    """Whether each item has a type that BFCL lets pass; any do beside an answer that is no list."""
+    if type(allowed) is not list:
+        return True
+    return all(_check_type(item, allowed, inner, None)[0] is None for item in value)
+
+
+def standardise_text(text: str) -> str:
+    """Text as BFCL compares it: without blanks and , . / - _ * ^, in lower case, one quote."""
+    return text.translate(_STANDARD).lower()
+
+
+def _standardise_value(value: Any) -> Any:
+    return standardise_text(value) if type(value) is str else value
+
+
+def _check_string(value: str, allowed: Any) -> str | None:
+    texts = [standardise_text(one) for one in _list_indexed(allowed) if type(one) is str]
+    return None if standardise_text(value) in texts else "value_error:string"
+
+
+def _check_list(value: list[Any], allowed: Any) -> str | None:
+    lists = [
+        [_standardise_value(item) for item in _list_indexed(one)] for one in _list_indexed(allowed)
+    ]
+    found = [_standardise_value(item) for item in value]
+    return None if found in lists else "value_error:list/tuple"
+
+
+def _check_dict(value: Any, allowed: Any) -> str | None:
+    error = "dict_checker:unclear"
+    for answer in _list_indexed(allowed):
+        if answer == "":
+            continue
+        found = _check_answer(value, answer)
+        if found is None:
+            return None
+        error = found
+    return error
+
+
+def _check_answer(value: Any, answer: Any) -> str | None:
+    error = None
+    for key, item in value.items():
+        if key not in answer:
+            error = "value_error:dict_key"
+            break
+        if _standardise_value(item) not in [
+            _standardise_value(one) for one in _list_indexed(answer[key])
+        ]:
+            error = "value_error:dict_value"
+            break
+    for key, items in answer.items():
+        if key not in value and "" not in items:
+            return "value_error:dict_key"
+    return error
+
+
+def _check_dicts(value: list[Any], allowed: Any) -> str | None:
+    error: str | None = "list_dict_checker:unclear"
+    for answers in _list_indexed(allowed):
+        if len(value) != len(answers):
+            error = "value_error:list_dict_count"
+            continue
+        pairs = ((item, answers[place]) for place, item in enumerate(value))
+        error = next((e for item, one in pairs if (e := _check_dict(item, [one]))), None)
+        if error is None:
+            return None
+    return error
+
+
+def _list_indexed(values: Any) -> list[Any]:
+    """The values as `values[0]`, `values[1]`, … give them: an answer that is no list raises here,
+    as it does in the checker, where iterating would not."""
+    return [values[place] for place in range(len(values))]

@@ -1,0 +1,4 @@
+"""Check of a server's pull request: broken calls, poisoned text, look-alikes, wording.
+
+May import the core, and no other extension.
+"""

@@ -1,0 +1,103 @@
+"""Contract CI: what a pull request does to a server's contracts and to who depends on them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from assets.contracts.canonical import index_contracts
+from assets.contracts.history.tool_diff import Change, compare_tools
+from assets.contracts.quarantine.behaviour import find_misshapen
+from assets.contracts.scan import HIGH, Finding, find_rug_pulls, scan_list
+from extensions.contract_ci.evidence import find_broken_call
+from extensions.contract_ci.lookalikes import find_lookalikes, list_new
+from extensions.contract_ci.wording import Question, propose_wordings
+from serving.router import Router
+from warehouse.json_types import Contract, JsonObject
+
+ALARMING = ("breaking", "suspicious")
+Affected = Callable[[str], Mapping[str, int] | None]
+
+
+def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> dict[str, Any]:
+    """Of two tools/list results: {changes: [{tool, class, fields, renamed_from, why, call}], same,
+    findings, left_out}. call: one that was right and is wrong now, of a breaking change where one
+    was found. findings: of the scan and on tools that nobody can use, those of tools that did not
+    have them before."""
+    (was, left_before), (now, left_out) = index_contracts(before), index_contracts(after)
+    changes = compare_tools(before, after)
+    past = [*scan_list(list(before)), *_find_misshapen(before, left_before)]
+    known = {(one.tool, one.rule, one.excerpt) for one in past}
+    found = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
+    found += find_rug_pulls(list(before), list(after))
+    findings = [one for one in found if (one.tool, one.rule, one.excerpt) not in known]
+    touched = {change.tool for change in changes} | {change.renamed_from for change in changes}
+    return {
+        "changes": [_describe_change(change, was, now) for change in changes],
+        "same": len(was.keys() - touched),
+        "findings": [fromkey.as_row() for fromkey in dict.fromkeys(findings)],
+        "left_out": [f"entry {place}: {why}"[:300] for place, why in left_out.items()],
+    }
+
+
+def _find_misshapen(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[Finding]:
+    return [finding for _, finding in find_misshapen(tools, problems)]
+
+
+def _describe_change(
+    change: Change, was: Mapping[str, Contract], now: Mapping[str, Contract]
+) -> dict[str, Any]:
+    old, new = was.get(change.renamed_from or change.tool), now.get(change.tool)
+    call = None
+    if change.cls == "breaking" and old is not None and change.fields != ("unusable",):
+        call = (
+            {"arguments": None, "why": f"calls of {old['name']} find no tool"}
+            if new is None or change.renamed_from
+            else (broken := find_broken_call(old, new)) and vars(broken)
+        )
+    return {
+        "tool": change.tool,
+        "class": change.cls,
+        "fields": list(change.fields),
+        "renamed_from": change.renamed_from,
+        "why": change.why,
+        "call": call,
+    }
+
+
+def add_neighbours(
+    report: dict[str, Any],
+    server_id: str,
+    lists: tuple[Sequence[JsonObject], Sequence[JsonObject]],
+    router: Router,
+    questions: Sequence[Question],
+) -> None:
+    """Adds `lookalikes` (those that were none before) and, where there are questions, `wording`."""
+    from assets.vectors.embed import MiniLM
+
+    base = MiniLM()
+    was, now = (index_contracts(tools)[0] for tools in lists)
+    found = [find_lookalikes(server_id, one, router, base) for one in (was, now)]
+    report["lookalikes"] = [one.as_row() for one in list_new(*found)]
+    if questions:
+        unknown = sorted({question.tool for question in questions} - now.keys())
+        if unknown:
+            raise ValueError(f"questions about tools that the server does not list: {unknown[:5]}")
+        report["wording"] = propose_wordings(server_id, now, questions, router).as_row()
+
+
+def add_affected(report: dict[str, Any], count: Affected) -> None:
+    """Adds to each change of a known tool `affected`: kind -> how many things were made of it."""
+    for change in report["changes"]:
+        change["affected"] = count(change["renamed_from"] or change["tool"])
+
+
+def list_failing(fail_on: str) -> tuple[str, ...]:
+    """The classes of change that a check fails on: `breaking` (and what is worse), `suspicious`,
+    `never`."""
+    return {"never": (), "breaking": ALARMING, "suspicious": ALARMING[1:]}[fail_on]
+
+
+def is_alarming(report: Mapping[str, Any], fail_on: str) -> bool:
+    """Whether the check fails: on a change that `list_failing` names, or a high finding."""
+    failing = list_failing(fail_on)
+    changed = any(one["class"] in failing for one in report["changes"])
+    return changed or any(one["severity"] == HIGH for one in report["findings"] if failing)

@@ -1,0 +1,165 @@
+"""Wording: descriptions of a server's tools that let the router find them more often.
+
+    questions, each with the tool that is meant -> two halves: by one a wording is chosen, by the
+    other it is measured
+
+The tools are searched among those that the index shows for the same questions. A wording only adds
+what is true of the tool: its parameters, its server, words in which its users ask for it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from assets.contracts.canonical import canonicalize_contract
+from assets.vectors.confusables.sides import STOP, split_words
+from assets.vectors.embed import Embedder
+from assets.vectors.lexicon import join_words, stem_plural
+from extensions.contract_ci.lookalikes import find_neighbours, make_row
+from serving.adhoc import VectorCache
+from serving.index.folder import build_index, load_index
+from serving.index.model import Source
+from serving.router import Ask, Router
+from warehouse.json_types import Contract
+from warehouse.progress import Silent
+from warehouse.statistics import wilson_interval
+
+_MOST_WORDS = 5
+LEAST = 8  # questions below which a half measures nothing
+
+
+@dataclass(frozen=True)
+class Question:
+    """query: as a user asks. tool: the server's tool that is meant."""
+
+    query: str
+    tool: str
+
+
+@dataclass(frozen=True)
+class Wording:
+    """One tool's new description."""
+
+    tool: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """wordings: [] where none helped on the half that chooses. before, after: right first hits of
+    n held-out questions."""
+
+    wordings: list[Wording]
+    n: int
+    before: int
+    after: int
+
+    def as_row(self) -> dict[str, Any]:
+        def show(hits: int) -> dict[str, Any]:
+            low, high = wilson_interval(hits, self.n)
+            share = hits / self.n if self.n else None
+            return {"recall_at_1": share, "low": low, "high": high}
+
+        return {
+            "held_out": self.n,
+            "before": show(self.before),
+            "after": show(self.after),
+            "shown_to_help": self.after > self.before,
+            "wordings": [vars(wording) for wording in self.wordings],
+        }
+
+
+class _Field:
+    """The server's tools among those that the index shows for the same questions."""
+
+    def __init__(
+        self, server_id: str, others: Sequence[dict[str, Any]], encoder: Embedder, place: Path
+    ) -> None:
+        self._server_id, self._others, self._place = server_id, others, place
+        self._encoder, self._cache = encoder, VectorCache(place, encoder, Silent())
+
+    def count_right(
+        self, contracts: Mapping[str, Contract], questions: Sequence[Question]
+    ) -> list[bool]:
+        """Whether each question's first hit is the tool that is meant."""
+        rows = [make_row(self._server_id, one) for one in contracts.values()]
+        source = Source([*rows, *self._others])
+        version = build_index(self._place, source, self._cache, embedder=self._encoder.id)
+        router = Router(load_index(self._place, version), self._encoder)
+        answers = router.find_many([Ask(question.query, k=1) for question in questions])
+        return [
+            bool(answer.hits)
+            and (answer.hits[0].server_id, answer.hits[0].tool) == (self._server_id, one.tool)
+            for answer, one in zip(answers, questions, strict=True)
+        ]
+
+
+def propose_wordings(
+    server_id: str,
+    contracts: Mapping[str, Contract],
+    questions: Sequence[Question],
+    router: Router,
+) -> Proposal:
+    """For each tool that questions mean, the first wording that answers more of one half's
+    questions right; measured on the other half. Every second question of each tool chooses.
+    Raises ValueError where a half has fewer than 8."""
+    chosen_by, held_out = _split_halves(questions)
+    if min(len(chosen_by), len(held_out)) < LEAST:
+        raise ValueError(
+            f"{len(questions)} questions for this server's tools; at least {2 * LEAST} are needed"
+        )
+    others: dict[str, dict[str, Any]] = {}
+    for one in questions:
+        others |= find_neighbours(one.query, router, server_id)
+    with TemporaryDirectory(prefix="toolmill-ci-") as folder:
+        field = _Field(server_id, list(others.values()), router.encoder, Path(folder))
+        best, kept = dict(contracts), []
+        right = sum(field.count_right(best, chosen_by))
+        for name in sorted({one.tool for one in chosen_by}):
+            asked = [one.query for one in chosen_by if one.tool == name]
+            for text in write_wordings(contracts[name], server_id, asked):
+                tried = {**best, name: canonicalize_contract({**best[name], "description": text})}
+                count = sum(field.count_right(tried, chosen_by))
+                if count > right:
+                    best, right = tried, count
+            if best[name] != contracts[name]:
+                kept.append(Wording(name, best[name]["description"]))
+        before, after = (sum(field.count_right(one, held_out)) for one in (contracts, best))
+    return Proposal(kept, len(held_out), before, after)
+
+
+def _split_halves(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
+    halves: tuple[list[Question], list[Question]] = ([], [])
+    seen: Counter[str] = Counter()
+    for question in sorted(set(questions), key=lambda each: (each.tool, each.query)):
+        halves[seen[question.tool] % 2].append(question)
+        seen[question.tool] += 1
+    return halves
+
+
+def write_wordings(contract: Contract, server_id: str, asked: Sequence[str]) -> Iterator[str]:
+    """The description with one more sentence: its users' words, its server's name, what it takes.
+    asked: questions that mean the tool."""
+    text = str(contract.get("description") or "").strip()
+    lead = f"{text.rstrip('.')}. " if text else ""
+    known = {stem_plural(word) for word in split_words(f"{contract['name']} {text}")}
+    if words := _list_asked(asked, known):
+        yield f"{lead}Also: {', '.join(words)}."
+    server = re.split(r"[/:]", server_id.rstrip("/"))[-1]
+    yield f"{lead}Part of {server}."
+    taken = list((contract.get("inputSchema") or {}).get("properties") or {})
+    if taken:
+        yield f"{lead}Takes {join_words(taken[:_MOST_WORDS])}."
+
+
+def _list_asked(asked: Sequence[str], known: set[str]) -> list[str]:
+    """Words of two questions or more that the tool does not have, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for query in asked:
+        counts.update({word for word in split_words(query) if word not in STOP})
+    new = [word for word, count in counts.items() if count > 1 and stem_plural(word) not in known]
+    return sorted(new, key=lambda word: (-counts[word], word))[:_MOST_WORDS]

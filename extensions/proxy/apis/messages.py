@@ -1,0 +1,176 @@
+"""Anthropic's Messages API: the `tool_use` blocks of an answer, whole or as a stream.
+
+Source of the events: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from extensions.proxy.calls import CallRepair, Fixed
+from extensions.proxy.events import Event, list_dicts
+
+_CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
+# Of the bytes of an event: it may be of a call or of the end, or its type may be escaped.
+_TELLING = re.compile(rb"tool_use|input_json_delta|content_block_st|message_delta|\\u")
+
+
+async def repair_message(body: dict[str, Any], repair: CallRepair) -> None:
+    """Repairs the calls of a whole answer in place. The last one of an answer that a limit cut off
+    is not completed: its `input` is whatever was read of it."""
+    content = list_dicts(body, "content")
+    for block in content:
+        if block.get("type") != "tool_use" or "input" not in block:
+            continue
+        cut = block is content[-1] and body.get("stop_reason") in _CUT
+        text = "" if cut else _write_input(block["input"])
+        fixed = await repair.fix_call(block.get("id"), block.get("name"), text, cut=cut)
+        if fixed.steps:
+            block["name"], block["input"] = fixed.name, json.loads(fixed.text)
+
+
+@dataclass
+class _Call:
+    id: Any
+    name: Any
+    given: Any  # `input` of its first event, empty but for some servers
+    parts: list[str] = field(default_factory=list)
+    ended: bool = False
+    placed: bool = False  # the repaired text is written
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts) or (_write_input(self.given) if self.given else "")
+
+
+class MessageStream:
+    """The events of a streamed answer. From the first one with arguments of a call, or with a name
+    that was not offered, they are held back until its block ends as whole JSON, the next begins or
+    the answer ends; all others pass at once. Events of calls that fit pass as they came.
+
+    most: bytes that are held back; beyond them the rest passes unjudged.
+    """
+
+    def __init__(self, repair: CallRepair, most: int) -> None:
+        self._repair, self._most = repair, most
+        self._calls: dict[Any, _Call] = {}  # index of the block -> its call
+        self._held: list[Event] = []
+        self._size = 0
+
+    async def feed(self, event: Event) -> bytes:
+        """What may be sent now that this event came."""
+        if not (self._held or _TELLING.search(event.raw)):
+            return event.raw
+        data = event.data or {}
+        kind, call = data.get("type"), self._find_call(data)
+        if kind == "message_delta":
+            return await self._end(event, data)
+        if self._size > self._most:
+            return event.raw
+        if kind == "content_block_start":
+            ready = await self._release(cut=False) if self._is_decided() else b""
+            return ready + self._begin(event, data)
+        if kind == "content_block_delta" and call is not None:
+            part = _read_part(data)
+            call.parts.append(part)
+            return self._hold(event) if part or self._held else event.raw
+        if kind == "content_block_stop" and call is not None:
+            call.ended = True
+            ready = self._hold(event)
+            whole = all(one.ended and _is_whole(one.text) for one in self._calls.values())
+            return ready + (await self._release(cut=False) if whole else b"")
+        return self._hold(event) if self._held and kind != "ping" else event.raw
+
+    def drain(self) -> Iterator[bytes]:
+        """What was held back, as it came."""
+        yield from (one.raw for one in self._held)
+        self._held, self._calls = [], {}
+
+    def _find_call(self, data: Mapping[str, Any]) -> _Call | None:
+        index = data.get("index")
+        return self._calls.get(index) if isinstance(index, int) else None
+
+    def _is_decided(self) -> bool:
+        return bool(self._held) and all(one.ended for one in self._calls.values())
+
+    def _hold(self, event: Event) -> bytes:
+        self._held.append(event)
+        self._size += len(event.raw)
+        return b"".join(self.drain()) if self._size > self._most else b""
+
+    def _begin(self, event: Event, data: Mapping[str, Any]) -> bytes:
+        block, index = data.get("content_block"), data.get("index")
+        if not (isinstance(block, Mapping) and block.get("type") == "tool_use"):
+            return self._hold(event) if self._held else event.raw
+        if not isinstance(index, int):
+            return event.raw
+        call = _Call(block.get("id"), block.get("name"), block.get("input"))
+        self._calls[index] = call
+        waits = self._held or call.given or self._repair.may_rename(str(call.name or ""))
+        return self._hold(event) if waits else event.raw
+
+    async def _end(self, event: Event, data: dict[str, Any]) -> bytes:
+        """The event that says why the answer ended, after all that waits for it."""
+        delta = data.get("delta")
+        reason = delta.get("stop_reason") if isinstance(delta, Mapping) else None
+        ready = await self._release(cut=reason in _CUT)
+        report = self._repair.describe_field()
+        if report is None:
+            return ready + event.raw
+        data["toolmill"] = report
+        return ready + event.encode()
+
+    async def _release(self, *, cut: bool) -> bytes:
+        """The held events with what was repaired. cut: a limit ended the answer."""
+        changed: dict[Any, tuple[_Call, Fixed]] = {}
+        for index, call in self._calls.items():
+            broken = cut or not call.ended
+            text = call.text or ("" if broken else "{}")
+            fixed = await self._repair.fix_call(call.id, call.name, text, cut=broken)
+            if fixed.steps:
+                changed[index] = call, fixed
+        ready = b"".join(raw for one in self._held for raw in _write_event(one, changed))
+        self._held, self._calls = [], {}
+        return ready
+
+
+def _write_event(event: Event, changed: Mapping[Any, tuple[_Call, Fixed]]) -> Iterator[bytes]:
+    """The whole repaired text in the first event of its call that has arguments, nothing in the
+    others: their number stays as it was. Where none has any, one more before the block's end."""
+    data = event.data or {}
+    index = data.get("index")
+    call, fixed = changed.get(index, (None, None)) if isinstance(index, int) else (None, None)
+    if call is None or fixed is None:
+        yield event.raw
+        return
+    kind = data.get("type")
+    if kind == "content_block_start":
+        data["content_block"] |= {"name": fixed.name, "input": {}}
+    elif kind == "content_block_delta" and _read_part(data):
+        data["delta"]["partial_json"] = "" if call.placed else fixed.text
+        call.placed = True
+    elif kind == "content_block_stop" and not call.placed:
+        delta = {"type": "input_json_delta", "partial_json": fixed.text}
+        made = {"type": "content_block_delta", "index": index, "delta": delta}
+        yield f"event: content_block_delta\ndata: {json.dumps(made)}\n\n".encode()
+        call.placed = True
+    yield event.encode()
+
+
+def _read_part(data: Mapping[str, Any]) -> str:
+    delta = data.get("delta")
+    found = delta.get("partial_json") if isinstance(delta, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def _write_input(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,156 @@
+"""Calls: what becomes of those in an answer."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio.to_thread
+
+from assets.contracts.history.moves import ContractHistory
+from extensions.proxy.offer import Offer
+from extensions.proxy.revise.revising import Revising
+from serving.repair.drafts import Draft
+from serving.repair.ladder import repair_draft
+from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
+from serving.repair.revision import Revise
+from warehouse.json_types import Record
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """name, text: of the call as it is handed on. steps: what was changed. left: why it was not.
+    asked: whether a model was asked for it; refused: why its answer was not taken."""
+
+    name: str
+    text: str
+    steps: list[str] = field(default_factory=list)
+    left: str = ""
+    asked: bool = False
+    refused: str = ""
+
+
+def fix_call(
+    offer: Offer,
+    history: ContractHistory | None,
+    name: str,
+    text: str,
+    revise: Revise | None = None,
+) -> Fixed:
+    """A call, changed only where it then fits a function that was offered."""
+    found = repair_draft(
+        Draft(name, text),
+        offer.toolset,
+        conversation=offer.user_messages,
+        history=history,
+        revise=revise,
+    )
+    rung = next((one for one in found.rungs if one.rung == "revise"), None)
+    asked = revise is not None and rung is not None and rung.outcome != SKIPPED
+    refused = rung.why if rung and asked and rung.outcome != CHANGED else ""
+    if found.outcome == ABSTAINED:
+        reason = found.reason
+        left = f"{reason.kind}: {reason.question}" if reason else ""
+        return Fixed(name, text, [], left, asked, refused)
+    return Fixed(found.name, found.text, found.steps, "", asked, refused)
+
+
+class CallRepair:
+    """The calls of one answer. The same call is judged once, however many events of a stream
+    repeat it. revising: a model for the calls that the ladder leaves without one."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        history: ContractHistory | None = None,
+        revising: Revising | None = None,
+    ) -> None:
+        self._offer, self._history, self._revising = offer, history, revising
+        self._known: dict[tuple[str, str, str], Fixed] = {}
+        self.notes: list[Record] = []
+        self._searches: list[Record] = []
+
+    def may_rename(self, name: str) -> bool:
+        """Whether a call of this name could be handed on under another."""
+        return not self._offer.has(name)
+
+    async def fix_call(self, call_id: Any, name: Any, text: Any, *, cut: bool) -> Fixed:
+        """The call as it is handed on. cut: the answer ended before the call was known to be whole:
+        what its tail was is not guessed."""
+        name = name if isinstance(name, str) else ""
+        key = (str(call_id), name, str(text))
+        if key not in self._known:
+            self._known[key] = await self._judge(name, str(text), cut)
+            self._note(key, self._known[key])
+        return self._known[key]
+
+    async def _judge(self, name: str, text: str, cut: bool) -> Fixed:
+        if name in self._offer.unjudged:
+            return Fixed(name, text)
+        if cut and not is_whole(text):
+            return Fixed(name, text, left="cut_off: the answer ended before the call was complete")
+        fixed = await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
+        return await self._ask_model(fixed, name, text) if fixed.left else fixed
+
+    async def _ask_model(self, fixed: Fixed, name: str, text: str) -> Fixed:
+        """What a model makes of a call that the ladder left, within its own time."""
+        model = self._revising
+        if model is None:
+            return fixed
+        with anyio.move_on_after(model.timeout_s) as scope:
+            asked = self._offer, self._history, name, text, model.revise
+            found = await anyio.to_thread.run_sync(fix_call, *asked, abandon_on_cancel=True)
+        if scope.cancelled_caught:
+            found = replace(fixed, asked=True, refused=f"no answer in {model.timeout_s:g} s")
+        if found.asked:
+            model.count("left" if found.left else "repaired")
+        return found
+
+    def _note(self, key: tuple[str, str, str], fixed: Fixed) -> None:
+        note: dict[str, Any] = {"call": key[0], "tool": key[1]}
+        if fixed.asked and self._revising is not None:
+            note["revised_by" if fixed.steps else "asked"] = self._revising.label
+            note |= {"refused": fixed.refused} if fixed.refused else {}
+        if fixed.steps:
+            self.notes.append({**note, "repaired": fixed.steps})
+        elif fixed.left:
+            self.notes.append({**note, "left": [fixed.left]})
+
+    def offer_more(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> None:
+        """Judges calls of these tools too. tool_ids: name -> tool id of those of the index."""
+        self._offer = self._offer.extend(tools, tool_ids)
+
+    def note_search(self, tools: Iterable[Any], tool_ids: Mapping[str, str], note: Record) -> None:
+        """Offers what a tool search of the model found. note: {call, tools} or {call, error}."""
+        self.offer_more(tools, tool_ids)
+        self._searches.append(note)
+
+    def begin_again(self) -> "CallRepair":
+        """The same for another answer to the same request."""
+        return CallRepair(self._offer, self._history, self._revising)
+
+    def count_left(self) -> int:
+        """Calls that do not fit and were left."""
+        return len(self.notes) - self.count_repaired()
+
+    def count_repaired(self) -> int:
+        """Calls that were changed until now."""
+        return sum("repaired" in note for note in self.notes)
+
+    def describe_field(self) -> Record | None:
+        """The field `toolmill` of an answer; None where there is nothing to tell."""
+        note = {"tools": dict(self._offer.chosen)} if self._offer.chosen else {}
+        if self._searches:
+            note |= {"searches": self._searches}
+        if self.notes:
+            note |= {"repaired": self.count_repaired(), "calls": self.notes}
+        return note or None
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is JSON to its end."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,214 @@
+"""One request of Anthropic's Messages API whose model searches for tools by a custom tool of the
+name `tool_search`: asked again with `tool_reference` blocks, until it goes on without a search. The
+client sees the last answer only: it has no result for a call that it never ran.
+
+Source of the form: "custom tool search implementation" of
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from extensions.proxy.calls import CallRepair
+from extensions.proxy.events import list_dicts, read_events
+from extensions.proxy.search.message_stream import HeldMessage
+from extensions.proxy.search.own_tools import read_own_tools
+from extensions.proxy.search.rounds import (
+    check_stream,
+    is_readable,
+    is_stream,
+    read_whole,
+    rewrite_response,
+    sum_usage,
+)
+from extensions.proxy.search.searching import LAST, LIMIT, MOST_CALLS, ToolSearch, refuse_search
+from extensions.proxy.upstream import Headers, OpenAnswer, UpstreamFailed
+from serving.agent.native_search import ANTHROPIC, write_anthropic_tool
+from warehouse.json_types import JsonObject
+
+SEARCH = "tool_search"  # name of the custom tool that is answered here
+_MOST_CALLED = 20  # tools of earlier calls that stay loaded, the latest
+
+
+def has_custom_search(body: JsonObject) -> bool:
+    """Whether a request has the custom tool that is answered here."""
+    return any(
+        one.get("name") == SEARCH and one.get("type") in (None, "custom")
+        for one in list_dicts(body, "tools")
+    )
+
+
+class MessagesSearch:
+    """The searches of one request. repair: of its calls, which learns what was found. count: notes
+    the outcome of each."""
+
+    def __init__(
+        self,
+        search: ToolSearch,
+        body: JsonObject,
+        repair: CallRepair,
+        count: Callable[[str], None],
+    ) -> None:
+        self._search, self._repair, self._count = search, repair, count
+        self._own = read_own_tools(body)
+        self._body = _load_called(search, body)
+        repair.offer_more(list_dicts(self._body, "tools"), {})
+        self._usages: list[Any] = []
+        self._round = 0
+
+    @asynccontextmanager
+    async def open_answer(
+        self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes, most: int
+    ) -> AsyncIterator[httpx2.Response]:
+        """As `Upstream.open_answer`. body: replaced by ours, in which what was
+        called before is loaded. most: bytes of an answer. Raises UpstreamFailed."""
+        async with AsyncExitStack() as stack:
+
+            async def ask() -> httpx2.Response:
+                await stack.aclose()
+                sent = json.dumps(self._body).encode()
+                opened = answers.open_answer(method, rest, headers, sent)
+                return await stack.enter_async_context(opened)
+
+            response = await ask()
+            if not is_readable(response):
+                yield response
+            elif is_stream(response):
+                parts = self._iterate_last(response, ask, most)
+                try:
+                    yield rewrite_response(response, parts)
+                finally:
+                    await parts.aclose()
+            else:
+                yield await self._find_last(response, ask, most)
+
+    async def _find_last(self, response: httpx2.Response, ask: Any, most: int) -> Any:
+        while True:
+            raw = await read_whole(response, most)
+            try:
+                found = json.loads(raw)
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                return rewrite_response(response, raw)
+            calls = _list_searches(found)
+            if not await self._answer_calls(found, calls):
+                dropped, last = {call["id"] for call in calls}, self._describe_end(found, calls)
+                if not (dropped or last):
+                    return rewrite_response(response, raw)
+                kept = [one for one in list_dicts(found, "content") if one not in calls]
+                made = json.dumps({**found, "content": kept, **last}).encode()
+                return rewrite_response(response, made)
+            response = await ask()
+            if not is_readable(response):
+                return response
+
+    async def _iterate_last(
+        self, response: httpx2.Response, ask: Any, most: int
+    ) -> AsyncGenerator[bytes]:
+        """The events of the last answer; until it is whole only signs of life."""
+        while True:
+            held = HeldMessage()
+            async for event in read_events(response.aiter_raw(), most):
+                held.take(event)
+                if (event.data or {}).get("type") == "ping":
+                    yield b": the answer is held\n\n"  # a comment: who waits sees a sign of life
+                if held.size > most:
+                    found = f"an answer with tool search is longer than {most} bytes"
+                    raise UpstreamFailed(502, "upstream_too_long", f"{found}; ask for less")
+            message = held.read_message()
+            calls = _list_searches(message) if held.ended else []
+            if not await self._answer_calls(message, calls):
+                dropped, last = {call["id"] for call in calls}, self._describe_end(message, calls)
+                for raw in held.write_events(dropped, last):
+                    yield raw
+                return
+            response = await ask()
+            check_stream(response)
+
+    async def _answer_calls(self, message: Mapping[str, Any], calls: list[dict[str, Any]]) -> bool:
+        """Answers the searches of a message in the next request; whether it is to be sent. A
+        message with calls for the client is its own to answer, and the model may search again."""
+        self._usages.append(message.get("usage"))
+        self._round += bool(calls)
+        content = list_dicts(message, "content")
+        waits = any(one.get("type") == "tool_use" and one not in calls for one in content)
+        if not calls or waits or self._round > self._search.rounds:
+            for _ in calls:
+                self._count("refused")
+            return False
+        results = []
+        for at, call in enumerate(calls):
+            if at >= MOST_CALLS:
+                made = refuse_search(ANTHROPIC, call["id"], LIMIT)
+                self._count("refused")
+            else:
+                given = call["id"], call.get("input")
+                made = await self._search.answer_search(ANTHROPIC, self._own, *given, self._count)
+            results.append(made.item)
+            names = [tool.get("name") for tool in made.tools]
+            note = {"error": made.error} if made.error else {"tools": names}
+            note = {"call": call["id"], **note}
+            self._repair.note_search(made.tools, made.tool_ids, note)
+            self._declare(made.tools)
+        if self._round == self._search.rounds:
+            results.append({"type": "text", "text": LAST})
+        said = [{"role": "assistant", "content": content}, {"role": "user", "content": results}]
+        self._body = {**self._body, "messages": [*list_dicts(self._body, "messages"), *said]}
+        choice = self._body.get("tool_choice")
+        if isinstance(choice, Mapping) and choice.get("name") == SEARCH:
+            self._body["tool_choice"] = {"type": "auto"}
+        return True
+
+    def _declare(self, tools: list[Mapping[str, Any]]) -> None:
+        """Adds what the index found: a reference names a tool that the request declares."""
+        known = {one.get("name") for one in list_dicts(self._body, "tools")}
+        new = [tool for tool in tools if tool.get("name") not in known]
+        self._body = {**self._body, "tools": [*list_dicts(self._body, "tools"), *new]}
+
+    def _describe_end(
+        self, message: Mapping[str, Any], calls: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What the end of the last message says in the place of the upstream's words."""
+        made: dict[str, Any] = {}
+        content = list_dicts(message, "content")
+        if calls and all(one.get("type") != "tool_use" or one in calls for one in content):
+            made["stop_reason"] = "end_turn"
+        if len(self._usages) > 1:
+            made["usage"] = sum_usage(self._usages)
+        return made
+
+
+def _list_searches(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        one
+        for one in list_dicts(message, "content")
+        if one.get("type") == "tool_use"
+        and one.get("name") == SEARCH
+        and isinstance(one.get("id"), str)
+    ]
+
+
+def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
+    """The request with the tools that earlier calls name loaded: their references were in messages
+    that the client never saw."""
+    names = list(dict.fromkeys(_list_called(body)))[-_MOST_CALLED:]
+    tools = [
+        {**one, "defer_loading": False} if one.get("name") in names else one
+        for one in list_dicts(body, "tools")
+    ]
+    known = {tool.get("name") for tool in tools}
+    for found in search.find_called([name for name in names if name not in known]):
+        tools.append({**write_anthropic_tool(found), "defer_loading": False})
+    return {**body, "tools": tools}
+
+
+def _list_called(body: JsonObject) -> Iterator[str]:
+    for message in list_dicts(body, "messages"):
+        for one in list_dicts(message, "content"):
+            if one.get("type") == "tool_use" and isinstance(one.get("name"), str):
+                yield one["name"]

@@ -1,0 +1,4 @@
+"""Review of samples, model and dataset cards, exported weights, push to a hub.
+
+May import the core, and no other extension.
+"""

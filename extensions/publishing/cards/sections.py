@@ -1,0 +1,238 @@
+"""The sections of a model's card."""
+
+import json
+
+from extensions.publishing.cards.facts import (
+    Facts,
+    Json,
+    get_base_and_licence,
+    make_dataset_name,
+)
+from extensions.publishing.cards.text import format_counts_inline, list_figure_rows
+from training.figures import TINY_NOTE, describe_offline, format_interval, shorten_model
+from warehouse.sanitize.markdown import (
+    Markdown,
+    fill_markdown,
+    join_markdown,
+    make_markdown_table,
+    quote_text,
+)
+from warehouse.storage.digest import digest
+
+
+def render_training(facts: Facts) -> Markdown:
+    model = facts.model
+    base, licence = get_base_and_licence(model)
+    # Those of the base are filled in: whoever loads the adapter elsewhere needs them.
+    prompts = {f"{name}_prompt": text for name, text in (model.get("prompts") or {}).items()}
+    lines = [
+        Markdown("## Training"),
+        "",
+        _describe_fit(model)
+        if model.get("role") == "reranker"
+        else fill_markdown(
+            "LoRA of {} (licence of the base: {}): {} pairs, {} steps, loss {} to {}, {} s on {}.",
+            quote_text(base or model.get("base")),
+            licence or "not known here",
+            *(model.get(name, 0) for name in ("pairs", "steps")),
+            *(model.get(name, "-") for name in ("loss_first", "loss_last")),
+            model.get("seconds"),
+            quote_text(model.get("device")),
+        ),
+        "",
+        make_markdown_table(
+            ["setting", "value"],
+            [
+                (name, quote_text(json.dumps(value)))
+                for name, value in sorted({**(model.get("settings") or {}), **prompts}.items())
+            ],
+        ),
+    ]
+    return join_markdown("\n", lines)
+
+
+def _describe_fit(model: Json) -> Markdown:
+    return fill_markdown(
+        "Fitted at once over vectors of retriever {}: {} outcomes (what was passed over for a"
+        " request counts a quarter), log loss {} before and {} after, {} s.",
+        quote_text(shorten_model(str(model.get("base")))),
+        *(model.get(name, "-") for name in ("pairs", "loss_first", "loss_last", "seconds")),
+    )
+
+
+def _render_calls(facts: Facts) -> Markdown:
+    return fill_markdown(
+        "## Data and licences\n\nCalls that Toolmill executed, and calls of clients whose tokens"
+        " opted in to their words being kept; set {}. No words, arguments or results are in the"
+        " model: weights by tool, server and client, and directions that the words' vectors vary"
+        " in.",
+        quote_text(facts.model.get("training_set")),
+    )
+
+
+def render_data(facts: Facts) -> Markdown:
+    if facts.model.get("role") == "reranker":
+        return _render_calls(facts)
+    lines: list[object] = [Markdown("## Data and licences"), ""]
+    held = facts.manifest
+    if not held:
+        name = quote_text(facts.model.get("training_set"))
+        line = fill_markdown("Training set {}; its manifest is not kept here.", name)
+        return join_markdown("\n", [*lines, line, *_describe_drafts(facts)])
+    contracts = held.get("contracts") or {}
+    lines += [
+        fill_markdown(
+            "Training set {} (the name {} above is local: the set is in no hub), of accepted"
+            " synthetic pairs. Its rows, each named by its digest: {}; the {} contracts known"
+            " then: {}; LanceDB version {}.",
+            quote_text(held["training_set"]),
+            quote_text(make_dataset_name(facts.model)),
+            quote_text(digest(held.get("row_digests") or {})),
+            len(contracts),
+            quote_text(digest(contracts)),
+            held.get("lance_version"),
+        ),
+        "",
+        make_markdown_table(
+            ["split", "servers", "tools", "pairs"],
+            [
+                (split, len(held["servers"].get(split, ())), held["tools"].get(split, 0), rows)
+                for split, rows in held["rows"].items()
+            ],
+        ),
+        "",
+        Markdown("What it learnt from, pairs by licence of the server and by who wrote them:"),
+        "",
+        fill_markdown("- licences: {}", _count_pairs(facts, "license", "licences")),
+        fill_markdown("- providers: {}", _count_pairs(facts, "provider", "providers")),
+        fill_markdown(
+            "- servers: {}", format_counts_inline(facts.learnt.get("server_id") or {}, 40)
+        ),
+        *_describe_drafts(facts),
+    ]
+    return join_markdown("\n", lines)
+
+
+def _describe_drafts(facts: Facts) -> list[object]:
+    """What a sidecar learnt from: drafts of the pairs' calls; nothing for other roles."""
+    counts = facts.model.get("lessons") or {}
+    drafts = counts.get("drafts") or {}
+    if not drafts:
+        return []
+    what = fill_markdown(
+        "It learnt from {} drafts of calls of the train split; in {} of them asking is right, and"
+        " {} were too long for its context and left out. By where a draft comes from (`corrupted`:"
+        " an error written into a right call; `drift`: an older contract's; `execution`: refused by"
+        " a server, with its words; `drafted`: written by another model; `untouched`: right as it"
+        " is), and by what is wrong with it:",
+        *(counts.get("rows", 0), drafts.get("asks", 0), counts.get("too_long", 0)),
+    )
+    sources, kinds = (format_counts_inline(drafts.get(name) or {}, 40)
+                      for name in ("sources", "kinds"))  # fmt: skip
+    listed = fill_markdown("- sources: {}", sources), fill_markdown("- kinds: {}", kinds)
+    return ["", what, "", *listed]
+
+
+def _count_pairs(facts: Facts, column: str, in_manifest: str) -> Markdown:
+    return format_counts_inline(facts.count_pairs(column, in_manifest))
+
+
+def _render_reranked(summary: Json) -> Markdown:
+    """AUC over held-out calls, and Recall@1 over held-out requests."""
+    rows = [
+        (
+            name,
+            (summary[gain] or {}).get("n", 0),
+            *(format_interval(summary[measure].get(who)) for who in ("candidate", "incumbent")),
+            format_interval(summary[gain], signed=True),
+        )
+        for name, measure, gain in (
+            ("AUC, calls that worked over those that failed", "auc", "gain"),
+            ("Recall@1, requests of the training set", "recall_at_1", "requests"),
+        )
+    ]
+    head = ["measure", "n", "this model", quote_text(shorten_model(str(summary["incumbent"]))),
+            "paired gain"]  # fmt: skip
+    return fill_markdown(
+        "## Figures\n\nMeans with 95% intervals (bootstrap over tools), of words that it has not"
+        " learnt from: {} calls of {} tools.\n\n{}",
+        *(summary.get(name, 0) for name in ("n", "tools")),
+        make_markdown_table(head, rows),
+    )
+
+
+def render_figures(facts: Facts) -> Markdown:
+    summary = facts.summary
+    if "auc" in summary:
+        return _render_reranked(summary)
+    rows = list(list_figure_rows(summary))
+    if not rows:
+        return Markdown("## Figures\n\nNot evaluated yet.")
+    head = ["split", "offered", "distractors", "n", "measure", "this model",
+            quote_text(shorten_model(str(summary.get("incumbent")))), "paired gain"]  # fmt: skip
+    lines = [
+        Markdown("## Figures"),
+        "",
+        fill_markdown(
+            "Means with 95% intervals (bootstrap over {}), both models on the same items."
+            " Champions are chosen on servers never trained on: {} items for {} tools of {}"
+            " servers.",
+            summary.get("drawn_over", "tools"),
+            *(summary.get(name, 0) for name in ("n", "tools", "servers")),
+        ),
+        "",
+        make_markdown_table(head, rows),
+    ]
+    signature = (summary.get("signature") or {}).get("verdict")
+    return join_markdown("\n", [*lines, "", quote_text(signature)] if signature else lines)
+
+
+def render_limits(facts: Facts) -> Markdown:
+    lines: list[Markdown] = []
+    if facts.model.get("role") == "reranker":
+        return Markdown(
+            "## Limits\n\n- It knows tools by the calls that were made of them: who makes more"
+            " calls teaches it more, within a token's daily limit.\n- Another retriever's vectors"
+            " mean nothing to it: it serves only beside the one it was fitted over."
+        )
+    if facts.model.get("base") == "tiny":
+        lines.append(TINY_NOTE)
+    providers = facts.manifest.get("providers") or {}
+    if providers.get("offline"):
+        lines.append(describe_offline(providers))
+    lines.append(
+        Markdown(
+            "No request is of a user. A server's tools are as its contracts said when the set was"
+            " made; a tool that changed since is not known."
+        )
+    )
+    listed = (fill_markdown("- {}", line) for line in lines)
+    return join_markdown("\n", [Markdown("## Limits"), "", *listed])
+
+
+def render_loading(facts: Facts) -> Markdown:
+    name, role = str(facts.model.get("name")), facts.model.get("role")
+    if role == "retriever":
+        code = fill_markdown(
+            "from pathlib import Path\n"
+            "from assets.vectors.embed import open_retriever\n\n"
+            'encoder = open_retriever(Path("var/models/{}"))  # base=SPEC where it is not MiniLM\n'
+            'vectors = encoder.embed(["which hour is it in Paris?"])',
+            name,
+        )
+    elif role == "reranker":
+        code = fill_markdown(
+            "from pathlib import Path\n"
+            "from extensions.recommender.reranking.file import read_reranker\n\n"
+            'weights = read_reranker(Path("var/models/{}/reranker.npz"))',
+            name,
+        )
+    else:
+        code = fill_markdown(
+            "from pathlib import Path\n"
+            "from training.caller.bases import load_caller\n\n"
+            'model, tokenizer, card = load_caller(Path("var"), "{}")',
+            name,
+        )
+    template = "## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{}\n```"
+    return fill_markdown(template, code)

@@ -1,0 +1,188 @@
+"""Learning online: the served reranker follows the log of calls, a little at a time.
+
+What is served is the released reranker with all lessons of the log since it was fitted, in their
+order. Nothing but the log is kept of them: a restart, another release, a source that is left out or
+lines that are deleted lead to the same by reading it anew. A question reads one whole state of the
+weights; the next one is made beside it and takes its place at once.
+"""
+
+import logging
+import math
+import time
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
+from assets.servers.calls.log import Outcomes
+from extensions.recommender.learning.lessons import Lesson, Lessons
+from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
+from extensions.recommender.reranking.features import Question, write_client_key
+from extensions.recommender.reranking.model import Reranker, Weights
+from serving.index.errors import IndexBroken, IndexMissing
+from warehouse.remembered import Remembered
+
+if TYPE_CHECKING:
+    from serving.ranking.hot_reload import ServedRouter
+    from serving.ranking.router import Router
+
+_log = logging.getLogger(__name__)
+SLICE_S = 0.05  # of one step; who calls it rests as long as it took
+_CHECKPOINT = 250  # lessons after which a state is kept, so that a late report costs few of them
+
+
+class OnlineLearner:
+    """Keeps the reranker of whatever index is served up to date with a log. Steps of several
+    threads do not meet: one that finds another at work does nothing."""
+
+    def __init__(
+        self, served: "ServedRouter", outcomes: Outcomes, policy: ReliabilityPolicy
+    ) -> None:
+        self._served, self._outcomes, self._policy = served, outcomes, policy
+        self._lock = Lock()
+        self._pass: _Pass | None = None
+        self._excluded: frozenset[str] | None = None
+        self._last_error = ""
+
+    @property
+    def learnt(self) -> int | None:
+        """Lessons that the served reranker has learnt since it was fitted; None without one."""
+        held = self._pass
+        return None if held is None else held.published
+
+    def step(self, seconds: float = SLICE_S) -> bool:
+        """Reads and learns for about so long; whether nothing is left to do for now."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        try:
+            return self._advance(time.perf_counter() + seconds)
+        except Exception as error:  # whatever it is, requests are answered on
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                kind = type(error).__name__
+                _log.error("nothing is learnt from the log of calls for now: %s: %s", kind, error)
+            return True
+        finally:
+            self._lock.release()
+
+    def _advance(self, until: float) -> bool:
+        try:
+            router = self._served.current()
+        except (IndexMissing, IndexBroken):
+            return True
+        if router.ranker is None:
+            self._pass = None
+            return True
+        excluded = find_excluded(read_source_decisions(self._outcomes.folder.parent))
+        held = self._pass
+        if held is None or held.ranker is not router.ranker or excluded != self._excluded:
+            held = self._begin(router, excluded)
+        try:
+            done = held.advance(until)
+        except LogRewritten:
+            self._begin(router, excluded)
+            return False
+        self._last_error = ""
+        return done
+
+    def _begin(self, router: "Router", excluded: frozenset[str]) -> "_Pass":
+        self._excluded = excluded
+        self._pass = _Pass(router, self._outcomes, self._policy, excluded)
+        return self._pass
+
+
+class _Pass:
+    """One reading of the log, from the released weights on."""
+
+    def __init__(
+        self,
+        router: "Router",
+        outcomes: Outcomes,
+        policy: ReliabilityPolicy,
+        excluded: frozenset[str],
+    ) -> None:
+        assert router.ranker is not None
+        self.ranker, self._router = router.ranker, router
+        since = _read_since(self.ranker.released)
+        self._follower = LogFollower(outcomes, since)
+        self._lessons = Lessons(policy, since, excluded)
+        self._working = Reranker(self.ranker.released, self.ranker.pool)
+        self._checkpoints: dict[int, Weights] = {}
+        self._questions = Remembered()  # words -> question
+        self._done = self._dropped = 0  # lessons that the working state has learnt, has not kept
+        self._changed = True  # the served state may be of an earlier pass
+        self.published = 0
+
+    def advance(self, until: float) -> bool:
+        """Whether nothing is left to do. until: `perf_counter` at which to stop."""
+        while time.perf_counter() < until:
+            if lines := self._follower.read_lines():
+                now = time.time()
+                for line in lines:
+                    self._lessons.add_line(line, now)
+            elif self._learn_kept(until):
+                self._publish()
+                # Only now: who contradicts itself on and on keeps nothing from being served.
+                place = self._lessons.take_revised()
+                if place is None:
+                    return True
+                self._go_back(place)
+        return False
+
+    def _learn_kept(self, until: float) -> bool:
+        """Whether all kept lessons are learnt."""
+        kept = self._lessons.kept
+        if self._lessons.dropped != self._dropped:
+            self._dropped = self._lessons.dropped
+            self._go_back(0)
+        while self._done < len(kept) and time.perf_counter() < until:
+            if self._done % _CHECKPOINT == 0:
+                self._checkpoints[self._done] = self._working.weights
+            try:
+                self._learn(kept[self._done])
+            except Exception as error:  # one outcome must not end the learning from all others
+                _log.error("an outcome was not learnt from: %s: %s", type(error).__name__, error)
+            self._done += 1
+            self._changed = True
+        return self._done >= len(kept)
+
+    def _learn(self, lesson: Lesson) -> None:
+        pool = self._working.pool
+        place = pool.places.get(lesson.tool_id)
+        if place is None or pool.tools[place].contract_digest != lesson.contract_digest:
+            return
+        client = write_client_key(lesson.source, lesson.client)
+        question = replace(self._read_question(lesson.words), at=lesson.at, client=client)
+        self._working.update(question, place, lesson.success, lesson.weight)
+
+    def _read_question(self, words: str) -> Question:
+        """The question in these words, kept: a late report has many lessons learnt again."""
+        if (known := self._questions.get(words)) is None:
+            # In the order that no outcome has touched: reading the log anew leads to the same.
+            [known] = self._router.list_questions([words])
+            self._questions[words] = known
+        return known
+
+    def _publish(self) -> None:
+        if self._changed:
+            self.ranker.adopt(self._working.weights)
+            self._changed, self.published = False, self._done
+
+    def _go_back(self, place: int) -> None:
+        """To the last kept state before the lesson at a place was learnt."""
+        if place >= self._done:
+            return
+        at = max((checkpoint for checkpoint in self._checkpoints if checkpoint <= place), default=0)
+        self._working.adopt(self._checkpoints.get(at, self.ranker.released))
+        self._checkpoints = {held: one for held, one in self._checkpoints.items() if held <= at}
+        self._done = at
+
+
+def _read_since(weights: Weights) -> float:
+    """Until when the log was read for a fit. Where the file does not say, until now: nothing may be
+    learnt twice."""
+    found = weights.facts.get("until")
+    if isinstance(found, int | float) and math.isfinite(found):
+        return float(found)
+    return time.time()

@@ -1,0 +1,139 @@
+"""What is known of a question and each candidate, as numbers; no outcome enters here.
+
+What outcomes teach lies in the posterior (`posterior.py`) only, which has seen exactly those that
+it was updated with: so what a question's features are does not depend on anything later than it.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from assets.vectors.lexical import stem_words
+from extensions.recommender.reranking.memory import MEMORY_FEATURES
+from extensions.recommender.reranking.pool import TOOL_FEATURES, Pool
+from serving.index.coarse_search import compute_products
+
+PAIR_FEATURES = (
+    *("cosine", "standing among candidates", "behind the best", "rank by cosine"),
+    *("retriever's rank", "words shared", "words of the name asked"),
+)
+QUERY_FEATURES = ("words asked", "numbers", "address", "path", "quoted", "candidates")
+HAND = ("constant", *PAIR_FEATURES, *TOOL_FEATURES, *QUERY_FEATURES)
+READ = (*HAND, *MEMORY_FEATURES)  # before the directions of vectors
+_ADDRESS = re.compile(r"https?://|www\.|@\w")
+_PATH = re.compile(r"(?:^|\s)[~./\\]\S*[/\\]|\w\.\w{2,4}\b")
+_QUOTED = re.compile(r"[\"'`“«][^\"'`”»]{2,}[\"'`”»]")
+_SAME = 1e-5  # cosines that differ by rounding: a product of one row rounds otherwise than of many
+_TEXT = 4_000  # characters of a question that are read
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked: its words, its unit vector [dim], the places of the candidates in the pool in
+    the retriever's order, when (seconds), and by which client
+    (`write_client_key`) where the log says so."""
+
+    text: str
+    vector: np.ndarray
+    candidates: np.ndarray
+    at: float = 0.0
+    client: str | None = None
+
+
+def write_client_key(source: str, client: str | None) -> str | None:
+    """What tells one client of a source (`token:NAME`) from others; None where it is not told."""
+    return f"{source} {client}" if client else None
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Questions and tools in fewer dimensions, each about its own mean; rows have a mean square
+    norm of 1. `basis` is float32 [dim, dims]."""
+
+    basis: np.ndarray
+    query_mean: np.ndarray
+    tool_mean: np.ndarray
+
+    def project_query(self, vector: np.ndarray) -> np.ndarray:
+        """float32 [dims]."""
+        return compute_products(self.basis.T, vector - self.query_mean)
+
+    def project_tools(self, vectors: np.ndarray) -> np.ndarray:
+        """float32 [n, dims]."""
+        return (vectors - self.tool_mean) @ self.basis
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many dimensions of the projection each part of the model reads."""
+
+    query: int = 32  # of questions, for how hard they are
+    tool: int = 32  # of tools, for how good their like are
+    cross: int = 8  # of both, for what their like do well
+    block: int = 32  # kinds of request, for what one tool or its family does well
+    few: int = 8  # the first of them, for what one server or client does well
+
+
+def fit_projection(tools: np.ndarray, queries: np.ndarray, dims: int) -> Projection:
+    """The directions in which the vectors of tools and questions vary most; fewer than `dims` where
+    there are fewer vectors: the others read as nothing."""
+    dim = tools.shape[1]
+    tool_mean = tools.mean(0) if len(tools) else np.zeros(dim, np.float32)
+    query_mean = queries.mean(0) if len(queries) else tool_mean
+    both = np.concatenate([tools - tool_mean, queries - query_mean])
+    basis = np.zeros((dim, dims), np.float32)
+    if len(both):
+        _, directions = np.linalg.eigh((both.T @ both).astype(np.float64))
+        kept = directions[:, ::-1][:, :dims]
+        norm = math.sqrt(max(float(np.square(both @ kept).sum(1).mean()), 1e-12))
+        basis[:, : kept.shape[1]] = kept / norm
+    return Projection(basis, query_mean.astype(np.float32), tool_mean.astype(np.float32))
+
+
+def measure_hand(pool: Pool, question: Question, places: np.ndarray) -> np.ndarray:
+    """HAND features of the tools at `places`, float32 [places, features], not scaled."""
+    if not len(places):
+        return np.zeros((0, len(HAND)), np.float32)
+    pairs = _measure_pairs(pool, question, places)
+    asked = np.tile(_measure_query(question), (len(places), 1))
+    one = np.ones((len(places), 1), np.float32)
+    return np.concatenate([one, pairs, pool.features[places], asked], 1).astype(np.float32)
+
+
+def _measure_pairs(pool: Pool, question: Question, places: np.ndarray) -> np.ndarray:
+    candidates = question.candidates if len(question.candidates) else places
+    around = compute_products(pool.vectors[candidates], question.vector)
+    own = compute_products(pool.vectors[places], question.vector)
+    spread = max(float(around.std()), 1e-3)
+    order = {int(place): rank for rank, place in enumerate(candidates.tolist())}
+    given = np.array([order.get(int(place), len(order)) for place in places], float)
+    by_cosine = (around[None, :] > own[:, None] + _SAME).sum(1)
+    asked = frozenset(stem_words(question.text[:_TEXT]))
+    shared, named, names = pool.words.count_shared(asked, places)
+    columns = [
+        own,
+        (own - around.mean()) / spread,
+        own - around.max(initial=-1.0),
+        np.log1p(by_cosine),
+        np.log1p(given),
+        shared / max(len(asked), 1),
+        named / np.maximum(names, 1),
+    ]
+    return np.stack(columns, 1)
+
+
+def _measure_query(question: Question) -> np.ndarray:
+    text = question.text[:_TEXT]
+    return np.array(
+        [
+            math.log1p(len(text.split())),
+            math.log1p(sum(char.isdigit() for char in text)),
+            float(bool(_ADDRESS.search(text))),
+            float(bool(_PATH.search(text))),
+            float(bool(_QUOTED.search(text))),
+            math.log1p(len(question.candidates)),
+        ],
+        np.float32,
+    )

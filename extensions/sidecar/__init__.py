@@ -1,0 +1,4 @@
+"""Role of a small model that revises calls which the repair ladder leaves.
+
+May import the core, and no other extension.
+"""

@@ -1,0 +1,188 @@
+"""Measuring a sidecar: drafts of servers never trained on, by what comes of them.
+
+draft          the draft as it is
+ladder         the repair ladder alone
+NAME           the ladder, and the sidecar NAME where it asks a model
+NAME:alone     the sidecar alone, on the draft as it was sent
+asked-again    the caller that serves, shown its draft and what is wrong with it
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import polars as pl
+
+from assets.columns import SERVER_ID, TRAINING_SET
+from assets.contracts.history.moves import ContractHistory
+from assets.contracts.validate import validate_call
+from extensions.sidecar.data.calls import Messages
+from extensions.sidecar.data.climb import is_right, try_ladder
+from extensions.sidecar.flaws.kinds import HELD_OUT
+from extensions.sidecar.prompt import make_revision_request
+from extensions.sidecar.rows import SOURCES, UNTOUCHED, RevisionRow
+from serving.repair.ladder import repair_draft
+from serving.repair.report import ABSTAINED
+from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import Candidate, Toolset
+from training.evaluation.predictors.interface import Asked, Predictor
+from training.releases.champion import UNTRAINED
+from warehouse.storage.tables import TableSpec
+
+LADDER, DRAFT, AGAIN, ALONE = UNTRAINED["sidecar"], "draft", "asked-again", ":alone"
+SIDECAR_EVALUATION = TableSpec(
+    name="sidecar_evaluation",
+    key=("model", "item_id"),
+    columns={
+        "model": (pl.String, "an arm; of the ladder with a sidecar the digest that names that"),
+        "item_id": (pl.String, "of the row of the sidecar's data"),
+        "split": (pl.String, "of the training set that the row is in"),
+        "server_id": SERVER_ID,
+        "tool": (pl.String, 'the right one; "" where asking is right'),
+        "kind": (pl.String, "of the flaw, or untouched"),
+        "new_kind": (pl.Boolean, "a kind that nobody learned from"),
+        "source": (pl.String, f"where the draft is from: {', '.join(SOURCES)}"),
+        "ladder": (pl.String, "what the ladder alone makes of the draft: right, wrong, left"),
+        "called": (pl.String, "JSON {name, arguments}; null where it asked"),
+        "expected": (pl.String, "the same; null where asking is right"),
+        "valid": (pl.Boolean, "a call that fits an offered tool"),
+        "right": (pl.Boolean, "the call that was meant, or asked where that is right"),
+        "copied": (pl.Boolean, "the draft came back as it was"),
+        "asked": (pl.Boolean, "it made no call and asked"),
+        "was_right": (pl.Boolean, "the draft was right"),
+        "training_set": TRAINING_SET,
+    },
+)
+Called = Mapping[str, Any] | None  # {name, arguments}; None: asked
+
+
+class Revises(Protocol):
+    """A model of `extensions.sidecar.predictor`."""
+
+    def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]: ...
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured, with what is known beside it. again: who is asked again; None: nobody."""
+
+    rows: Sequence[RevisionRow]
+    training_set: str
+    history: ContractHistory = field(default_factory=ContractHistory)
+    again: Predictor | None = None
+
+
+def evaluate_sidecars(bench: Bench, models: Mapping[str, Revises]) -> list[dict[str, Any]]:
+    """Rows of SIDECAR_EVALUATION: every arm on every row. models: name -> a sidecar."""
+    arms: dict[str, list[Called]] = {
+        DRAFT: [_take_draft(row) for row in bench.rows],
+        LADDER: [_try_row(row, bench.history, None) for row in bench.rows],
+    }
+    for name, model in models.items():
+        arms[name] = _try_with(bench, model)
+        alone = model.revise_requests(list(map(make_revision_request, bench.rows)))
+        arms[name + ALONE] = list(map(_take_proposed, bench.rows, alone))
+    if bench.again is not None:
+        arms[AGAIN] = _ask_again(bench.rows, bench.again)
+    return [
+        {"model": arm, **judge_call(row, called), "training_set": bench.training_set}
+        for arm, answers in arms.items()
+        for row, called in zip(bench.rows, answers, strict=True)
+    ]
+
+
+def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
+    """What an answer to a row is worth, beside what the row is."""
+    right = row.right[0] if row.right else None
+    schemas = {str(contract["name"]): contract for contract in row.contracts}
+    draft = _take_draft(row)
+    known = schemas.get(str(called["name"])) if called else None
+    return {
+        "item_id": row.row_id,
+        "split": row.split,
+        "server_id": row.server_id,
+        "tool": right["name"] if right else "",
+        "kind": row.kind,
+        "new_kind": row.kind in HELD_OUT,
+        "source": row.source,
+        "ladder": row.ladder,
+        "called": _write_json(called),
+        "expected": _write_json(right),
+        "valid": bool(called and known and not validate_call(known, called["arguments"])),
+        "right": _is_meant(row, called),
+        "copied": called is not None and _write_json(called) == _write_json(draft),
+        "asked": called is None,
+        "was_right": row.kind == UNTOUCHED,
+    }
+
+
+def _is_meant(row: RevisionRow, called: Called) -> bool:
+    if not row.right or called is None:
+        return not row.right and called is None
+    schemas = {str(contract["name"]): contract["inputSchema"] for contract in row.contracts}
+    return is_right(called, row.right[0], schemas.get(str(row.right[0]["name"]), {}))
+
+
+def _take_draft(row: RevisionRow) -> Called:
+    return {"name": row.draft_name, "arguments": row.draft_arguments}
+
+
+def _take_proposed(row: RevisionRow, proposed: ProposedCall | None) -> Called:
+    """What a model proposes; where it says nothing, the draft."""
+    if proposed is None:
+        return _take_draft(row)
+    if proposed.question:
+        return None
+    return {"name": proposed.name, "arguments": proposed.arguments}
+
+
+def _try_with(bench: Bench, model: Revises) -> list[Called]:
+    """The ladder with a model: what it would ask is answered all at once."""
+    asked: dict[str, RevisionRequest] = {}
+    for row in bench.rows:
+        climbed = try_ladder(*_list_parts(row), bench.history)
+        if climbed.asks:
+            asked[row.row_id] = climbed.request
+    answers = dict(zip(asked, model.revise_requests(list(asked.values())), strict=True))
+    return [
+        _try_row(row, bench.history, lambda request, row=row: answers.get(row.row_id))
+        for row in bench.rows
+    ]
+
+
+def _list_parts(row: RevisionRow) -> tuple[str, Any, Toolset, Messages]:
+    tools = Toolset(tuple(Candidate(str(contract["name"]), contract) for contract in row.contracts))
+    return row.draft_name, row.draft_arguments, tools, row.conversation
+
+
+def _try_row(
+    row: RevisionRow,
+    history: ContractHistory,
+    revise: Callable[[RevisionRequest], ProposedCall | None] | None,
+) -> Called:
+    name, arguments, tools, conversation = _list_parts(row)
+    given: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
+    report = repair_draft({"name": name, "arguments": arguments}, tools, **given)
+    if report.outcome == ABSTAINED:
+        return None
+    return {"name": report.name, "arguments": json.loads(report.text)}
+
+
+def _ask_again(rows: Sequence[RevisionRow], again: Predictor) -> list[Called]:
+    """A caller's next call after its draft was refused; where it makes none, it asked."""
+    answers = again.predict([_make_asked(row) for row in rows])
+    return [answer.calls[0] if answer.calls else None for answer in answers]
+
+
+def _make_asked(row: RevisionRow) -> Asked:
+    call = {"id": "call_1", "type": "function", "function": _take_draft(row)}
+    draft = {"role": "assistant", "content": "", "weight": 0, "tool_calls": [call]}
+    words = "; ".join(row.problems) or "the call was refused"
+    refusal = {"role": "tool", "tool_call_id": "call_1", "content": words}
+    tools = [dict(contract) for contract in row.contracts]
+    return Asked(row.row_id, "", tools, before=(*row.conversation, draft, refusal))
+
+
+def _write_json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,81 @@
+"""Models that revise a draft for the ladder: a trained sidecar, or any model behind an endpoint."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from extensions.sidecar.prompt import read_revision
+from extensions.sidecar.select import FittedRequest, fit_request, rank_candidates
+from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.revision_prompt import make_revision_messages
+from training.evaluation.predictors.adapter import AdapterPredictor
+from training.evaluation.predictors.endpoint import EndpointPredictor
+from training.evaluation.predictors.interface import Answered
+
+
+class LocalReviser:
+    """A model on this machine: a sidecar's name under `<home>/models`, or a folder with an adapter
+    or a whole model. It is asked with the prompt that it was trained on, as much of which its
+    context holds. Loads at the first request; raises CannotPredict, in the ladder a draft that
+    stays. `constrained`: only calls that fit the candidates can be written."""
+
+    def __init__(
+        self,
+        home: Path,
+        model: str | Path,
+        *,
+        device: str = "auto",
+        batch: int = 64,
+        constrained: bool = False,
+    ) -> None:
+        options: dict[str, Any] = {"device": device, "batch": batch, "constrained": constrained}
+        self._predictor = AdapterPredictor(home, model, **options)
+        self.label = self._predictor.label
+
+    def load(self) -> None:
+        """Loads it now. Raises CannotPredict."""
+        self._predictor.load()
+
+    def __call__(self, request: RevisionRequest) -> ProposedCall | None:
+        return self.revise_requests([request])[0]
+
+    def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
+        """The revision of each; None where a prompt does not fit or the model says nothing."""
+        tokenizer, context = self._predictor.tokenizer, self._predictor.context
+        fitted = [fit_request(tokenizer, rank_candidates(request), context) for request in requests]
+        fits = [one for one in fitted if one is not None]
+        shown = [_list_contracts(fit.request) for fit in fits]
+        answers = iter(
+            self._predictor.answer_prompts([(fit.prompt, fit.tokens) for fit in fits], shown)
+        )
+        return [None if one is None else _read_answer(next(answers), one) for one in fitted]
+
+
+class EndpointReviser:
+    """Any model behind an OpenAI-compatible endpoint, asked with the same words. Each answer is in
+    the ledger under its whole question. Raises CannotPredict for a role without a model."""
+
+    def __init__(self, predictor: EndpointPredictor) -> None:
+        self._predictor = predictor
+        self.label = predictor.label
+
+    def __call__(self, request: RevisionRequest) -> ProposedCall | None:
+        messages = [dict(message) for message in make_revision_messages(request)]
+        answer = self._predictor.answer_messages(messages, _list_contracts(request))
+        return _read_answer(answer, FittedRequest(request, "", 0))
+
+    def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]:
+        return [self(request) for request in requests]
+
+
+def _read_answer(answer: Answered, asked: FittedRequest) -> ProposedCall | None:
+    """The revision in an answer; its tool calls stand for it where it made some."""
+    if answer.error is not None:
+        return None
+    text = json.dumps(answer.calls, ensure_ascii=False) if answer.calls else answer.text
+    return read_revision(text, _list_contracts(asked.request))
+
+
+def _list_contracts(request: RevisionRequest) -> list[Mapping[str, Any]]:
+    return [candidate.contract for candidate in request.candidates]

@@ -1,0 +1,10 @@
+"""Trains a sidecar as a process of its own: `python -m extensions.sidecar.script JOB.json`; see
+`training.caller.script`."""
+
+import sys
+
+from extensions.sidecar.train import train_sidecar
+from training.runtime.script_frame import run_script
+
+if __name__ == "__main__":
+    sys.exit(run_script("sidecar", train_sidecar))

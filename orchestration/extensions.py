@@ -1,0 +1,35 @@
+"""Extensions: what installed packages add to the core, by entry point.
+
+An extension is a package that names objects under these groups in its `pyproject.toml`:
+
+- `toolmill.commands`: a `typer.Typer`. With a name it is a command group, or adds to the core's
+  group of that name; without one its commands are top-level.
+- `toolmill.definitions`: a module of Dagster assets, jobs and sensors.
+
+The core imports no extension by name (`tests/orchestration/test_laws.py`).
+"""
+
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+COMMANDS = "toolmill.commands"
+DEFINITIONS = "toolmill.definitions"
+
+
+@cache
+def load_extensions(group: str) -> dict[str, Any]:
+    """Entry point name -> object, sorted by name. One that cannot be imported is left out and named
+    on stderr, so that a broken extension does not stop the core."""
+    loaded: dict[str, Any] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        try:
+            loaded[point.name] = point.load()
+        except Exception as error:
+            package = point.dist.name if point.dist else "unknown package"
+            sys.stderr.write(
+                f"extension {point.name!r} of {package} is left out: {point.value} cannot be"
+                f" imported ({type(error).__name__}: {error}); reinstall or remove that package\n"
+            )
+    return loaded

@@ -1,0 +1,95 @@
+"""Runs of a small stage whose role goes by batch, over and over, as a marketplace's are."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from extensions.batch.api.harvest import advance_batch
+from extensions.batch.api.provider import BatchEndpoint
+from tests.support.batch_endpoint import BatchServer
+from tests.support.openai_endpoint import Say
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.ledger.events import Batch
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.batch import run_batch
+from warehouse.llm.client import LLM, LLMError, Role
+from warehouse.llm.endpoint import Endpoint
+from warehouse.storage.blobs import Blobs
+
+PENDING = "pending"
+
+
+class Word(BaseModel):
+    word: str
+
+
+def open_ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "state" / "ledger.db", Blobs(folder / "blobs"))
+
+
+def echo(body: dict[str, Any], _number: int) -> Say:
+    """Says the last word that it is asked for."""
+    return Say(json.dumps({"word": body["messages"][-1]["content"].split()[-1]}))
+
+
+def make_role(url: str, **settings: Any) -> Role:
+    facts = {"model": "m", "api_key": "k", "timeout_s": 5.0, "attempts": 3, "batch": True}
+    prices = {"usd_in": 1.0, "usd_out": 2.0}
+    return Role(name="generator", base_url=url, **{**facts, **prices, **settings})
+
+
+def run_stage(ledger: Ledger, role: Role, words: list[str]) -> tuple[dict[str, str], LLM]:
+    """One run: word -> what came back, or the kind of its failure."""
+    llm = LLM([role], ledger, endpoint=Endpoint(backoff_s=0.01), batches=True)
+
+    async def ask(word: str) -> str:
+        try:
+            messages = [{"role": "user", "content": f"Say {word}"}]
+            reply = await llm.complete("generator", messages, schema=Word)
+        except BudgetExceeded:
+            return "budget"
+        except LLMError as error:
+            return error.kind
+        return reply.value.word
+
+    def fail(word: str, hint: str) -> str:
+        raise AssertionError(f"{word}: {hint}")
+
+    found = run_batch(words, ask, llm, fail=fail, workers=4, stage="pairs")
+    return dict(zip(words, found, strict=True)), llm
+
+
+def harvest_all(
+    ledger: Ledger,
+    role: Role,
+    *,
+    settle_s: float = 0.0,
+    connect: Callable[[Role], BatchEndpoint] = BatchEndpoint,
+) -> list[Batch]:
+    """One step of every open batch."""
+    endpoint = connect(role)
+    try:
+        open_ = ledger.batches.find("gathering", "ready", "sent")
+        found = [advance_batch(ledger, one.name, role, endpoint, settle_s) for one in open_]
+    finally:
+        endpoint.close()
+    return [one for one in found if one is not None]
+
+
+def count_attempts(ledger: Ledger) -> dict[str, int]:
+    """Attempts by status."""
+    found: dict[str, int] = {}
+    for (_, status), count in ledger.counts().items():
+        found[status] = found.get(status, 0) + count
+    return found
+
+
+def words_of(server: BatchServer) -> list[list[str]]:
+    """The words that each batch asks for."""
+    return [
+        [line["body"]["messages"][-1]["content"].split()[-1] for line in server.read_requests(one)]
+        for one in server.batches.values()
+    ]

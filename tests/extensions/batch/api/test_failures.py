@@ -1,0 +1,499 @@
+"""Whatever a provider makes of a batch: nothing good is lost, nothing paid twice, one line."""
+
+import json
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extensions.batch.api.harvest import MOST_READS, cancel_batch
+from extensions.batch.api.provider import BatchEndpoint
+from tests.extensions.batch.api.runs import (
+    PENDING,
+    Word,
+    count_attempts,
+    echo,
+    harvest_all,
+    make_role,
+    open_ledger,
+    run_stage,
+    words_of,
+)
+from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
+from tests.support.openai_endpoint import Say
+from warehouse.ledger.events import Batch
+from warehouse.ledger.recovery import check, rebuild_ledger
+from warehouse.llm.batch import run_batch
+from warehouse.llm.client import LLM, LLMError, Role
+from warehouse.process_identity import identify_process
+
+WORDS = ["heron", "crane", "stork", "ibis"]
+Lines = list[dict[str, Any]]
+
+
+class Stage:
+    """A ledger, an endpoint and a role, run after run."""
+
+    def __init__(self, folder: Path, server: BatchServer) -> None:
+        self.folder, self.server = folder, server
+        self.ledger, self.role = open_ledger(folder), make_role(server.url)
+
+    def run(self, **settings: Any) -> dict[str, str]:
+        role = make_role(self.server.url, **settings)
+        return run_stage(self.ledger, role, WORDS)[0]
+
+    def harvest(self, **how: Any) -> Batch:
+        [batch] = harvest_all(self.ledger, self.role, **how)
+        return batch
+
+    def end(self, *args: Any, **how: Any) -> Batch:
+        self.server.end(*args, **how)
+        return self.harvest()
+
+    def cancel(self, **how: Any) -> Batch | None:
+        [open_] = self.ledger.batches.find("ready", "sent")
+        endpoint = BatchEndpoint(self.role)
+        try:
+            return cancel_batch(self.ledger, open_.name, endpoint, **how)
+        finally:
+            endpoint.close()
+
+    def reopen(self) -> None:
+        self.ledger.close()
+        self.ledger = open_ledger(self.folder)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with batch_endpoint(echo) as server:
+        yield Stage(tmp_path, server)
+
+
+def rename(key: str) -> Callable[[Lines], Lines]:
+    return lambda lines: [{**lines[0], "custom_id": key}, *lines[1:]]
+
+
+def test_half_of_the_rows_are_kept_and_the_other_half_goes_again(stage: Stage) -> None:
+    stage.run()
+    done = stage.end(share=0.5)
+    assert (done.state, done.answered, done.failed) == ("harvested", 2, 2)
+    assert done.problem == "2 without a result, due again"
+    found = stage.run()
+    assert found == {"heron": "heron", "crane": "crane", "stork": PENDING, "ibis": PENDING}
+    assert words_of(stage.server)[1:] == [["stork", "ibis"]]
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+    assert set(stage.server.answered.values()) == {1}
+
+
+def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stage: Stage) -> None:
+    stage.run()
+    reserved = stage.ledger.spent() / 4
+    done = stage.end(alter=rename("somebody else's"))
+    assert (done.answered, done.unknown, done.ignored) == (3, 1, 1)
+    assert done.problem == "1 without a result, perhaps paid; 1 results under other ids, or twice"
+    assert stage.ledger.spent() == pytest.approx(reserved + done.usd, rel=0.05)
+    assert stage.run()["heron"] == PENDING
+    assert len(stage.ledger.list_unknown()) == 1
+
+
+def test_a_result_that_comes_twice_is_paid_once_and_the_first_counts(stage: Stage) -> None:
+    stage.run()
+
+    def double(lines: Lines) -> Lines:
+        other = json.loads(json.dumps(lines[0]).replace("heron", "egret"))
+        return [*lines, other]
+
+    done = stage.end(alter=double)
+    assert (done.answered, done.ignored) == (4, 1)
+    assert stage.run()["heron"] == "heron"
+    assert stage.ledger.spent() == pytest.approx(done.usd) == pytest.approx(4 * 3 / 1e6)
+
+
+def test_a_row_that_a_batch_refused_is_asked_for_directly(stage: Stage) -> None:
+    stage.server.script = lambda body, number: Say("content policy", status=400)
+    stage.run()
+    done = stage.end()
+    assert (done.failed, done.usd, stage.ledger.spent()) == (4, 0.0, 0.0)
+    assert stage.run() == dict.fromkeys(WORDS, "bad_request")
+    assert len(stage.server.direct) == 4
+
+
+def test_with_follow_ups_by_batch_a_refused_row_ends_after_its_attempts(stage: Stage) -> None:
+    stage.server.script = lambda body, number: Say("content policy", status=400)
+    settings = {"batch_follow_ups": "batch", "attempts": 2}
+    for _ in range(2):
+        assert stage.run(**settings) == dict.fromkeys(WORDS, PENDING)
+        stage.end()
+    assert stage.run(**settings) == dict.fromkeys(WORDS, "bad_request")
+    assert (len(stage.server.batches), len(stage.server.direct)) == (2, 0)
+
+
+def test_what_passes_goes_with_the_next_batch(stage: Stage) -> None:
+    stage.server.script = lambda body, number: (
+        Say("slow down", status=429) if number < 3 else echo(body, number)
+    )
+    stage.run()
+    assert stage.end().failed == 2
+    stage.run()
+    assert words_of(stage.server)[1:] == [["heron", "crane"]]
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+
+
+def test_a_parameter_that_is_refused_is_left_out_of_the_next_batch(stage: Stage) -> None:
+    def picky(body: dict[str, Any], number: int) -> Say:
+        if "max_tokens" in body:
+            return Say("Unsupported parameter: 'max_tokens' with this model", status=400)
+        return echo(body, number)
+
+    stage.server.script = picky
+    stage.run()
+    done = stage.end()
+    assert done.problem == "refused: max_tokens"
+    assert stage.run() == dict.fromkeys(WORDS, PENDING)
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+    assert not stage.server.direct
+
+
+def test_an_expired_batch_keeps_what_it_answered(stage: Stage) -> None:
+    stage.run()
+    done = stage.end("expired", share=0.75)
+    assert (done.status, done.answered, done.failed) == ("expired", 3, 1)
+    assert stage.run()["ibis"] == PENDING
+    assert words_of(stage.server)[1:] == [["ibis"]]
+
+
+def test_a_file_that_fails_validation_costs_nothing_and_ends_after_attempts(stage: Stage) -> None:
+    error = {"code": "model_not_found", "message": "no model m", "line": None}
+    for _ in range(3):
+        stage.run()
+        done = stage.end("failed", errors=[error])
+        assert done.problem == "the provider refused the file: model_not_found: no model m"
+        assert stage.ledger.spent() == 0
+    assert stage.run() == dict.fromkeys(WORDS, "bad_request")
+    assert (len(stage.server.batches), len(stage.server.direct)) == (3, 0)
+
+
+def test_a_line_at_fault_is_told_from_the_others_of_its_file(stage: Stage) -> None:
+    stage.run()
+    stage.end("failed", errors=[{"code": "invalid_json_line", "message": "bad", "line": 2}])
+    found = stage.run()
+    assert found == {**dict.fromkeys(WORDS, PENDING), "crane": "crane"}
+    assert words_of(stage.server)[1:] == [["heron", "stork", "ibis"]]
+    assert len(stage.server.direct) == 1
+
+
+def test_a_full_queue_at_the_provider_is_waited_for_as_often_as_it_takes(stage: Stage) -> None:
+    error = {"code": "token_limit_exceeded", "message": "Enqueued token limit", "line": None}
+    for _ in range(4):
+        assert set(stage.run().values()) == {PENDING}
+        stage.end("failed", errors=[error])
+    stage.run()
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+
+
+def cut_output(stage: Stage) -> tuple[str, int]:
+    """The output file of the batch that ended, cut within its last line; its name and bytes."""
+    [batch] = stage.server.batches.values()
+    name = batch["output_file_id"]
+    return name, len(stage.server.files[name])
+
+
+def test_a_download_that_breaks_off_keeps_what_came_and_goes_on(stage: Stage) -> None:
+    stage.run()
+    stage.server.end()
+    name, size = cut_output(stage)
+    stage.server.cut[name] = size - 40
+    first = stage.harvest()
+    assert (first.state, first.reads) == ("sent", 1)
+    assert first.problem.startswith("1 of 4 results are missing (")
+    assert count_attempts(stage.ledger) == {"done": 3, "started": 1}
+    assert stage.run()["ibis"] == PENDING
+    stage.server.cut.clear()
+    assert stage.harvest().answered == 4
+    assert stage.run() == {word: word for word in WORDS}
+    assert len(stage.server.batches) == 1
+
+
+def test_a_file_that_stays_cut_is_given_up_and_its_missing_rows_stay_reserved(
+    stage: Stage,
+) -> None:
+    stage.run()
+    stage.server.end()
+    name, size = cut_output(stage)
+    stage.server.files[name] = stage.server.files[name][: size - 40]
+    seen = [stage.harvest() for _ in range(MOST_READS)]
+    assert [one.state for one in seen] == ["sent"] * (MOST_READS - 1) + ["harvested"]
+    assert (seen[-1].answered, seen[-1].unknown) == (3, 1)
+    assert "perhaps paid" in seen[-1].problem
+    assert stage.run()["ibis"] == PENDING
+
+
+NO_ANSWERS: list[Any] = [
+    {"choices": []},
+    {"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": -5}},
+    {"choices": "none"},
+    [1, 2],
+    None,
+    "text",
+]
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS, ids=range(len(NO_ANSWERS)))
+def test_an_answer_that_cannot_be_read_may_have_been_paid(stage: Stage, body: Any) -> None:
+    stage.run()
+
+    def spoil(lines: Lines) -> Lines:
+        return [{**lines[0], "response": {"status_code": 200, "body": body}}, *lines[1:]]
+
+    done = stage.end(alter=spoil)
+    assert (done.answered, done.unknown) == (3, 1)
+    assert done.problem == "1 results that cannot be read"
+    assert stage.run()["heron"] == "heron", "it is asked for directly"
+
+
+def test_lines_that_are_none_cost_only_themselves(stage: Stage) -> None:
+    stage.run()
+    stage.server.end()
+    name, _ = cut_output(stage)
+    lines = stage.server.files[name].splitlines(keepends=True)
+    junk = [b"\n", b"[1]\n", b"nul\x00l\n", b'{"custom_id": 5}\n', b"[" * 100_000 + b"\n", b"{}\n"]
+    long = b'{"custom_id": "' + b"x" * (9 << 20) + b'"}\n'
+    stage.server.files[name] = b"".join([*junk, long, *lines])
+    done = stage.harvest()
+    assert (done.state, done.answered, done.unknown) == ("harvested", 4, 0)
+    assert stage.run() == {word: word for word in WORDS}
+
+
+@pytest.mark.slow
+def test_a_file_of_100_mb_is_read_line_by_line(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(25)]
+    ledger = open_ledger(tmp_path)
+    with batch_endpoint(echo) as server:
+        role = make_role(server.url)
+        run_stage(ledger, role, words)
+        server.end()
+        [batch] = server.batches.values()
+        lines = [json.loads(line) for line in server.files[batch["output_file_id"]].splitlines()]
+        for line in lines:
+            line["response"]["body"]["padding"] = "x" * 4_000_000
+        server.files[batch["output_file_id"]] = b"\n".join(json.dumps(x).encode() for x in lines)
+        assert len(server.files[batch["output_file_id"]]) > 100_000_000
+        tracemalloc.start()
+        [done] = harvest_all(ledger, role)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert done.answered == 25
+    assert peak < 60_000_000, "no more than some lines are held"
+
+
+def age(stage: Stage, seconds: float) -> None:
+    [batch] = stage.ledger.batches.find("sent")
+    facts = {"sent_at": batch.sent_at - seconds, "opened_at": batch.opened_at - seconds}
+    stage.ledger.batches.save(batch.model_copy(update=facts))
+
+
+def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage: Stage) -> None:
+    stage.run()
+    reserved = stage.ledger.spent()
+    assert stage.harvest().problem == ""
+    age(stage, 27 * 3600)
+    late = stage.harvest()
+    assert late.state == "sent"
+    assert "still validating 3 h after its window of 24h: toolmill batch cancel" in late.problem
+    cancelled = stage.cancel()
+    assert cancelled
+    assert (cancelled.state, cancelled.status) == ("sent", "cancelling")
+    given_up = stage.cancel(give_up=True)
+    assert given_up
+    assert (given_up.state, given_up.unknown) == ("given_up", 4)
+    assert stage.ledger.spent() == pytest.approx(reserved), "the provider may be paid for it"
+    assert set(stage.run().values()) == {PENDING}
+    assert len(stage.server.batches) == 2
+
+
+def test_what_was_answered_before_a_cancellation_is_kept(stage: Stage) -> None:
+    stage.run()
+    stage.cancel()
+    done = stage.end("cancelled", share=0.5)
+    assert (done.answered, done.failed) == (2, 2)
+    assert stage.run(attempts=1)["ibis"] == PENDING, "a cancellation is no failed attempt"
+
+
+def test_a_batch_that_was_never_sent_is_cancelled_here(stage: Stage) -> None:
+    stage.server.faults[("POST", "/files")] = [Fault(503)]
+    stage.run()
+    cancelled = stage.cancel()
+    assert cancelled
+    assert cancelled.state == "dropped"
+    assert stage.ledger.spent() == 0
+    assert not stage.server.batches
+
+
+def test_an_endpoint_that_is_out_of_order_costs_a_run_nothing(stage: Stage) -> None:
+    stage.server.faults[("POST", "/files")] = [Fault(503, "overloaded")]
+    assert set(stage.run().values()) == {PENDING}
+    [kept] = stage.ledger.batches.find("ready")
+    assert "overloaded" in kept.problem
+    assert stage.harvest().state == "sent"
+    stage.end()
+    assert stage.run() == {word: word for word in WORDS}
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_a_creation_without_an_answer_is_looked_for_before_it_is_tried_again(
+    stage: Stage, created: bool
+) -> None:
+    stage.server.faults[("POST", "/batches")] = [Fault(after=created)]
+    stage.run()
+    [kept] = stage.ledger.batches.find("ready")
+    assert len(stage.server.batches) == created
+    if not created:
+        waits = stage.harvest(settle_s=300)
+        assert waits.state == "ready"
+        assert "not in the provider's list yet" in waits.problem
+        assert not stage.server.batches
+    assert stage.harvest().name == kept.name
+    assert len(stage.server.batches) == 1
+    assert stage.end().answered == 4
+
+
+def test_of_two_batches_of_one_name_one_is_cancelled(stage: Stage) -> None:
+    stage.server.faults[("POST", "/batches")] = [Fault(after=True)]
+    stage.run()
+    stage.server.hidden = set(stage.server.batches)
+    stage.harvest()
+    assert len(stage.server.batches) == 2, "the list lagged for longer than anybody waits"
+    stage.server.hidden = set()
+    [kept] = stage.ledger.batches.find("sent")
+    stage.ledger.batches.update(kept, state="ready")
+    assert stage.harvest().batch_id == "batch_0"
+    assert stage.server.batches["batch_1"]["status"] == "cancelling"
+
+
+def test_a_batch_that_the_provider_does_not_know_stays_and_says_so(stage: Stage) -> None:
+    stage.run()
+    kept = dict(stage.server.batches)
+    stage.server.batches.clear()
+    lost = stage.harvest()
+    assert lost.state == "sent"
+    assert "the provider knows no batch batch_0" in lost.problem
+    stage.server.batches.update(kept)
+    assert stage.end().answered == 4
+
+
+def test_a_role_that_names_another_endpoint_does_not_ask_it_for_the_batch(stage: Stage) -> None:
+    stage.run()
+    moved = Role(name="generator", model="m", base_url="http://127.0.0.1:9/v1", api_key="k")
+    [found] = harvest_all(stage.ledger, moved)
+    assert found.state == "sent"
+    assert "set base_url back" in found.problem
+    assert stage.server.url in found.problem
+
+
+def test_a_batch_of_another_process_at_work_is_left_to_it(stage: Stage) -> None:
+    stage.run()
+    stage.server.end()
+    [batch] = stage.ledger.batches.find("sent")
+    with stage.ledger.batches.hold(batch.name) as held:
+        assert held == batch
+        assert harvest_all(stage.ledger, stage.role) == []
+    assert stage.harvest().answered == 4
+
+
+def test_what_a_killed_run_gathered_is_gathered_again(stage: Stage) -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        batch = stage.ledger.batches.open(
+            "tm-dead", stage="pairs", partition="_", role="generator", model="m", base_url="",
+            window="24h", usd_in=0.5, usd_out=1.0,
+        )  # fmt: skip
+        stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+        os.write(write, b"x")
+        os._exit(9)
+    assert os.read(read, 1) == b"x"
+    os.waitpid(child, 0)
+    stage.reopen()
+    [dead] = stage.ledger.batches.find("dropped")
+    assert (dead.name, stage.ledger.spent()) == ("tm-dead", 0.0)
+    assert count_attempts(stage.ledger) == {"failed": 1}
+
+
+def test_a_live_gatherer_keeps_what_it_has(stage: Stage) -> None:
+    batch = stage.ledger.batches.open(
+        "tm-live", stage="pairs", partition="_", role="generator", model="m", base_url="",
+        window="24h", usd_in=0.5, usd_out=1.0,
+    )  # fmt: skip
+    stage.ledger.batches.claim(batch, "llm:generator", "key", reserve_usd=1.0, scope="usd")
+    stage.reopen()
+    assert (batch.pid, batch.process) == (os.getpid(), identify_process())
+    assert [one.state for one in stage.ledger.batches.find()] == ["gathering"]
+    assert stage.ledger.batches.find_holder("key") == "tm-live"
+
+
+@pytest.mark.parametrize("lost", ["nothing", "database", "journal"])
+def test_a_ledger_made_anew_still_knows_what_lies_at_the_provider(stage: Stage, lost: str) -> None:
+    stage.run()
+    path = stage.ledger.path
+    stage.ledger.close()
+    for file in {"database": ["db", "db-wal", "db-shm"], "journal": ["journal"]}.get(lost, []):
+        path.with_suffix(f".{file}").unlink(missing_ok=True)
+    assert rebuild_ledger(path, stage.ledger.blobs).healthy
+    stage.ledger = open_ledger(stage.folder)
+    assert set(stage.run().values()) == {PENDING}
+    assert len(stage.server.batches) == 1
+    assert stage.end().answered == 4
+    assert stage.run() == {word: word for word in WORDS}
+    assert check(path, stage.ledger.blobs).healthy
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_lost_input_file_costs_no_answer(stage: Stage, damage: Callable[[Path], Any]) -> None:
+    stage.run()
+    [batch] = stage.ledger.batches.find("sent")
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert stage.end().answered == 4
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_file_that_is_lost_before_it_is_sent_is_told(
+    stage: Stage, damage: Callable[[Path], Any]
+) -> None:
+    stage.server.faults[("POST", "/files")] = [Fault()]
+    stage.run()
+    [batch] = stage.ledger.batches.find("ready")
+    damage(stage.ledger.blobs.path(batch.blob))
+    assert "`toolmill batch cancel" in stage.harvest().problem
+    stage.cancel()
+    assert stage.run() == dict.fromkeys(WORDS, PENDING)
+    assert stage.end().answered == 4
+
+
+def test_a_cancellation_that_cannot_know_is_refused(stage: Stage) -> None:
+    stage.server.faults[("POST", "/batches")] = [Fault()]
+    stage.run()
+    with pytest.raises(LLMError, match="cancel again in some minutes, or with --give-up"):
+        stage.cancel()
+
+
+def test_a_run_that_ends_in_an_error_lets_go_of_what_it_gathered(stage: Stage) -> None:
+    llm = LLM([stage.role], stage.ledger, batches=True)
+
+    async def ask(word: str) -> None:
+        if word == "ibis":
+            raise LLMError("unknown_role", "x", "y", "z")
+        messages = [{"role": "user", "content": word}]
+        with pytest.raises(LLMError):
+            await llm.complete("generator", messages, schema=Word)
+
+    with pytest.raises(LLMError, match="unknown_role"):
+        run_batch(WORDS, ask, llm, fail=lambda *_: None, workers=1, stage="pairs")
+    assert stage.ledger.spent() == 0
+    assert [one.state for one in stage.ledger.batches.find()] == ["dropped"]

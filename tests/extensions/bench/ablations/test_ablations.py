@@ -1,0 +1,241 @@
+"""Arms differ by one thing, are trained once, and the table claims no more than was measured."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from extensions.bench.ablations import run as running
+from extensions.bench.ablations.arms import list_contrasts, select_arm_rows
+from extensions.bench.ablations.data import Sets
+from extensions.bench.ablations.options import ARMS
+from extensions.bench.ablations.run import ABLATIONS, AblationSettings, run_ablations
+from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
+from tests.training.conftest import embed, make_rows
+from tests.training.small_bert import small_bert
+from training.evaluation.retriever import NothingToEvaluate
+from training.retriever.settings import RetrieverSettings
+from training.runtime.model_store import TrainingFailed
+from training.sets.training_set import build_training_set
+
+Row = dict[str, Any]
+
+
+def row(name: int, split: str = "train", evolved: bool = False, task: str = "single") -> Row:
+    return {
+        "pair_id": f"p{name}", "split": split, "evolved": evolved, "task": task,
+        "instruction": f"do {name}",
+    }  # fmt: skip
+
+
+ROWS = st.lists(
+    st.builds(
+        row, st.integers(0, 60), st.sampled_from(["train", "train", "unseen_server"]),
+        st.booleans(), st.sampled_from(["single", "lookalike", "no_tool"]),
+    ),
+    unique_by=lambda one: one["pair_id"], max_size=50,
+)  # fmt: skip
+
+
+@settings_of_hypothesis(max_examples=40, deadline=None)
+@given(ROWS, ROWS, st.integers(0, 5))
+def test_arms_learn_from_as_much_and_never_from_what_is_tested(
+    accepted: list[Row], raw: list[Row], seed: int
+) -> None:
+    tested = {one["pair_id"] for one in accepted if one["split"] != "train"}
+    got: dict[str, list[Mapping[str, Any]]] = {}
+    for arm in ARMS:
+        try:
+            got[arm] = select_arm_rows(arm, accepted, raw, seed).rows
+        except TrainingFailed:  # none are left for this arm
+            continue
+        assert not {one["pair_id"] for one in got[arm]} & tested
+        assert all(one["split"] == "train" for one in got[arm])
+        assert all(one["task"] != "no_tool" for one in got[arm])
+        assert [dict(one) for one in select_arm_rows(arm, accepted, raw, seed).rows] == got[arm]
+    assert got.get("random") == got.get("filtered")
+    if "plain" in got:
+        assert len(got["mixed"]) == len(got["plain"])
+        assert not any(one["evolved"] for one in got["plain"])
+    if {"raw", "filtered"} <= got.keys():
+        assert len(got["raw"]) <= len(got["filtered"])
+        short = len(got["raw_all"]) < len(got["filtered"])
+        assert len(got["raw"]) == (len(got["raw_all"]) if short else len(got["filtered"]))
+
+
+def test_only_random_negatives_differ_between_filtered_and_random() -> None:
+    rows = [row(at) for at in range(4)]
+    assert not select_arm_rows("filtered", rows, [], 1).random
+    assert select_arm_rows("random", rows, [], 1).random
+    assert [contrast.name for contrast in list_contrasts(["filtered", "random"])] == [
+        "hard - random"
+    ]
+
+
+@pytest.fixture(scope="module")
+def sets() -> Sets:
+    """What `run_ablations` is given; every second pair is evolved."""
+    snapshots, pairs = make_rows()
+    for at, pair in enumerate(pairs):
+        pair["steps"] = '[{"step": "evolve"}]' if at % 2 else "[]"
+    made = build_training_set(pairs, snapshots, embed)
+    return Sets("set", made.rows, made.rows, made.pool)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
+    base = small_bert(tmp_path_factory.mktemp("bases") / "small")
+    small = RetrieverSettings(
+        epochs=1, tools=6, first_layer=1, threads=1, device="cpu", checkpoint_steps=1
+    )
+    return AblationSettings(
+        arms=("filtered", "random"), seeds=(1, 2), retriever=small,
+        retriever_base=str(base),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def done(
+    sets: Sets, settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Row]]:
+    home = tmp_path_factory.mktemp("ablations")
+    return home, run_ablations(home, sets, settings=settings)
+
+
+def test_every_arm_and_seed_answers_the_same_items(
+    done: tuple, sets: Sets, settings: AblationSettings
+) -> None:
+    frame = ABLATIONS.frame(done[1])
+    asked = {
+        (arm, seed): set(part["item_id"]) for (arm, seed), part in frame.group_by("arm", "seed")
+    }
+    assert len(asked) == 1 + len(settings.arms) * len(settings.seeds)
+    assert len({frozenset(items) for items in asked.values()}) == 1
+    assert frame["rank"].min() >= 1  # type: ignore[operator]
+    assert set(frame["pool"]) == {len(sets.texts)}
+
+
+def test_a_second_run_reads_all_and_measures_nothing(
+    done: tuple, sets: Sets, settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(running, "MEASURED", {"retriever": never})
+    assert run_ablations(done[0], sets, settings=settings) == done[1]
+
+
+def test_a_kill_loses_the_arm_in_progress_alone(
+    done: tuple,
+    sets: Sets,
+    settings: AblationSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    steps = []
+
+    def losses(at: Mapping[str, Any]) -> None:
+        steps.append(at["step"])
+        if len(steps) == 6:  # after the base and a first arm, within the second
+            raise Killed
+
+    once = replace(settings, seeds=(1,))
+    with pytest.raises(Killed):
+        run_ablations(tmp_path, sets, settings=once, losses=losses)
+    kept = list((tmp_path / "ablations" / "measured").iterdir())
+    assert len(kept) == 2
+    kept[0].write_bytes(b"{half")  # and one of the results is damaged besides
+    calls, real = [], running.MEASURED["retriever"]
+
+    def measured(*given: Any) -> Any:
+        calls.append(given[-1])
+        return real(*given)
+
+    monkeypatch.setattr(running, "MEASURED", {"retriever": measured})
+    again = run_ablations(tmp_path, sets, settings=once)
+    assert len(calls) == len(set(calls)) == 2  # the one that was killed and the damaged one
+    facts = ("role", "arm", "seed", "item_id", "rank")
+    assert [[one[name] for name in facts] for one in again] == [
+        [one[name] for name in facts] for one in done[1] if one["seed"] < 2
+    ]
+
+
+def test_arms_that_come_to_the_same_are_trained_once(
+    sets: Sets, settings: AblationSettings, tmp_path: Path
+) -> None:
+    raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
+    rows = run_ablations(tmp_path, sets, settings=raw)
+    models = {one["arm"]: one["model"] for one in rows}
+    assert models["filtered"] == models["raw_all"]
+    moved = replace(raw, retriever=replace(raw.retriever, threads=2))
+    assert run_ablations(tmp_path, sets, settings=moved) == rows
+
+
+def test_what_cannot_be_run_is_said(sets: Sets, settings: AblationSettings, tmp_path: Path) -> None:
+    for changed, message in (
+        ({"arms": ("best",)}, r"arms.*\n.*should be 'filtered', 'raw'"),
+        ({"roles": ()}, r"roles\n.*at least 1 item"),
+        ({"seeds": (1, 1)}, r"seeds\n.*different whole numbers"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            replace(settings, **changed)
+    train = [one for one in sets.accepted if one["split"] == "train"]
+    with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
+        run_ablations(tmp_path, replace(sets, accepted=train), settings=settings)
+
+
+def answers(arm: str, seed: int, ranks: list[int]) -> list[Row]:
+    return [
+        {
+            "role": "retriever", "arm": arm, "seed": seed, "item_id": f"i{at}", "rank": rank,
+            "split": "unseen_server", "server_id": "s", "tool": f"t{at}", "text_digest": f"t{at}",
+            "pool": 30, "pairs": 100, "minutes": 1.5, "model": "m", "training_set": "set",
+        }
+        for at, rank in enumerate(ranks)
+    ]  # fmt: skip
+
+
+def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
+    good, bad = [1] * 40, [9] * 40
+    mixed = [1 if at % 2 else 2 for at in range(40)]
+    other = [2 if at % 2 else 1 for at in range(40)]
+    rows = [
+        *answers("untrained", 0, bad), *answers("filtered", 1, good), *answers("random", 1, bad),
+        *answers("plain", 1, mixed), *answers("mixed", 1, other),
+    ]  # fmt: skip
+    found = summarise_ablations(rows)
+    verdicts = {one["name"]: one["verdict"] for one in found["retriever"]["contrasts"]}
+    assert verdicts["hard - random"] == "better"
+    assert verdicts["evolved and plain - plain"] == "no difference shown"
+    table = render_ablation_table(found)
+    assert "Do hard negatives help? Significantly better: Recall@1 +1.000" in table
+    assert "Does evolution help? Not significant" in table
+    assert "## Caller\n`not run`" in table
+    assert "n=40 (the arms differ in size too)" in table
+    worse = summarise_ablations([*answers("filtered", 1, bad), *answers("random", 1, good)])
+    assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
+
+
+def test_a_difference_is_the_mean_of_its_seeds() -> None:
+    rows = [
+        *answers("filtered", 1, [1, 1]), *answers("filtered", 2, [5, 5]),
+        *answers("random", 1, [5, 5]), *answers("random", 2, [5, 5]),
+    ]  # fmt: skip
+    found = summarise_ablations(rows)["retriever"]
+    assert found["seeds"] == [1, 2]
+    assert found["n"] == 2
+    assert found["contrasts"][0]["recall_at_1"]["value"] == 0.5
+    assert found["arms"]["filtered"]["recall_at_1"]["value"] == 0.5
+
+
+def test_a_report_without_rows_says_not_run() -> None:
+    assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2

@@ -1,0 +1,259 @@
+"""BFCL's verdicts, as a table of our own: what it lets pass, what it refuses, where it raises.
+
+`test_bfcl_peer.py` holds the first table, and all of BFCL's data, against its checker where that is
+installed.
+"""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.contracts.match.match import match_call
+from assets.contracts.match.result import ERROR_KINDS
+from extensions.bench.bfcl.java import read_java_value
+from extensions.bench.bfcl.javascript import read_javascript_value
+from extensions.bench.bfcl.text import CheckerHangs
+from extensions.bench.bfcl.verdict import build_truth, match_bfcl
+from tests.contracts.strategies import values
+from tests.support.examples import examples
+
+
+def verdict(word: Any, allowed: Any, *given: Any, language: str = "python", **more: Any) -> Any:
+    """(match, BFCL's word or the exception) of f(a=given), or of f() where nothing is given."""
+    about = {"type": word, **more}
+    doc = {"name": "f", "parameters": {"properties": {"a": about}, "required": []}}
+    calls = [{"name": "f", "arguments": {"a": given[0]} if given else {}}]
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    return (
+        result.match or (result.checker_error or "").partition(": ")[0].rpartition(":")[2] or result
+    )
+
+
+INTEGERS, FLOATS = {"items": {"type": "integer"}}, {"items": {"type": "float"}}
+DICTS = {"items": {"type": "dict"}}
+
+
+TABLE: list[tuple[Any, Any, Any, dict[str, Any], Any]] = [
+    ("string", ["/etc/passwd"], "etcpasswd", {}, True),
+    ("string", ["-5"], "5", {}, True),
+    ("string", ["1.5"], "15", {}, True),
+    ("string", ["April 1, 2024"], "april 1 2024", {}, True),
+    ("string", ["it's"], 'it"s', {}, True),
+    ("string", ["a;b"], "ab", {}, "string"),
+    ("string", ["x"], 5, {}, "simple"),
+    ("string", [5], 5, {}, True),
+    ("integer", [5], 5, {}, True),
+    ("integer", [5], 5.0, {}, "simple"),
+    ("integer", [1], True, {}, "simple"),
+    ("float", [5.0], 5, {}, True),
+    ("float", [5], 5, {}, True),
+    ("float", [5.5], 5, {}, "others"),
+    ("float", [5.0], 10**400, {}, "OverflowError"),
+    ("integer", ["n"], "n", {}, True),
+    ("integer", ["n"], "N", {}, "others"),
+    ("boolean", [True], 1, {}, "simple"),
+    ("any", ["x"], "X", {}, True),
+    ("array", [[1, 2]], [1, 2], INTEGERS, True),
+    ("array", [[1, 2]], [2, 1], INTEGERS, "list/tuple"),
+    ("array", [[1.0, 2.0]], [1, 2.0], FLOATS, "nested"),
+    ("tuple", [[1.0]], [1.0], FLOATS, True),
+    ("array", [["a b"]], ["A_B"], {"items": {"type": "string"}}, True),
+    ("array", [[1], ""], [1], {}, "KeyError"),
+    ("array", [[{"k": ["V", ""]}]], [{"k": "v"}], DICTS, True),
+    ("array", [[{"k": ["v"]}]], [{"k": "v"}, {"k": "v"}], DICTS, "list_dict_count"),
+    ("dict", [{"k": ["V"], "o": ["x", ""]}], {"k": "v"}, {}, True),
+    ("dict", [{"k": ["v"]}], {"k": "w"}, {}, "dict_value"),
+    ("dict", [{"k": ["v"]}], {}, {}, "dict_key"),
+    ("dict", [{"k": ["v"]}], {"k": "v", "z": 1}, {}, "dict_key"),
+    ("dict", [{"k": {"z": 1}}], {"k": {"z": 1}}, {}, "KeyError"),
+    ("dict", [{"k": 1}], {"k": 1}, {}, "TypeError"),
+    ("number", [1.5], 1.5, {}, "KeyError"),
+    ("object", [{}], {}, {}, "KeyError"),
+    ("null", [None], None, {}, "KeyError"),
+    (["string", "null"], ["x"], "x", {}, "TypeError"),
+]
+
+
+@pytest.mark.parametrize(("word", "allowed", "given", "more", "wanted"), TABLE)
+def test_a_value_gets_bfcls_verdict(word, allowed, given, more, wanted):
+    assert verdict(word, allowed, given, **more) == wanted
+
+
+def test_left_out_is_right_only_where_the_truth_lists_an_empty_text():
+    assert verdict("string", ["x", ""]) is True
+    assert verdict("string", ["x"]) == "missing_optional"
+
+
+JAVA = [
+    ("integer", None, "-5", -5),
+    ("integer", None, "5L", "5L"),
+    ("long", None, "5L", 5),
+    ("long", None, "5", "5"),
+    ("float", None, "1.5e2f", 150.0),
+    ("double", None, "1.5", 1.5),
+    ("double", None, "1.5f", "1.5f"),
+    ("boolean", None, "true", True),
+    ("boolean", None, "True", "True"),
+    ("String", None, '"x"', '"x"'),
+    ("any", None, "5", "5"),
+    ("Array", "integer", "new int[] { 1, 2,x }", [1, 2, "x"]),
+    ("Array", "String", 'new String[]{"a"}', ['"a"']),
+    ("Array", "integer", "{1}", "{1}"),
+    ("ArrayList", "String", 'new ArrayList<>(Arrays.asList("a", "b"))', ["a", "b"]),
+    ("ArrayList", "char", "new ArrayList<Character>() {{ add('a'); add('b'); }}", ["a", "b"]),
+    ("ArrayList", "integer", "new ArrayList<Integer>()", []),
+    ("HashMap", None, 'new HashMap<String, Object>() {{ put("a", 1); put("b", "x"); }}',
+     {"a": 1, "b": "x"}),
+    ("HashMap", None, 'new HashMap<>() {{ put("a", 2L); put("b", 1.5f); put("c", true); }}',
+     {"a": 2, "b": 1.5, "c": True}),
+    ("HashMap", None, "new HashMap<>()", {}),
+    ("HashMap", None, "Map.of()", "Map.of()"),
+]  # fmt: skip
+JAVASCRIPT = [
+    ("String", None, "'x'", "x"),
+    ("String", None, "x", "x"),
+    ("integer", None, "5", 5),
+    ("float", None, "1.5e2", "1.5e2"),
+    ("Bigint", None, "5n", 5),
+    ("Boolean", None, "false", False),
+    ("any", None, "x", "x"),
+    ("array", "String", '["a", "b"]', ["a", "b"]),
+    ("array", "integer", "new Array(1, 2)", [1, 2]),
+    ("array", "array", "[[1, 'a'], [true]]", [[1, "a"], [True]]),
+    ("array", None, "[1.5, x]", [1.5, "x"]),
+    ("array", "integer", "[]", []),
+    ("array", "integer", "list", "list"),
+    ("dict", None, "{}", {}),
+    ("dict", None, "{'a': 1, \"b\": [1, 2], c: true}", {"a": 1, "b": [1, 2], "c": True}),
+    ("dict", None, "x", "x"),
+]
+
+
+@pytest.mark.parametrize(("word", "inner", "text", "value"), JAVA)
+def test_a_java_text_stands_for_its_value(word, inner, text, value):
+    assert read_java_value(text, word, inner) == value
+
+
+@pytest.mark.parametrize(("word", "inner", "text", "value"), JAVASCRIPT)
+def test_a_javascript_text_stands_for_its_value(word, inner, text, value):
+    assert read_javascript_value(text, word, inner) == value
+
+
+def test_values_of_java_and_javascript_are_texts():
+    assert verdict("integer", [5], "5", language="java") is True
+    assert verdict("integer", [5], 5, language="java") == "java"
+    assert verdict("integer", [5], 5, language="javascript") == "js"
+    assert verdict("Boolean", [True], "true", language="javascript") is True
+    assert verdict("Queue", [[1]], "x", language="java") == "NotImplementedError"
+    with pytest.raises(ValueError, match="known: python, java, javascript"):
+        verdict("integer", [5], 5, language="cobol")
+
+
+def test_a_text_on_which_the_checker_would_hang_is_told():
+    rows = "[" + ",".join(["[1]"] * 40)
+    with pytest.raises(CheckerHangs):
+        read_javascript_value(rows, "array", "integer")
+    about = {"items": {"type": "integer"}}
+    result = verdict("array", [[1]], rows, language="javascript", **about)
+    assert result.error_kind == "checker_hang"
+
+
+DOCS = [
+    {"name": name, "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}
+    for name in ("f", "g")
+]
+
+
+def made(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "arguments": {"a": value}} for name, value in calls]
+
+
+TWO = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
+
+
+@pytest.mark.parametrize(
+    ("truth", "calls", "category", "kind"),
+    [
+        (TWO, made(("f", 2), ("f", 1)), None, None),
+        # Greedy: the first expected call takes the only call that would fulfil the second.
+        (TWO, made(("f", 1), ("f", 2)), None, "wrong_value"),
+        (TWO, made(("f", 1)), None, "too_few_calls"),
+        (TWO, made(("f", 1), ("f", 2), ("f", 1)), None, "too_many_calls"),
+        (TWO, [], None, "no_call"),
+        (TWO[:1], made(("f", 1)), None, None),
+        (TWO[:1], made(("g", 1)), None, "wrong_tool"),
+        (TWO[:1], [{"name": "f"}], None, "missing_parameter"),
+        (TWO[:1], [{"name": "f", "arguments": {"a": 1, "b": 2}}], None, "extra_parameter"),
+        (TWO[:1], [{"name": "f", "arguments": [1]}], None, "not_an_object"),
+        ([{"h": {"a": [1]}}], made(("h", 1)), None, "no_function_doc"),
+        ([{"g": {"a": [1]}}], made(("g", 1)), None, None),
+        # What "simple" asks about is the first function, whatever the truth names.
+        ([{"g": {"a": [1]}}], made(("g", 1)), "simple_python", "wrong_tool"),
+        ([], [], "irrelevance", None),
+        ([], made(("f", 1)), "live_irrelevance", "unwanted_call"),
+        ([], [{"name": "f", "arguments": "x"}], "irrelevance", None),
+        ([], made(("f", 1)), "live_relevance", None),
+        ([], [], "live_relevance", "no_call"),
+    ],
+)
+def test_calls_get_bfcls_verdict(truth, calls, category, kind):
+    result = match_bfcl(DOCS, truth, calls, category=category)
+    assert (result.match, result.error_kind) == (kind is None, kind)
+
+
+def test_bfcl_stops_at_the_first_error_and_the_rest_is_unchecked():
+    doc = {"name": "f", "parameters": {"properties": {k: {"type": "integer"} for k in "abc"}}}
+    doc["parameters"]["required"] = []
+    call = {"name": "f", "arguments": {"a": 1, "b": "x", "c": 3}}
+    result = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
+    assert result.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
+
+
+def test_a_real_contract_crashes_bfcl_and_not_us():
+    """No `required`, and `number`: two in three real MCP tools have what the checker has not."""
+    schema = {"type": "object", "properties": {"price": {"type": "number"}}}
+    call = {"name": "buy", "arguments": {"price": 1.5}}
+    assert match_call(schema, call, call).match
+    result = match_call(schema, call, call, bfcl_compat=True)
+    assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'required'")
+    result = match_call({**schema, "required": []}, call, call, bfcl_compat=True)
+    assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'number'")
+
+
+def test_an_expected_call_is_written_as_bfcl_writes_its_truth():
+    call = {"name": "f", "arguments": {"a": 1, "o": {"k": "v"}, "l": [{"k": 1}], "s": ["x"]}}
+    assert build_truth(call) == {
+        "f": {"a": [1], "o": [{"k": ["v"]}], "l": [[{"k": [1]}]], "s": [["x"]]}
+    }
+
+
+words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict", "number", None])
+
+
+@examples(50)
+@given(words, values, values, st.sampled_from(["python", "java", "javascript"]))
+def test_no_json_makes_it_raise(word, allowed, given, language):
+    doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
+    calls = [{"name": "f", "arguments": {"a": given}}]
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    assert result.error_kind in (None, *ERROR_KINDS)
+    assert result.match is (result.error_kind is None)
+
+
+@examples(50)
+@given(values, values, values)
+def test_no_shape_makes_it_raise(functions, truth, calls):
+    as_lists = [one if isinstance(one, list) else [one] for one in (functions, truth, calls)]
+    for category in ("simple", "multiple", "parallel", "irrelevance", None):
+        result = match_bfcl(*as_lists, category=category)
+        assert result.match is (result.error_kind is None)
+
+
+@given(st.text(max_size=40))
+def test_texts_are_the_same_without_blanks_and_signs(text):
+    bare = re.sub(r"[ ,./\-_*^]", "", text)
+    assert verdict("string", [text], bare) is True
+    assert verdict("string", [text], text + "!") == "string"

@@ -1,0 +1,352 @@
+"""A local model behind the proxy, under the real `openai` SDK; a scripted model in its place."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from openai import APIError, BadRequestError, NotFoundError, OpenAI
+
+from extensions.proxy.app import Proxy
+from extensions.proxy.examples.book import ExampleBook
+from extensions.proxy.examples.nearest import KnownCall
+from extensions.proxy.local.model import CannotAnswer, LocalAnswer, LocalRequest
+from extensions.proxy.local.upstream import LocalUpstream
+from extensions.proxy.parts import ProxyParts
+from extensions.proxy.settings import ProxyError, ProxySettings, make_listening
+from extensions.proxy.upstream import UpstreamFailed
+from tests.extensions.proxy.examples import BROKEN, CHAT_TOOLS, TOOLS, make_completion
+from tests.extensions.proxy.upstream_script import run_proxied, run_server
+
+FIXED = {"city": "Bonn", "days": 2}
+ASK: Any = [{"role": "user", "content": "weather in Bonn?"}]
+
+
+@dataclass
+class ScriptedModel:
+    """Answers what it is told to; `gate` holds it until it is set."""
+
+    label: str = "scripted"
+    made: LocalAnswer = field(default_factory=lambda: LocalAnswer("sunny", (), 7, 2))
+    error: str = ""
+    seen: list[LocalRequest] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    ended_early: int = 0
+    pieces: tuple[str, ...] = ()
+    paced: threading.Event = field(default_factory=threading.Event)
+
+    def answer(
+        self,
+        request: LocalRequest,
+        is_over: Callable[[], bool],
+        tell: Callable[[str], None] | None = None,
+    ) -> LocalAnswer:
+        self.seen.append(request)
+        for piece in self.pieces if tell else ():
+            assert tell
+            tell(piece)
+            self.paced.wait(5)
+        while not self.gate.wait(0.01):
+            if is_over():
+                self.ended_early += 1
+                return self.made
+        if self.error:
+            raise CannotAnswer(self.error)
+        return self.made
+
+
+@pytest.fixture(scope="module")
+def model() -> ScriptedModel:
+    return ScriptedModel()
+
+
+@pytest.fixture(scope="module")
+def url(model: ScriptedModel) -> Iterator[str]:
+    listening = make_listening("127.0.0.1", 0, "", 1_000_000)
+    known = KnownCall("weather in Rome", ({"name": "weather", "arguments": {"city": "Rome"}},))
+    parts = ProxyParts(local=LocalUpstream(model, 1, ExampleBook([known], 2)))
+    with run_server(Proxy(ProxySettings(), listening, parts), listening) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def client(url: str, model: ScriptedModel) -> Iterator[OpenAI]:
+    model.made, model.error, model.ended_early = LocalAnswer("sunny", (), 7, 2), "", 0
+    model.gate.set()
+    model.seen.clear()
+    with OpenAI(base_url=f"{url}/v1", api_key="sk-none", max_retries=0) as one:
+        yield one
+
+
+def call(text: Any = BROKEN) -> LocalAnswer:
+    return LocalAnswer("", ({"name": "weather", "arguments": text},), 7, 9)
+
+
+def test_words_whole_and_streamed(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="any", messages=ASK)
+    assert (answer.model, answer.choices[0].message.content) == ("scripted", "sunny")
+    assert answer.choices[0].finish_reason == "stop"
+    assert (answer.usage and answer.usage.total_tokens) == 9
+    options: Any = {"include_usage": True}
+    chunks = list(
+        client.chat.completions.create(
+            model="any", messages=ASK, stream=True, stream_options=options
+        )
+    )
+    words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert ("".join(words), chunks[-1].usage and chunks[-1].usage.prompt_tokens) == ("sunny", 7)
+    assert client.models.list().data[0].id == "scripted"
+
+
+@pytest.fixture
+def written(model: ScriptedModel) -> Iterator[ScriptedModel]:
+    """A model that waits after its first word until it is let go on."""
+    model.pieces = ("It ", "is ")
+    model.paced.clear()
+    yield model
+    model.pieces = ()
+
+
+def test_words_come_as_they_are_written(client: OpenAI, written: ScriptedModel) -> None:
+    written.made = LocalAnswer("It is sunny", (), 7, 3)
+    chunks = client.chat.completions.create(model="m", messages=ASK, stream=True)
+    first = next(chunks).choices[0].delta
+    assert (first.role, first.content, written.paced.is_set()) == ("assistant", "It ", False)
+    written.paced.set()
+    rest = [chunk.choices[0] for chunk in chunks]
+    assert [one.delta.content for one in rest] == ["is ", "sunny", None]
+    assert rest[-1].finish_reason == "stop"
+    written.paced.clear()
+    with client.responses.stream(model="m", input="hi") as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                assert (event.delta, written.paced.is_set()) == ("It ", False)
+                break
+        written.paced.set()
+        final = stream.get_final_response()
+    assert (final.output_text, final.usage and final.usage.output_tokens) == ("It is sunny", 3)
+
+
+def test_a_call_after_words_is_repaired(client: OpenAI, written: ScriptedModel) -> None:
+    written.made = call()
+    written.paced.set()
+    chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(delta.content or "" for delta in deltas) == "It is "
+    [[made]] = [delta.tool_calls for delta in deltas if delta.tool_calls]
+    assert made.function
+    assert json.loads(made.function.arguments or "") == FIXED
+    with client.responses.stream(model="m", input="hi", tools=TOOLS) as stream:
+        text, item = stream.get_final_response().output
+    assert (text.type, item.type) == ("message", "function_call")
+    assert item.type == "function_call"
+    assert json.loads(item.arguments) == FIXED
+
+
+def test_an_error_of_a_stream_is_a_status_before_its_first_word(
+    client: OpenAI, written: ScriptedModel
+) -> None:
+    written.paced.set()
+    written.error = "out of memory"
+    with pytest.raises(APIError, match="out of memory"):
+        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
+    written.pieces = ()
+    with pytest.raises(BadRequestError, match="out of memory"):
+        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
+
+
+def test_calls_climb_the_ladder(client: OpenAI, model: ScriptedModel) -> None:
+    model.made = call()
+    answer = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
+    [made] = answer.choices[0].message.tool_calls or ()
+    assert made.type == "function"
+    assert (made.id[:5], json.loads(made.function.arguments)) == ("call_", FIXED)
+    assert answer.choices[0].finish_reason == "tool_calls"
+    with client.chat.completions.stream(model="m", messages=ASK, tools=CHAT_TOOLS) as stream:
+        for _ in stream:
+            continue
+        [made] = stream.get_final_completion().choices[0].message.tool_calls or ()
+    assert json.loads(made.function.arguments) == FIXED
+
+
+def test_the_responses_api_whole_and_streamed(client: OpenAI, model: ScriptedModel) -> None:
+    assert client.responses.create(model="m", input="hi").output_text == "sunny"
+    model.made = call({"city": "Bonn", "days": 2})
+    given: Any = [
+        *ASK,
+        {"type": "function_call", "call_id": "c", "name": "weather", "arguments": '{"city": "X"}'},
+        {"type": "function_call_output", "call_id": "c", "output": "rain"},
+    ]
+    with client.responses.stream(model="m", input=given, instructions="brief", tools=TOOLS) as all_:
+        kinds = [one.type for one in all_]
+        [item] = all_.get_final_response().output
+    assert item.type == "function_call"
+    assert json.loads(item.arguments) == FIXED
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    read = [(message["role"], message["content"]) for message in model.seen[-1].messages]
+    assert read == [("system", "brief"), ("user", "weather in Bonn?"), ("assistant", ""),
+                    ("tool", "rain")]  # fmt: skip
+    function = model.seen[-1].messages[2]["tool_calls"][0]["function"]
+    assert function == {"name": "weather", "arguments": {"city": "X"}}
+
+
+def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedModel) -> None:
+    other: Any = {"type": "function", "function": {"name": "b", "parameters": {"type": "object"}}}
+    tools = [*CHAT_TOOLS, other]
+    named: Any = {"type": "function", "function": {"name": "b"}}
+    cases: Any = (
+        (named, ["b"], True),
+        ("required", ["weather", "b"], True),
+        ("none", [], False),
+        ("auto", ["weather", "b"], False),
+    )
+    for choice, names, must in cases:
+        client.chat.completions.create(
+            model="m", messages=ASK, tools=tools, tool_choice=choice, max_completion_tokens=5
+        )
+        assert [contract["name"] for contract in model.seen[-1].contracts] == names
+        assert model.seen[-1].must_call is must
+    assert model.seen[-1].most_tokens == 5
+    model.made = LocalAnswer("sun", (), 7, 5, cut=True)
+    cut = client.chat.completions.create(model="m", messages=ASK)
+    assert cut.choices[0].finish_reason == "length"
+
+
+def test_examples_are_of_the_tools_at_hand(client: OpenAI, model: ScriptedModel) -> None:
+    client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
+    assert [example.instruction for example in model.seen[-1].examples] == ["weather in Rome"]
+    client.chat.completions.create(model="m", messages=ASK)
+    assert not model.seen[-1].examples
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"messages": "hi"}, "`messages` is no list"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "neither the user nor a tool"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "role 'robot'"),
+        ({"messages": ASK, "n": 2}, "ask n=1"),
+        ({"messages": ASK, "tool_choice": "required"}, "no function is offered"),
+        (
+            {"messages": ASK, "tools": CHAT_TOOLS, "tool_choice": {"function": {"name": "x"}}},
+            "no function 'x' is offered",
+        ),
+        ({"messages": ASK, "max_tokens": -1}, "above 0"),
+        ({"messages": [{"role": "tool", "tool_calls": 5}, {"role": "x"}]}, "role 'x'"),
+        ([], "no JSON object"),
+    ],
+)
+def test_what_it_cannot_be_asked_is_told(url: str, body: Any, reason: str) -> None:
+    answer = httpx2.post(f"{url}/v1/chat/completions", json=body, trust_env=False)
+    assert answer.status_code == 400
+    assert reason in answer.json()["error"]["message"]
+
+
+def test_a_choice_that_names_nothing_is_passed_over(client: OpenAI, model: ScriptedModel) -> None:
+    choice: Any = {"type": "function", "function": "weather"}
+    client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, tool_choice=choice)
+    assert [contract["name"] for contract in model.seen[0].contracts] == [
+        one["name"] for one in TOOLS
+    ]
+
+
+def test_what_the_model_refuses_and_other_paths(client: OpenAI, model: ScriptedModel) -> None:
+    model.error = "the tools do not fit its context"
+    with pytest.raises(BadRequestError, match="do not fit its context"):
+        client.chat.completions.create(model="m", messages=ASK)
+    with pytest.raises(BadRequestError, match="keeps no answers"):
+        client.responses.create(model="m", input="hi", previous_response_id="r")
+    with pytest.raises(NotFoundError, match="nothing else"):
+        client.embeddings.create(model="m", input="x")
+
+
+async def test_one_is_answered_one_waits_more_are_refused() -> None:
+    model = ScriptedModel()
+    local, body = LocalUpstream(model, waiting=1), {"messages": ASK}
+    done: list[Any] = []
+
+    async def ask() -> None:
+        done.append(await local.write_answer("/chat/completions", body))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(UpstreamFailed, match="1 requests wait") as refused:
+            await local.write_answer("/chat/completions", body)
+        model.gate.set()
+    assert (refused.value.status, len(done), len(model.seen)) == (503, 2, 2)
+
+
+def test_a_client_that_leaves_ends_its_answer(client: OpenAI, model: ScriptedModel) -> None:
+    model.gate.clear()
+    with pytest.raises(httpx2.TimeoutException):
+        httpx2.post(
+            f"{client.base_url}chat/completions",
+            json={"messages": ASK},
+            trust_env=False,
+            timeout=0.3,
+        )
+    for _ in range(1000):
+        if model.ended_early:
+            break
+        threading.Event().wait(0.01)
+    assert model.ended_early == 1
+    model.gate.set()
+    assert client.chat.completions.create(model="m", messages=ASK).choices
+
+
+def test_the_first_call_is_local_and_the_rest_is_not() -> None:
+    model = ScriptedModel(made=call())
+    model.gate.set()
+    with run_proxied(parts=ProxyParts(local=LocalUpstream(model))) as running:
+        running.script.body = make_completion('{"city": "Oslo"}')
+        with OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as client:
+
+            def ask(messages: Any, **more: Any) -> Any:
+                return client.chat.completions.create(
+                    model="m", messages=messages, tools=CHAT_TOOLS, **more
+                )
+
+            first = ask(ASK)
+            assert (first.model, running.script.seen) == ("scripted", [])
+            assert first.model_extra["toolmill"]["first_call"] == "scripted"
+            assert json.loads(first.choices[0].message.tool_calls[0].function.arguments) == FIXED
+            chunks = list(ask(ASK, stream=True))
+            assert chunks[-1].model_extra["toolmill"]["repaired"] == 1
+            turn = first.choices[0].message.model_dump(exclude_none=True)
+            result = {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "x"}
+            assert ask([*ASK, turn, result]).model == "m"
+            model.made = call('{"days": 2}')  # the city is missing: the upstream is asked
+            said: Any = [{"role": "user", "content": "weather?"}]
+            assert ask(said).model == "m"
+            model.made = LocalAnswer("no idea")
+            assert ask(said).model == "m"
+            model.error = "too long"
+            assert ask(said).model == "m"
+        asked = {"messages": [{"role": ["user"]}], "tools": CHAT_TOOLS}
+        odd = httpx2.post(f"{running.url}/v1/chat/completions", json=asked, trust_env=False)
+        assert odd.json()["model"] == "m", "what it makes of a role that is none is its own"
+        assert len(running.script.seen) == 5
+        text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
+    for outcome, count in (("written", 2), ("later", 2), ("unfit", 1), ("none", 1), ("failed", 1)):
+        assert f'toolmill_proxy_first_calls_total{{outcome="{outcome}"}} {count}' in text
+
+
+def test_nobody_who_answers_is_refused() -> None:
+    listening = make_listening("127.0.0.1", 0, "", 1000)
+    with pytest.raises(ProxyError, match="neither --upstream nor --local"):
+        Proxy(ProxySettings(), listening)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_half_a_surrogate_pair_passes(url: str, client: OpenAI, streamed: bool) -> None:
+    assert client
+    asked = {"model": "m", "input": "?", "instructions": "\ud83d", "stream": streamed}
+    answer = httpx2.post(f"{url}/v1/responses", content=json.dumps(asked), trust_env=False)
+    assert (answer.status_code, "\\ud83d" in answer.content.decode()) == (200, True)

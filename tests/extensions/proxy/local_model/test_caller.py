@@ -1,0 +1,102 @@
+"""The tiny caller behind the proxy: torch on one side, no torch on the other."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.contracts.validate import validate_call
+from extensions.proxy.examples.nearest import KnownCall
+from extensions.proxy.local.model import CannotAnswer, LocalRequest
+from extensions.proxy.local_model.caller import LocalCaller, _hold_calls, make_question
+from tests.training.conftest import raw_tool
+from training.caller.tiny.base import find_tiny_base_folder
+from training.evaluation.predictors.adapter import AdapterPredictor
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Answered
+
+TOOLS = [raw_tool("find", "file"), raw_tool("make", "file")]
+ASK = {"role": "user", "content": "Please find 3 files called 'Blue Sky'."}
+
+
+@pytest.fixture(scope="module")
+def caller() -> LocalCaller:
+    folder = Path(find_tiny_base_folder())
+    return LocalCaller(AdapterPredictor(Path("."), folder, device="cpu", constrained=True))
+
+
+def go_on() -> bool:
+    return False
+
+
+def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
+    made = caller.answer(LocalRequest([ASK], TOOLS), go_on)
+    assert made.calls
+    assert {call["name"] for call in made.calls} <= {"find_file", "make_file"}
+    assert (made.text, made.cut) == ("", False)
+    assert made.prompt_tokens > 20
+    assert made.completion_tokens > 3
+
+
+def test_a_call_that_is_asked_for_is_written_without_constrained_too() -> None:
+    folder = Path(find_tiny_base_folder())
+    caller = LocalCaller(AdapterPredictor(Path("."), folder, device="cpu"))
+    made = caller.answer(LocalRequest([ASK], TOOLS[1:], must_call=True), go_on)
+    assert [call["name"] for call in made.calls] == ["make_file"]
+    assert validate_call(TOOLS[1], made.calls[0]["arguments"]) == []
+    silent = LocalCaller(SilentPredictor())
+    with pytest.raises(CannotAnswer, match="wrote no call"):
+        silent.answer(LocalRequest([ASK], TOOLS, must_call=True), go_on)
+
+
+def test_words_are_told_and_a_call_is_held_back(caller: LocalCaller) -> None:
+    told: list[str] = []
+    assert caller.answer(LocalRequest([ASK], TOOLS), go_on, told.append).calls
+    assert "{" not in "".join(told)
+    words = LocalRequest([{"role": "user", "content": "Good morning, how are you?"}], [])
+    told.clear()
+    made = caller.answer(replace(words, most_tokens=12), go_on, told.append)
+    assert made.text.startswith("".join(told))
+    hold = _hold_calls(told.append)
+    told.clear()
+    for piece in ("Let me ", "see: <tool", "_call> ", "more"):
+        hold(piece)
+    assert told == ["Let me ", "see: "]
+
+
+class SilentPredictor(BaselinePredictor):
+    def predict(self, asked: Any, on_done: Any = None) -> list[Answered]:
+        return [Answered([], "no_call", "hm") for _ in asked]
+
+
+def test_it_ends_at_its_limit_and_when_nobody_waits(caller: LocalCaller) -> None:
+    cut = caller.answer(LocalRequest([ASK], TOOLS, most_tokens=2), go_on)
+    assert (cut.cut, cut.completion_tokens) == (True, 2)
+    over = caller.answer(LocalRequest([ASK], TOOLS), lambda: True)
+    assert over.completion_tokens <= 2
+
+
+def test_a_conversation_goes_on_and_examples_come_first(caller: LocalCaller) -> None:
+    arguments = {"title": "Blue Sky", "count": 3}
+    function = {"name": "find_file", "arguments": arguments}
+    turn: Any = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+    messages = [ASK, turn, {"role": "tool", "content": "[]"}, {**ASK, "content": "Make 2 then."}]
+    known = KnownCall("Find 1 file", ({"name": "find_file", "arguments": {"count": 1}},))
+    asked = make_question(LocalRequest(messages, TOOLS, examples=[known]))
+    assert (asked.instruction, asked.keep) == ("Make 2 then.", {"find_file"})
+    assert asked.before[1]["weight"] == 0
+    assert asked.examples == (("Find 1 file", known.calls),)
+    assert caller.answer(LocalRequest(messages, TOOLS, examples=[known]), go_on).prompt_tokens > 40
+
+
+def test_what_does_not_fit_its_context_is_told(caller: LocalCaller) -> None:
+    with pytest.raises(CannotAnswer, match="do not fit the model's context"):
+        caller.answer(LocalRequest([{**ASK, "content": "word " * 9000}], TOOLS), go_on)
+
+
+def test_the_untrained_champion_answers_too() -> None:
+    made = LocalCaller(BaselinePredictor()).answer(LocalRequest([ASK], TOOLS), go_on)
+    assert made.calls[0]["name"] == "find_file"
+    assert json.dumps(made.calls[0]["arguments"])

@@ -1,0 +1,216 @@
+"""A model rewrites what the ladder leaves: an endpoint of OpenAI's form, behind the proxy."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+
+from extensions.proxy.parts import ProxyParts
+from extensions.proxy.revise.endpoint import UpstreamReviser, read_proposal
+from extensions.proxy.revise.revising import Reviser, guard_model
+from serving.repair.revision import ProposedCall, RevisionRequest
+from tests.extensions.proxy.examples import CHAT_TOOLS, VALID, make_completion, stream_chat
+from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
+
+ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]
+MISSING = '{"days": 2}'
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[tuple[Script, Running]]:
+    """(the reviser's endpoint, the proxy)."""
+    script = Script()
+    with run_server(script) as port:
+        base = f"http://127.0.0.1:{port}/v1"
+        opened = UpstreamReviser(base, "big", upstream=base)
+        reviser = Reviser("big", opened, 20.0)
+        with run_proxied(parts=ProxyParts(reviser=reviser)) as running:
+            yield script, running
+
+
+def post(running: Running, **more: Any) -> httpx2.Response:
+    body = {"model": "m", "messages": ASK, "tools": CHAT_TOOLS, **more}
+    return httpx2.post(
+        f"{running.url}/v1/chat/completions",
+        json=body,
+        headers={"authorization": "Bearer sk-client"},
+        trust_env=False,
+    )
+
+
+def read_call(answer: httpx2.Response) -> Any:
+    [call] = answer.json()["choices"][0]["message"]["tool_calls"]
+    return json.loads(call["function"]["arguments"])
+
+
+def test_only_what_the_ladder_leaves_is_asked(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    script.seen.clear()
+    script.body, running.script.parts = make_completion(VALID), None
+    for call in (VALID, "{'city': 'Bonn',}"):
+        running.script.body = make_completion(call)
+        assert read_call(post(running))["city"] == "Bonn"
+    assert not script.seen
+    running.script.body = make_completion(MISSING)
+    answer = post(running)
+    assert read_call(answer) == {"city": "Bonn", "days": 2}
+    [told] = answer.json()["toolmill"]["calls"]
+    assert told["revised_by"] == "big"
+    text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
+    assert 'toolmill_proxy_calls_revised_total{outcome="repaired"}' in text
+    [(path, headers, sent)] = script.seen
+    assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-client")
+    assert [one["function"]["name"] for one in json.loads(sent)["tools"]] == ["weather"]
+    assert "trip to Bonn" in json.loads(sent)["messages"][1]["content"]
+
+
+def test_a_stream_is_revised_too(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    script.body, running.script.parts = make_completion(VALID), stream_chat(MISSING)
+    text = post(running, stream=True).text
+    assert '"revised_by":"big"' in text.replace(": ", ":")
+    running.script.parts = None
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (make_completion('{"city": "Atlantis", "days": 2}'), "made up 'city'"),
+        (make_completion(VALID, name="drop_tables"), "a tool that is not there"),
+        (b'{"choices": []}', "IndexError"),
+        (b"no JSON", "JSONDecodeError"),
+    ],
+)
+def test_a_bad_answer_leaves_the_call(
+    asked: tuple[Script, Running], body: bytes, reason: str
+) -> None:
+    script, running = asked
+    script.body, running.script.body = body, make_completion(MISSING)
+    answer = post(running)
+    assert read_call(answer) == {"days": 2}
+    [told] = answer.json()["toolmill"]["calls"]
+    assert told["asked"] == "big"
+    assert reason in told["refused"]
+    assert "missing" in told["left"][0] or "city" in told["left"][0]
+
+
+def test_a_question_of_the_model_is_the_reason(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    message = {"role": "assistant", "content": "Which city do you mean?"}
+    script.body = json.dumps({"choices": [{"message": message}]}).encode()
+    running.script.body = make_completion(MISSING)
+    [told] = post(running).json()["toolmill"]["calls"]
+    assert told["left"] == ["missing_value: Which city do you mean?"]
+
+
+def test_a_late_model_and_a_broken_one_cost_their_own_time(asked: tuple[Script, Running]) -> None:
+    script, running = asked
+    parts = running.proxy._answering._parts
+    assert parts.reviser is not None
+    late = ProxyParts(reviser=replace(parts.reviser, timeout_s=0.2))
+    script.body, script.delay_s = make_completion(VALID), 1.5
+    try:
+        with run_proxied(parts=late) as impatient:
+            impatient.script.body = make_completion(MISSING)
+            answer = post(impatient)
+    finally:
+        script.delay_s = 0.0
+    assert read_call(answer) == {"days": 2}
+    [told] = answer.json()["toolmill"]["calls"]
+    assert told["refused"] == "no answer in 0.2 s"
+    running.script.body = make_completion(MISSING)
+    script.status = 500
+    try:
+        [told] = post(running).json()["toolmill"]["calls"]
+    finally:
+        script.status = 200
+    assert "HTTPStatusError" in told["refused"]
+    assert not any(one in json.dumps(told) for one in ("sk-client", "127.0.0.1"))
+    text = httpx2.get(f"{running.url}/metrics", trust_env=False).text
+    assert 'toolmill_proxy_calls_revised_total{outcome="left"}' in text
+
+
+SENT = [
+    (b"Authorization", b"Bearer sk-client"),
+    (b"x-api-key", b"sk-client"),
+    (b"openai-project", b"p"),
+    (b"x-gateway-route", b"blue"),
+    (b"content-type", b"text/odd"),
+    (b"accept", b"text/event-stream"),
+    (b"idempotency-key", b"one"),
+]
+OWN = {"authorization": "Bearer sk-client", "x-api-key": "sk-client"}
+SET = {"openai-project": "p", "x-gateway-route": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "key", "passed"),
+    [
+        ("http://127.0.0.1:{port}", "", OWN | SET),
+        ("http://127.0.0.1:{port}/v1", "sk-own", SET | {"authorization": "Bearer sk-own"}),
+        ("http://127.0.0.1:1/v1", "", {}),
+        ("http://localhost:{port}/v1", "", {}),
+        ("https://127.0.0.1:{port}/v1", "", {}),
+        ("", "sk-own", {"authorization": "Bearer sk-own"}),
+    ],
+)
+def test_headers_of_the_client_reach_the_upstreams_origin_alone(
+    upstream: str, key: str, passed: dict[str, str]
+) -> None:
+    script = Script()
+    with run_server(script) as port:
+        at = upstream.format(port=port)
+        opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", key, upstream=at)
+        script.body = make_completion(VALID)
+        opened(SENT)(RevisionRequest([], [], "weather", {}, []))
+    [(_, headers, _)] = script.seen
+    watched = OWN | SET | {"idempotency-key": ""}
+    assert {name: value for name, value in headers.items() if name in watched} == passed
+    assert headers["content-type"] == "application/json"
+    assert "event-stream" not in headers.get("accept", "")
+
+
+def test_no_client_is_told_the_operators_key() -> None:
+    """As it is read from a file, with the end of its line, which no header may hold."""
+    with run_server(Script()) as port:
+        opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n", upstream="")
+        with run_proxied(parts=ProxyParts(reviser=Reviser("big", opened))) as running:
+            running.script.body = make_completion(MISSING)
+            answer = post(running)
+    [told] = answer.json()["toolmill"]["calls"]
+    assert told["asked"] == "big"
+    assert "refused" in told
+    assert "sk-operator" not in answer.text
+
+
+def test_a_model_that_runs_here_revises_one_draft_at_a_time() -> None:
+    at_once, most = [], []
+
+    def revise(request: RevisionRequest) -> ProposedCall:
+        at_once.append(request)
+        most.append(len(at_once))
+        threading.Event().wait(0.01)
+        at_once.pop()
+        return ProposedCall("weather", {})
+
+    opened = guard_model(revise)
+    request: Any = RevisionRequest([], [], "weather", {}, [])
+    threads = [threading.Thread(target=opened([]), args=(request,)) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert most == [1] * 4
+
+
+def test_what_a_message_proposes() -> None:
+    function = {"name": "weather", "arguments": "{'city': 'Bonn'}"}
+    made = read_proposal({"tool_calls": [{"id": "a", "type": "function", "function": function}]})
+    assert made is not None
+    assert (made.name, made.arguments) == ("weather", {"city": "Bonn"})
+    assert read_proposal({"content": "Done."}) is None
+    assert read_proposal({}) is None

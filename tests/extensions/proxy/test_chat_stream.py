@@ -1,0 +1,151 @@
+"""Streams of chat completions as servers other than OpenAI's send them."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from extensions.proxy.apis.chat import ChatStream
+from extensions.proxy.calls import CallRepair
+from extensions.proxy.events import EventReader
+from extensions.proxy.offer import read_offer
+from tests.extensions.proxy.examples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
+
+DONE = b"data: [DONE]\n\n"
+FAILED = b'data: {"error": {"message": "overloaded"}}\n\n'
+END = make_chunk({}, "tool_calls")
+FIXED = {"city": "Bonn", "days": 2}
+
+
+def part(text: str, name: str = "", call_id: str = "", index: int | None = 0) -> bytes:
+    """A chunk with a part of a call; what is empty is left out."""
+    at = {} if index is None else {"index": index}
+    inner = {"arguments": text, **({"name": name} if name else {})}
+    entry = {**at, **({"id": call_id} if call_id else {}), "function": inner}
+    return make_chunk({"tool_calls": [entry]})
+
+
+async def stream(raw: bytes, tools: Any = CHAT_TOOLS) -> tuple[bytes, list[dict[str, Any]]]:
+    """(what a client gets, the notes)."""
+    asked = [{"role": "user", "content": "weather?"}]
+    offer = read_offer({"messages": asked, "tools": tools}, 10)
+    assert offer is not None
+    repair = CallRepair(offer)
+    chat, reader = ChatStream(repair, 100_000), EventReader(100_000)
+    sent = [await chat.feed(event) for event in reader.take(raw)]
+    return b"".join([*sent, *chat.drain()]), repair.notes
+
+
+def list_calls(raw: bytes) -> list[tuple[str, str]]:
+    """(name, arguments) of each entry, in order."""
+    chunks = [event.data or {} for event in EventReader(100_000).take(raw)]
+    deltas = [one["delta"] for chunk in chunks for one in chunk.get("choices", [])]
+    entries = [one["function"] for delta in deltas for one in delta.get("tool_calls", [])]
+    return [(entry.get("name", ""), entry["arguments"]) for entry in entries]
+
+
+@pytest.mark.parametrize("last", [DONE, FAILED])
+@pytest.mark.parametrize("text", [VALID, BROKEN])
+async def test_a_call_comes_before_the_end_of_a_stream_that_says_no_reason(
+    last: bytes, text: str
+) -> None:
+    raw = part(text, "weather", "a") + last
+    sent, notes = await stream(raw)
+    assert sent.endswith(last)
+    assert list_calls(sent) == [("weather", text)]
+    assert [note["left"][0].partition(":")[0] for note in notes] == (
+        [] if text == VALID else ["cut_off"]  # nobody said that it is whole
+    )
+
+
+@pytest.mark.parametrize("index", [0, None])
+async def test_two_calls_of_one_index_are_two(index: int | None) -> None:
+    first, second = part(VALID, "weather", "a", index), part(VALID, "weather", "b", index)
+    assert (await stream(first + second + END + DONE))[0] == first + second + END + DONE
+    broken = part(BROKEN, "weather", "b", index)
+    sent, notes = await stream(first + broken + END + DONE)
+    (_, one), (_, other) = list_calls(sent)
+    assert (one, json.loads(other)) == (VALID, FIXED)
+    assert [(note["call"], "repaired" in note) for note in notes] == [("b", True)]
+
+
+async def test_a_name_in_pieces_is_one_name() -> None:
+    names = part("", "wea", "a") + part("", "ther")
+    assert (await stream(names + part(VALID) + END))[0] == names + part(VALID) + END
+    sent, _ = await stream(names + part(BROKEN) + END)
+    assert [name for name, _ in list_calls(sent)] == ["wea", "ther", ""]
+    assert json.loads(list_calls(sent)[2][1]) == FIXED
+    sent, _ = await stream(part("", "Wea", "a") + part("", "ther") + part(VALID) + END)
+    assert [name for name, _ in list_calls(sent)] == ["weather", "", ""]
+
+
+async def test_a_name_that_every_part_repeats_is_one_name() -> None:
+    parts = part(VALID[:9], "weather", "a") + part(VALID[9:], "weather", "a") + END
+    assert (await stream(parts))[0] == parts
+    renamed = part(VALID[:9], "Weather", "a") + part(VALID[9:], "Weather", "a") + END
+    sent, _ = await stream(renamed)
+    assert [name for name, _ in list_calls(sent)] == ["weather", "weather"]
+
+
+SEARCHES: Any = [
+    {"type": "function", "function": {"name": name, "parameters": PARAMETERS}}
+    for name in ("search", "search_files")
+]
+
+
+def join_names(raw: bytes) -> str:
+    return "".join(name for name, _ in list_calls(raw))
+
+
+@pytest.mark.parametrize("rest", [["_files"], ["-files"], ["-fi", "les"], ["Files"]])
+async def test_a_name_whose_first_piece_is_a_tool_is_one_name(rest: list[str]) -> None:
+    pieces = [part("", "search", "a"), *(part("", one) for one in rest)]
+    sent, _ = await stream(b"".join([*pieces, part(VALID), END]), SEARCHES)
+    assert join_names(sent) == "search_files"
+
+
+async def test_what_was_sent_of_a_name_is_not_taken_back() -> None:
+    tools = json.loads(json.dumps(SEARCHES).replace("search_files", "Search_Files"))
+    sent, _ = await stream(part("", "search", "a") + part(VALID, "_files") + END, tools)
+    assert join_names(sent) == "search_files"
+
+
+@pytest.mark.parametrize("text", [VALID, BROKEN])
+async def test_parts_with_an_id_each_are_one_call(text: str) -> None:
+    cuts: Iterable[tuple[int, str]] = enumerate(["", text[:9], text[9:20], text[20:]])
+    raw = b"".join(part(one, "weather", f"a{at}") for at, one in cuts) + END
+    sent, notes = await stream(raw)
+    assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
+    assert len(notes) == (text == BROKEN)
+    assert sent == raw or text == BROKEN
+
+
+async def test_another_name_is_another_call_though_the_first_is_broken() -> None:
+    raw = part(BROKEN, "search", "a") + part(BROKEN, "search_files", "b") + END
+    sent, _ = await stream(raw, SEARCHES)
+    assert [json.loads(one) for _, one in list_calls(sent)] == [FIXED, FIXED]
+
+
+async def test_an_error_of_null_ends_no_call() -> None:
+    parts = [part(BROKEN[:9], "weather", "a"), part(BROKEN[9:]), END]
+    raw = b"".join(parts).replace(b"data: {", b'data: {"error": null, ')
+    sent, _ = await stream(raw)
+    assert json.loads("".join(one for _, one in list_calls(sent))) == FIXED
+
+
+async def test_a_name_so_far_that_is_sent_again_is_one_name() -> None:
+    names = part("", "wea", "a") + part("", "weather") + part(BROKEN)
+    sent, notes = await stream(names + END)
+    assert [name for name, _ in list_calls(sent)] == ["wea", "weather", ""]
+    assert json.loads(list_calls(sent)[2][1]) == FIXED
+    assert notes[0]["tool"] == "weather"
+
+
+@pytest.mark.parametrize("odd", [b"[0]", b"{}"])
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_a_part_whose_index_is_no_number_passes_as_it_came(odd: bytes, nth: int) -> None:
+    pieces = part(VALID, "weather", "a").split(b'"index": 0')
+    raw = b'"index": 0'.join(pieces[:nth]) + b'"index": ' + odd + b'"index": 0'.join(pieces[nth:])
+    end = END.replace(b'"index": 0', b'"index": ' + odd) if nth == 1 else END
+    assert (await stream(raw + end + DONE))[0] == raw + end + DONE

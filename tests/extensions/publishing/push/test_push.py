@@ -1,0 +1,225 @@
+"""A push to a stand-in of the hub by its own client; cards whose snippets run on the files."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from extensions.publishing.push.cards import rewrite_card
+from extensions.publishing.push.hub import PushFailed, send_uploads
+from extensions.publishing.push.stage import (
+    MANIFEST,
+    CannotPush,
+    Upload,
+    read_manifest,
+    write_uploads,
+)
+from tests.extensions.proxy.upstream_script import run_server
+from tests.extensions.publishing.push.hub_stand_in import Hub
+from tests.extensions.publishing.weights.adapters import NAME, save_adapter, save_base
+from training.caller.bases import load_caller
+from warehouse.errors import UnusableInput
+
+BASE = "small/base"
+COMMIT = "c" * 40
+TOKEN = "hf_secretsecretsecret"
+
+
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run with the hub switched off; this one is on loopback, and speaks LFS, not Xet."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A caller over a base that a hub is said to have; here it lies in a folder."""
+    home = tmp_path_factory.mktemp("home")
+    base = save_base(home / "base")
+    save_adapter(home, f"{BASE}@{COMMIT}", str(base))
+    return home
+
+
+@pytest.fixture(scope="module")
+def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
+    pairs = tmp_path_factory.mktemp("pairs")
+    (pairs / "data").mkdir()
+    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
+    (pairs / "README.md").write_text("---\nlicense: mit\n---\n# Pairs\n")
+    models = {"caller": NAME, "retriever": "base"}
+    return write_uploads(home, "org/mine", models, tmp_path_factory.mktemp("staged"), pairs)
+
+
+def read_card(upload: Upload) -> tuple[dict[str, Any], str]:
+    """(front matter, the snippet)."""
+    text = (upload.folder / "README.md").read_text()
+    return yaml.safe_load(text.split("---\n")[1]), text.split("```python\n")[1].split("\n```")[0]
+
+
+def test_each_part_is_a_repository_with_a_real_card(home: Path, staged: list[Upload]) -> None:
+    assert [(one.repo, one.kind) for one in staged] == [
+        ("org/mine-pairs", "dataset"),
+        ("org/mine-caller", "model"),
+        ("org/mine-caller-merged", "model"),
+    ]
+    for upload in staged[1:]:
+        front, _ = read_card(upload)
+        assert (front["base_model"], front["datasets"]) == (BASE, ["org/mine-pairs"])
+    names = {name for name, _ in staged[2].list_files()}
+    assert {"model.safetensors", "model.gguf", "tokenizer.json", "config.json"} <= names
+    for upload in staged:
+        for name, _ in upload.list_files():
+            assert str(home).encode() not in (upload.folder / name).read_bytes(), name
+
+
+def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[Upload]) -> None:
+    adapted, _, _ = load_caller(home, NAME)
+    ids = torch.arange(5, 25).unsqueeze(0)
+    with torch.inference_mode():
+        wanted = adapted(ids).logits
+    for upload in staged[1:]:
+        _, snippet = read_card(upload)
+        where = snippet.replace(upload.repo, str(upload.folder)).replace(BASE, str(home / "base"))
+        found: dict[str, Any] = {}
+        exec(compile(where, upload.repo, "exec"), found)
+        with torch.inference_mode():
+            made = found["model"].eval()(ids).logits
+        torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
+        assert found["tokenizer"].chat_template
+        assert "training" not in snippet
+
+
+def test_a_second_push_sends_nothing(staged: list[Upload]) -> None:
+    hub = Hub()
+    with run_server(hub) as port:
+        first = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
+        sent = hub.puts
+        again = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
+    assert [one["changed"] for one in first] == [True] * 3
+    assert [one["changed"] for one in again] == [False] * 3
+    assert (sent, hub.puts) == (4, 4)  # pairs, adapter, merged, GGUF
+    held = hub.repos["model/org/mine-caller"]
+    assert held == {
+        name: (staged[1].folder / name).read_bytes() for name, _ in staged[1].list_files()
+    }
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
+    hub = Hub(fail_at=3)
+    with run_server(hub) as port:
+        address = f"http://127.0.0.1:{port}"
+        with pytest.raises(PushFailed, match=r"org/mine-caller-merged: .*Run the same") as failed:
+            send_uploads(staged, TOKEN, address)
+        sent = hub.puts
+        assert [upload["changed"] for upload in send_uploads(staged, TOKEN, address)] == [
+            False, False, True
+        ]  # fmt: skip
+    assert TOKEN not in str(failed.value)
+    assert hub.puts == sent == 4
+
+
+def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
+    def stage(folder: str, *names: str) -> Upload:
+        pairs = tmp_path / f"{folder}-pairs"
+        (pairs / "data").mkdir(parents=True)
+        for name in names:
+            (pairs / "data" / name).write_bytes(b"PAR1" + folder.encode())
+        (pairs / "README.md").write_text("# Pairs\n")
+        [made] = write_uploads(tmp_path, "org/mine", {}, tmp_path / folder, pairs)
+        return made
+
+    repo, notes = "dataset/org/mine-pairs", {"notes.txt": b"mine", "data/own.parquet": b"mine"}
+    hub = Hub(repos={repo: dict(notes)})
+    with run_server(hub) as port:
+        address = f"http://127.0.0.1:{port}"
+        [first] = send_uploads([stage("a", "old[1].parquet", "both.parquet")], TOKEN, address)
+        assert first["kept"] == sorted(notes)
+        hub.repos[repo]["data/old1.parquet"] = b"mine"  # what an unescaped pattern would take
+        [second] = send_uploads([stage("b", "both.parquet", "new.parquet")], TOKEN, address)
+        held = hub.repos[repo]
+        assert second["kept"] == sorted([*notes, "data/old1.parquet"])
+        written = {"README.md", MANIFEST, "data/both.parquet", "data/new.parquet"}
+        assert set(held) == {*notes, "data/old1.parquet", *written}
+        hub.repos[repo][MANIFEST] = b"[1, 2"
+        [third] = send_uploads([stage("c", "new.parquet")], TOKEN, address)
+    assert "data/both.parquet" in third["kept"]
+    assert read_manifest(held[MANIFEST]) == {"README.md", MANIFEST, "data/new.parquet"}
+
+
+@pytest.mark.parametrize("place", ["README.md", "data", "data/train.parquet", "data/more"])
+def test_a_link_in_an_export_is_refused(tmp_path: Path, place: str) -> None:
+    secret, pairs = tmp_path / "secret", tmp_path / "pairs"
+    (pairs / "data").mkdir(parents=True)
+    (pairs / "README.md").write_text("# Pairs\n")
+    (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
+    at = pairs / place
+    if at.exists():
+        at.rename(secret)
+    at.symlink_to(secret)
+    with pytest.raises(CannotPush, match=r"a link, which could lead"):
+        write_uploads(tmp_path, "org/mine", {}, tmp_path / "out", pairs)
+
+
+def test_no_part_of_the_token_is_in_an_error_that_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError(f"{'x' * 290}{TOKEN} is no token")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
+    with pytest.raises(PushFailed) as failed:
+        send_uploads([Upload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
+    assert "hf" not in str(failed.value)
+
+
+def test_nothing_to_push_and_no_export_are_told(tmp_path: Path) -> None:
+    models = {"caller": "baseline:bm25+slots", "retriever": "base"}
+    with pytest.raises(CannotPush, match="nothing to push"):
+        write_uploads(tmp_path, "org/mine", models, tmp_path / "out")
+    with pytest.raises(UnusableInput, match="expected the folder"):
+        write_uploads(tmp_path, "org/mine", models, tmp_path / "out", tmp_path)
+
+
+def test_a_card_keeps_its_text_and_changes_its_front_matter() -> None:
+    card = (
+        "---\nlicense: mit\ndatasets:\n- local\n---\n# T\n\n## Loading\n\nold\n\n## Limits\n\nx\n"
+    )
+    made = rewrite_card(card, "load()", {"datasets": None, "base_model": "b/c"})
+    assert made == (
+        "---\nlicense: mit\nbase_model: b/c\n---\n# T\n\n## Limits\n\nx\n\n## Loading\n\n"
+        "```python\nload()\n```\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_would_send_and_hides_the_token(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.parquet").write_bytes(b"PAR1")
+    (tmp_path / "README.md").write_text("# Pairs\n")
+    code = "from orchestration.cli.app import main; main()"
+    hub = Hub()
+    with run_server(hub) as port:
+
+        def run(*more: str, **env: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-c", code, "push", "org/mine", "--pairs", str(tmp_path)]
+            given = {"PATH": "/usr/bin:/bin", "TOOLMILL_HOME": str(tmp_path / "home"), **env}
+            given |= {
+                "HF_ENDPOINT": f"http://127.0.0.1:{port}",
+                "HOME": str(tmp_path),
+                "HF_HUB_DISABLE_XET": "1",
+            }
+            return subprocess.run([*command, *more], capture_output=True, text=True, env=given)
+
+        planned = run()
+        assert '"dry_run": true' in planned.stdout, planned.stderr
+        assert not hub.repos
+        assert "HF_TOKEN is not set" in run("--yes").stderr
+        sent = run("--yes", HF_TOKEN=TOKEN)
+        assert "dataset/org/mine-pairs" in hub.repos, sent.stderr
+        assert TOKEN not in sent.stdout + sent.stderr

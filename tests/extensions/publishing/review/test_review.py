@@ -1,0 +1,250 @@
+"""Reviewing by hand: the sample, labels that survive, a page for one person, and the report."""
+
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from extensions.publishing.review.review import (
+    AFTER,
+    BEFORE,
+    Review,
+    ReviewError,
+    Sampled,
+    draw_sample,
+    open_review,
+    report_review,
+)
+from extensions.publishing.review.server import Site, serve_review
+from tests.synthesis.review_rows import judged_pairs
+
+PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
+OF = Sampled(BEFORE, None, 10, 7)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def served(review: Review) -> Iterator[Site]:
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    site = Site(
+        review, CONTRACTS, lambda: report_review(review, JUDGEMENTS), listening.getsockname()[1]
+    )
+    thread = threading.Thread(target=serve_review, args=(site, listening), daemon=True)
+    thread.start()
+    _answers(site)
+    try:
+        yield site
+    finally:
+        site.on_finish()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def _answers(site: Site) -> None:
+    for _ in range(200):
+        try:
+            httpx2.get(site.url)
+            return
+        except httpx2.TransportError:
+            time.sleep(0.02)
+    raise AssertionError("the page never answered")
+
+
+def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs() -> None:
+    before = draw_sample(PAIRS, JUDGEMENTS, OF)
+    assert before == draw_sample(reversed(PAIRS), JUDGEMENTS, OF)
+    assert before != draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 10, 8))
+    accepted = {row["pair_id"] for row in JUDGEMENTS if row["verdict"] == "accept"}
+    after = draw_sample(PAIRS, JUDGEMENTS, Sampled(AFTER, None, 1000, 7))
+    assert {row["pair_id"] for row in after} == accepted
+    assert len(draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))) == len(PAIRS)
+
+
+def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    first.add_label(0, "good", "")
+    first.add_label(1, "bad", "half\u2028a line \ud800")
+    with first.path.open("ab") as file:
+        file.write(b'{"pair_id": "p1:cut')
+    again = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    assert again.rows == first.rows
+    assert again.labels == first.labels
+    assert again.find_first_open() == 2
+    again.add_label(1, "good", "on second thought")
+    last = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    assert last.labels[last.rows[1]["pair_id"]]["label"] == "good"
+
+
+def test_a_torn_line_between_labels_hides_no_label(tmp_path: Path) -> None:
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    first.add_label(0, "good", "")
+    with first.path.open("ab") as file:
+        file.write(b'{"pair_id": "p1:cut\n[]\n{"label": "good"}\n')
+    first.add_label(1, "bad", "")
+    assert open_review(tmp_path, PAIRS, JUDGEMENTS, OF).labels == first.labels
+
+
+def test_a_review_goes_on_over_the_rows_it_drew_although_the_pairs_changed(tmp_path: Path) -> None:
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    gone = first.rows[0]["pair_id"]
+    left = [row for row in PAIRS if row["pair_id"] != gone]
+    again = open_review(tmp_path, left, JUDGEMENTS, OF)
+    assert again.gone == 1
+    assert [row["pair_id"] for row in again.rows] == [row["pair_id"] for row in first.rows[1:]]
+
+
+def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ReviewError, match="no written pairs"):
+        open_review(tmp_path, [], [], OF)
+    assert not (tmp_path / "reviews").exists()
+    first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+    first.path.write_text("[]\n")
+    with pytest.raises(ReviewError, match="no review"):
+        open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+
+
+def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -> None:
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    accepted = {row["pair_id"]: row["verdict"] == "accept" for row in JUDGEMENTS}
+    for place, row in enumerate(review.rows):
+        agrees = place != 3
+        review.add_label(place, "good" if accepted[row["pair_id"]] == agrees else "bad", "n")
+    review.add_label(0, "skip", "")
+    found = report_review(review, JUDGEMENTS)
+    n = len(PAIRS) - 1
+    assert found["labelled"]["skip"] == 1
+    assert found["filters_and_judge"]["n"] == n
+    assert found["filters_and_judge"]["accuracy"]["hits"] == n - 1
+    assert 0.8 < found["filters_and_judge"]["kappa"] < 1
+    assert [one["pair_id"] for one in found["disagreements"]] == [review.rows[3]["pair_id"]]
+    json.dumps(found)
+
+
+def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Path) -> None:
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    for place in range(len(review.rows)):
+        review.add_label(place, "good", "")
+    silent = [{**row, "status": "failed", "verdict": None} for row in JUDGEMENTS]
+    found = report_review(review, silent)
+    assert found["undecided"] == len(PAIRS)
+    assert found["filters_and_judge"]["n"] == 0
+    assert found["filters_and_judge"]["kappa"] is None
+
+
+@pytest.fixture
+def review(tmp_path: Path) -> Review:
+    return open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
+
+
+def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review: Review) -> None:
+    with served(review) as site, httpx2.Client(base_url=site.origin) as client:
+        client.headers.update({"x-review-token": site.token, "origin": site.origin})
+        for place in range(len(review.rows)):
+            shown = client.get(f"/api/rows/{place}").text
+            assert not {"verdict", "flaws", "score", "reasons"} & json.loads(shown).keys()
+            assert "SECRET-REASON" not in shown
+        answer = client.post("/api/labels", json={"place": 0, "label": "bad", "note": "why"})
+        assert answer.json()["labels"][0] == "bad"
+        assert json.loads(review.path.read_text().splitlines()[-1])["note"] == "why"
+        found = client.post("/api/finish", json={}).json()
+        assert found["labelled"]["bad"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"x-review-token": "wrong"}, 403),
+        ({"x-review-token": ""}, 403),
+    ],
+)
+def test_nobody_else_can_label(review: Review, change: dict[str, str], status: int) -> None:
+    with served(review) as site:
+        right = {"x-review-token": site.token, "origin": site.origin}
+        body = {"place": 0, "label": "bad"}
+        url = f"{site.origin}/api/labels"
+        assert httpx2.post(url, json=body, headers={**right, **change}).status_code == status
+        assert (
+            httpx2.post(url, json=body, headers={"x-review-token": site.token}).status_code == 403
+        )
+        assert not review.labels
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"place": 0, "label": "great"}', b'{"place": 99, "label": "good"}',
+     b'{"place": -1, "label": "good"}', b'{"place": true, "label": "good"}',
+     b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000],
+)  # fmt: skip
+def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: bytes) -> None:
+    with served(review) as site:
+        headers = {"x-review-token": site.token, "origin": site.origin}
+        answer = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert "no label" in answer.json()["error"]
+        assert not review.labels
+
+
+def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: Review) -> None:
+    with served(review) as site:
+        page = httpx2.get(site.url)
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert page.headers["referrer-policy"] == "no-referrer"
+        assert "http://" not in page.text
+        assert "https://" not in page.text
+        assert httpx2.get(f"{site.origin}/").status_code == 403
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    hostile = PAIRS[0]["pair_id"]
+    verdict = {row["pair_id"]: row["verdict"] for row in JUDGEMENTS}
+    with served(review) as site, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        faults: list[Any] = []
+        page.on("pageerror", lambda fault: faults.append(fault))
+        page.on(
+            "console",
+            lambda message: faults.append(message.text) if message.type == "error" else None,
+        )
+        page.goto(site.url)
+        for place, row in enumerate(review.rows):
+            page.wait_for_function(
+                "([id, text]) => document.getElementById(id).textContent === text",
+                arg=["instruction", row["instruction"]],
+            )
+            if row["pair_id"] == hostile:
+                assert "<script>" in page.inner_text("#instruction")
+            if place == 1:
+                page.keyboard.press("n")
+                page.keyboard.type("good by habit")
+                page.keyboard.press("Escape")
+            page.keyboard.press("g" if verdict[row["pair_id"]] == "accept" else "b")
+        page.wait_for_selector("#done:not([hidden])")
+        page.click("#finish")
+        page.wait_for_selector("#report:not([hidden])")
+        assert "100%" in page.inner_text("#report")
+        assert "1.00" in page.inner_text("#report")
+        assert page.title() == "Review · Toolmill"
+        assert not faults
+        browser.close()
+    assert len(review.labels) == len(review.rows)
+    assert review.labels[review.rows[1]["pair_id"]]["note"] == "good by habit"

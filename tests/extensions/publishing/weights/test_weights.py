@@ -1,0 +1,268 @@
+"""Exported weights: what plain transformers opens is the adapted model, and so is the GGUF file."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from extensions.publishing.weights.gguf_file import write_gguf
+from extensions.publishing.weights.gguf_vocabulary import NoGguf
+from extensions.publishing.weights.merge import write_merged_model
+from extensions.publishing.weights.recipes import write_recipes
+from extensions.publishing.weights.write import (
+    NoWeights,
+    write_model_weights,
+    write_release_weights,
+)
+from serving.export import BadExport, check_export, export_release
+from tests.extensions.publishing.weights.adapters import (
+    NAME,
+    read_template,
+    save_adapter,
+    save_base,
+)
+from tests.serving.test_adhoc import CLOCK, run, written
+from tests.training.small_base import make_tokenizer
+from tests.training.small_bert import small_bert
+from training.caller.bases import load_caller
+from training.caller.tiny.base import find_tiny_base_folder
+from training.prompts.render import render_conversation, render_tool_schema
+
+
+@torch.inference_mode()
+def compute_scores(model: Any) -> torch.Tensor:
+    ids = torch.arange(3, 43).unsqueeze(0) % 60
+    return model.eval()(ids).logits.float()
+
+
+def load_gguf(folder: Path, merged: Path) -> Any:
+    """The file as transformers reads it, with the config beside it: of a Qwen3 it reads no width of
+    a head, and of none that attention has biases."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(str(merged))
+    return AutoModelForCausalLM.from_pretrained(
+        str(folder), gguf_file="model.gguf", config=config, dtype=torch.float32
+    )
+
+
+def load_plain(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        ("qwen3", {"tie_word_embeddings": True}),
+        ("qwen2", {"dtype": torch.bfloat16}),
+        ("llama", {"tie_word_embeddings": False}),
+    ],
+)
+def test_merged_and_gguf_are_the_adapted_model(
+    tmp_path: Path, kind: str, shape: dict[str, Any]
+) -> None:
+    base = save_base(tmp_path / "base", kind, **shape)
+    save_adapter(tmp_path, str(base), str(base))
+    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
+    merged = load_plain(tmp_path / "out" / "safetensors")
+    adapted, _, _ = load_caller(tmp_path, NAME)
+    rounded = shape.get("dtype") == torch.bfloat16
+    wanted = compute_scores(merged)
+    torch.testing.assert_close(
+        wanted, compute_scores(adapted), atol=0.03 if rounded else 1e-5, rtol=0
+    )
+    assert (compute_scores(load_plain(base)) - wanted).abs().max() > 0.02
+    assert (facts["gguf"]["architecture"], facts["gguf"]["exact_tokens"]) == (kind, True)
+    read = load_gguf(tmp_path / "out", tmp_path / "out" / "safetensors")
+    torch.testing.assert_close(compute_scores(read), wanted, atol=1e-5, rtol=0)
+
+
+def test_the_tiny_base_has_its_output_biases_folded(tmp_path: Path) -> None:
+    save_adapter(tmp_path, "tiny", str(find_tiny_base_folder()))
+    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
+    assert (facts["vllm_parser"], facts["ollama_tools"]) == (None, False)
+    assert not facts["gguf"]["exact_tokens"]
+    import gguf
+
+    names = {tensor.name for tensor in gguf.GGUFReader(tmp_path / "out" / "model.gguf").tensors}
+    assert "blk.0.attn_v.bias" in names
+    assert "blk.0.attn_output.bias" not in names
+    merged = load_plain(tmp_path / "out" / "safetensors")
+    read = load_gguf(tmp_path / "out", tmp_path / "out" / "safetensors")
+    torch.testing.assert_close(compute_scores(read), compute_scores(merged), atol=1e-3, rtol=0)
+    told = (tmp_path / "out" / "SERVE.md").read_text()
+    assert "None of vLLM's tool parsers" in told
+    assert 'TEMPLATE """{{ .Prompt }}"""' in (tmp_path / "out" / "Modelfile").read_text()
+
+
+def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, GenerationConfig
+
+    base = save_base(tmp_path / "base")
+    save_adapter(tmp_path, str(base), str(base), role="sidecar")
+    assert write_merged_model(tmp_path, NAME, tmp_path / "out")["role"] == "sidecar"
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
+    assert tokenizer.chat_template == read_template("qwen3")
+    settings = GenerationConfig.from_pretrained(str(tmp_path / "out"))
+    assert (settings.do_sample, settings.eos_token_id) == (False, tokenizer.eos_token_id)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "gpt2"}, "expected one of llama, qwen2, qwen3"),
+        ({"rope_parameters": {"rope_type": "llama3"}}, "rope 'llama3'"),
+        ({"use_sliding_window": True}, "a sliding window"),
+    ],
+)
+def test_what_cannot_be_written_is_told(tmp_path: Path, change: Any, reason: str) -> None:
+    base = save_base(tmp_path / "base")
+    config = json.loads((base / "config.json").read_bytes())
+    (base / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(NoGguf, match=reason):
+        write_gguf(base, tmp_path / "model.gguf", "m")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_model_without_gguf_keeps_its_safetensors(tmp_path: Path) -> None:
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
+    base = save_base(tmp_path / "base", rope_parameters=rope)
+    save_adapter(tmp_path, str(base), str(base))
+    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
+    assert "rope 'linear'" in facts["gguf"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["SERVE.md", "safetensors"]
+    assert "convert_hf_to_gguf.py" in (tmp_path / "out" / "SERVE.md").read_text()
+
+
+FACTS: dict[str, Any] = {
+    "name": "toolmill-caller-x", "model": NAME, "role": "caller", "base": "b", "context": 2048,
+    "precision": "bfloat16", "gguf": {"exact_tokens": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "parser", "tools", "thinks"),
+    [
+        ("qwen3", "hermes", True, True),
+        ("qwen2_5", "hermes", True, False),
+        ("qwen3_instruct_2507", "hermes", True, False),
+        ("llama3_1", None, False, False),
+    ],
+)
+def test_recipes_fit_the_form_of_the_calls(
+    tmp_path: Path, template: str, parser: str | None, tools: bool, thinks: bool
+) -> None:
+    tokenizer = make_tokenizer(template=read_template(template))
+    made = write_recipes(tmp_path, tokenizer, FACTS)
+    assert made == {"vllm_parser": parser, "ollama_tools": tools}
+    served, modelfile = (tmp_path / "SERVE.md").read_text(), (tmp_path / "Modelfile").read_text()
+    assert (f"--tool-call-parser {parser}" in served) is (parser is not None)
+    assert ("enable_thinking" in served) is thinks
+    assert ("range .Tools" in modelfile) is tools
+    assert modelfile.startswith("FROM ./model.gguf" if tools else "# Ollama")
+    assert 'PARAMETER stop "<|end|>"' in modelfile
+    assert ("<think>" in modelfile) is thinks
+
+
+def test_llama_s_parser_needs_its_tag_in_the_vocabulary(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(template=read_template("llama3_1"))
+    tokenizer.add_tokens(["<|python_tag|>"], special_tokens=True)
+    assert write_recipes(tmp_path, tokenizer, FACTS)["vllm_parser"] == "llama3_json"
+
+
+GO = """package main
+import ("encoding/json"; "fmt"; "os"; "text/template")
+type Object map[string]any
+func (o Object) String() string { b, _ := json.Marshal(o); return string(b) }
+type Tool struct { Function Object }
+type Function struct { Index int; Name string; Arguments Object }
+type ToolCall struct { Function Function }
+type Message struct { Role string; Content string; ToolCalls []ToolCall }
+type Prompt struct { System string; Tools []Tool; Messages []Message }
+func main() {
+  text, _ := os.ReadFile(os.Args[1])
+  var prompt Prompt
+  if err := json.NewDecoder(os.Stdin).Decode(&prompt); err != nil { panic(err) }
+  made := template.Must(template.New("m").Parse(string(text)))
+  if err := made.Execute(os.Stdout, prompt); err != nil { panic(err) }
+  fmt.Print("")
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("go") is None, reason="Go's own templates are what Ollama renders")
+@pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "qwen3_instruct_2507"])
+def test_ollama_s_template_writes_the_prompt_that_was_trained_with(
+    tmp_path: Path, template: str
+) -> None:
+    tokenizer = make_tokenizer(template=read_template(template))
+    write_recipes(tmp_path, tokenizer, FACTS)
+    text = (tmp_path / "Modelfile").read_text().split('TEMPLATE """')[1].split('"""')[0]
+    (tmp_path / "template").write_text(text)
+    (tmp_path / "main.go").write_text(GO)
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    tools = [
+        render_tool_schema({"name": n, "description": "d", "inputSchema": schema}) for n in "ab"
+    ]
+    calls = [{"name": "a", "arguments": {"x": 1}}]
+    examples = [("one", calls), ("none", [])]
+    wanted, _ = render_conversation(tokenizer, tools, "go on", examples=examples)
+    system = "Choose one tool and write its call as JSON."
+    messages = [
+        {"Role": "user", "Content": "one"},
+        {"Role": "assistant", "ToolCalls": [{"Function": {"Name": "a", "Arguments": {"x": 1}}}]},
+        {"Role": "user", "Content": "none"},
+        {"Role": "assistant", "Content": "None of these tools can do that."},
+        {"Role": "user", "Content": "go on"},
+    ]
+    prompt = {"System": system, "Messages": messages}
+    prompt["Tools"] = [{"Function": tool["function"]} for tool in tools]
+    made = subprocess.run(
+        ["go", "run", "main.go", "template"],
+        cwd=tmp_path, input=json.dumps(prompt), capture_output=True, text=True, check=True,
+        timeout=120, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "GOFLAGS": "-mod=mod"},
+    ).stdout  # fmt: skip
+    assert sort_keys(made) == sort_keys(wanted)
+
+
+def sort_keys(prompt: str) -> list[Any]:
+    """The lines, those of JSON by what they hold: Go sorts keys and writes no blanks."""
+    return [json.loads(line) if line.startswith('{"type"') else line.replace('": ', '":')
+            for line in prompt.splitlines()]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_release_carries_its_weights_under_its_digests(tmp_path: Path) -> None:
+    home, base = tmp_path / "home", save_base(tmp_path / "base")
+    servers, small = written(tmp_path / "s.jsonl", CLOCK), small_bert(tmp_path / "small")
+    code, _, err = run("index", servers, "--out", home, "--embedder", f"onnx:{small}")
+    assert code == 0, err
+    save_adapter(home, str(base), str(base))
+
+    def add_files(home: Path, folder: Path, models: Any) -> Any:
+        return write_release_weights(home, folder, {**models, "caller": NAME})
+
+    manifest = export_release(home, tmp_path / "out", add_files)
+    assert manifest["weights"]["caller"]["vllm_parser"] == "hermes"
+    held = {f"weights/caller/{name}" for name in ("model.gguf", "Modelfile", "SERVE.md")}
+    held.add("weights/caller/safetensors/model.safetensors")
+    assert held <= manifest["files"].keys()
+    assert check_export(tmp_path / "out") == manifest
+    with (tmp_path / "out" / "weights" / "caller" / "model.gguf").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x07")
+    with pytest.raises(BadExport, match=r"first weights/caller/model\.gguf"):
+        check_export(tmp_path / "out")
+
+
+def test_a_release_without_language_models_is_told(tmp_path: Path) -> None:
+    models = {"retriever": "base", "caller": "baseline:bm25+slots"}
+    with pytest.raises(NoWeights, match="caller baseline:bm25"):
+        write_release_weights(tmp_path, tmp_path / "out", models)

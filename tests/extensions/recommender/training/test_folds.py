@@ -1,0 +1,75 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extensions.recommender.reranking.pool import Pool
+from extensions.recommender.training.examples import Example, Method
+from extensions.recommender.training.folds import assign_folds, run_fold, tabulate_methods
+from extensions.recommender.training.methods.ours import Ours
+from extensions.recommender.training.methods.simple import Prior
+from tests.support.reranking import draw_examples, make_pool
+
+POOL = make_pool()
+EXAMPLES = draw_examples(POOL, 200)
+
+
+def score_in_time(
+    method: Method, examples: Sequence[Example], pool: Pool, *, refit_every: int = 100
+) -> np.ndarray:
+    """The score of each example before its outcome was known, in the order given: by a fit of what
+    came before it, every so often, and by updates since."""
+    method.fit([], pool)
+    scores = []
+    for at, one in enumerate(examples):
+        if at and at % refit_every == 0:
+            method.fit(examples[:at], pool)
+        scores.append(float(method.score(one.question, np.array([one.place]))[0]))
+        method.update(one)
+    return np.array(scores)
+
+
+def test_no_task_is_in_two_folds_and_the_order_of_rows_changes_nothing() -> None:
+    folds = assign_folds(EXAMPLES, 5)
+    by_task = {one.task: fold for one, fold in zip(EXAMPLES, folds, strict=True)}
+    assert all(by_task[one.task] == fold for one, fold in zip(EXAMPLES, folds, strict=True))
+    assert (assign_folds(EXAMPLES[::-1], 5)[::-1] == folds).all()
+    assert np.ptp(np.bincount(folds)) <= 2
+
+
+def test_a_fold_is_scored_by_what_the_others_taught_only() -> None:
+    folds = assign_folds(EXAMPLES, 5)
+    swapped = [
+        replace(one, success=not one.success) if fold == 2 else one
+        for one, fold in zip(EXAMPLES, folds, strict=True)
+    ]
+    first, second = (
+        run_fold("ours", Ours, rows, POOL, folds, 2).scores for rows in (EXAMPLES, swapped)
+    )
+    assert first == pytest.approx(second)
+
+
+@pytest.mark.parametrize("make", [Ours, Prior])
+def test_no_later_outcome_leaks_into_an_earlier_score(make: type) -> None:
+    cut = 60
+    later = [
+        one if at < cut else replace(one, success=not one.success, place=(one.place + 1) % 12)
+        for at, one in enumerate(EXAMPLES[:90])
+    ]
+    known, other = (
+        score_in_time(make(), rows, POOL, refit_every=30)[:cut] for rows in (EXAMPLES[:90], later)
+    )
+    assert known == pytest.approx(other, abs=1e-12)
+    assert score_in_time(make(), EXAMPLES[:cut], POOL, refit_every=30) == pytest.approx(known)
+
+
+def test_the_table_tells_each_fold_and_all_together() -> None:
+    folds = assign_folds(EXAMPLES, 4)
+    results = {"ours": [run_fold("ours", Ours, EXAMPLES, POOL, folds, at) for at in range(4)]}
+    row = tabulate_methods(results, EXAMPLES)["ours"]
+    assert len(row["folds"]) == 4
+    assert sum(one["n"] for one in row["folds"]) == len(EXAMPLES)
+    assert row["auc"] > 0.8
+    assert row["pair_accuracy"] > 0.8
+    assert row["calibration"]["calibration_error"] < 0.15

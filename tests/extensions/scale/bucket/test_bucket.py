@@ -1,0 +1,206 @@
+"""A folder published to a bucket is fetched as it was; its pointer moves by condition alone."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from extensions.scale.bucket.bucket import Bucket, BucketUnavailable, PointerMoved, open_bucket
+from extensions.scale.bucket.pointer import KEY, StaleRead, move_current, read_current
+from extensions.scale.bucket.publish import fetch_folder, publish_folder
+from warehouse.errors import UnusableInput
+from warehouse.storage.digest import sha256
+
+obstore = pytest.importorskip("obstore", reason="uv pip install 'toolmill[bucket]'")
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    from obstore.store import MemoryStore
+
+    return Bucket(MemoryStore(), "s3://here/prefix")
+
+
+def make_folder(at: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = at / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return at
+
+
+def read_folder(at: Path) -> dict[str, str]:
+    return {
+        path.relative_to(at).as_posix(): path.read_text()
+        for path in at.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_folder_comes_back_as_it_was_and_again_moves_nothing(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    one = make_folder(tmp_path / "one", a="1", deep__b="2", deep__same="1")
+    made = publish_folder(bucket, one, tmp_path / "m.json")
+    assert (made.number, made.files, made.sent, made.bytes_sent) == (1, 3, 2, 2)
+    again = publish_folder(bucket, one, tmp_path / "m.json")
+    assert (again.version, again.number, again.sent) == (made.version, 1, 0)
+    fetched = fetch_folder(bucket, tmp_path / "out", tmp_path / "other.json")
+    assert fetched.version == made.version
+    assert read_folder(tmp_path / "out") == read_folder(one)
+
+
+def test_the_next_version_sends_what_is_new_and_the_one_before_can_be_fetched(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    folder, memory = make_folder(tmp_path / "one", a="1", b="2"), tmp_path / "m.json"
+    first = publish_folder(bucket, folder, memory)
+    make_folder(folder, b="3")
+    second = publish_folder(bucket, folder, memory)
+    assert (second.number, second.sent) == (2, 1)
+    fetch_folder(bucket, tmp_path / "now", memory)
+    fetch_folder(bucket, tmp_path / "then", memory, first.version)
+    assert [read_folder(tmp_path / name)["b"] for name in ("now", "then")] == ["3", "2"]
+
+
+def test_of_two_who_publish_at_once_one_is_told(bucket: Bucket, tmp_path: Path) -> None:
+    read = read_current(bucket, tmp_path / "a.json")
+    publish_folder(bucket, make_folder(tmp_path / "one", a="1"), tmp_path / "b.json")
+    with pytest.raises(PointerMoved, match="somebody moved it"):
+        move_current(bucket, tmp_path / "a.json", "0" * 64, read)
+    assert read_current(bucket, tmp_path / "a.json") is not None
+
+
+def test_an_older_pointer_than_was_seen_is_a_stale_read(bucket: Bucket, tmp_path: Path) -> None:
+    folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
+    publish_folder(bucket, folder, memory)
+    old = bucket.read(KEY, 1 << 16)
+    assert old is not None
+    publish_folder(bucket, make_folder(folder, a="2"), memory)
+    bucket.swap(KEY, old[0], bucket.read(KEY, 1 << 16)[1])  # type: ignore[index]
+    with pytest.raises(StaleRead, match="number 1 and has said 2"):
+        fetch_folder(bucket, tmp_path / "out", memory)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_with_other_bytes_than_its_name_leaves_no_folder(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    publish_folder(bucket, make_folder(tmp_path / "one", a="right"), tmp_path / "m.json")
+    obstore.put(bucket._store, f"files/{sha256(b'right')}", b"wrong")
+    with pytest.raises(BucketUnavailable, match="other bytes than its name"):
+        fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "one"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".", "a//b", ""])
+def test_a_list_that_names_a_file_elsewhere_is_refused(
+    bucket: Bucket, tmp_path: Path, name: str
+) -> None:
+    listed = json.dumps({"files": {name: [sha256(b"x"), 1]}}).encode()
+    obstore.put(bucket._store, f"versions/{sha256(listed)}.json", listed)
+    obstore.put(bucket._store, f"files/{sha256(b'x')}", b"x")
+    move_current(bucket, tmp_path / "m.json", sha256(listed), None)
+    with pytest.raises(BucketUnavailable, match="no file below a folder"):
+        fetch_folder(bucket, tmp_path / "out", tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":"x","number":1}', b"[" * 50_000])
+def test_a_pointer_of_somebody_else_is_named(bucket: Bucket, tmp_path: Path, data: bytes) -> None:
+    obstore.put(bucket._store, KEY, data)
+    with pytest.raises(BucketUnavailable, match="name another prefix"):
+        read_current(bucket, tmp_path / "m.json")
+
+
+def test_links_are_not_published_and_nothing_is_overwritten(bucket: Bucket, tmp_path: Path) -> None:
+    folder, memory = make_folder(tmp_path / "one", a="1"), tmp_path / "m.json"
+    with pytest.raises(BucketUnavailable, match="nothing was published"):
+        fetch_folder(bucket, tmp_path / "out", memory)
+    (folder / "link").symlink_to("/etc/passwd")
+    with pytest.raises(UnusableInput, match="plain files"):
+        publish_folder(bucket, folder, memory)
+    with pytest.raises(UnusableInput, match="not empty"):
+        fetch_folder(bucket, folder, memory)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://", "s3://only-a-bucket", "https://h/p", "s3://k:v@b/p", "s3://Upper/p", "s3://ab/p"],
+)
+def test_an_address_that_is_no_prefix_of_a_bucket_is_refused(url: str) -> None:
+    with pytest.raises(UnusableInput, match=r"expected s3://BUCKET/PREFIX.* 3 to 63 lower-case"):
+        open_bucket(url)
+
+
+@pytest.mark.parametrize("endpoint", ["foo", "127.0.0.1:9", "http://127.0.0.1:99999", "ftp://h"])
+def test_an_endpoint_that_is_no_address_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(UnusableInput, match="AWS_ENDPOINT_URL: expected https://HOST"):
+        open_bucket("s3://bucket/prefix")
+
+
+def test_an_empty_endpoint_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+    with pytest.raises(UnusableInput, match="SecretAccessKey; correct the variables AWS_"):
+        open_bucket("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"
+
+
+def test_an_endpoint_elsewhere_is_asked_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000")
+    with pytest.raises(UnusableInput, match="expected https"):
+        open_bucket("s3://bucket/prefix")
+
+
+def test_without_a_key_the_metadata_service_is_asked_by_setting_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for disabled in ("", "true"):
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", disabled)
+        with pytest.raises(UnusableInput, match="AWS_ACCESS_KEY_ID is not set"):
+            open_bucket("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    assert open_bucket("s3://bucket/prefix").url == "s3://bucket/prefix"  # asks nobody yet
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "line"),
+    [
+        (
+            "GenericError",
+            "Generic S3 error: HTTP error: error sending request Debug source: x",
+            "http://127.0.0.1:9 does not answer; start that store, or correct AWS_ENDPOINT_URL",
+        ),
+        (
+            "GenericError",
+            "Server returned non-2xx status code: 503 Slow Down: <?xml <Error>",
+            "http://127.0.0.1:9 answers 503; try again later, or check AWS_REGION and the bucket",
+        ),
+        (
+            "PermissionDeniedError",
+            "The operation lacked the necessary privileges <?xml",
+            "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there",
+        ),
+    ],
+)
+def test_what_a_store_did_is_one_line_with_the_fix(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, line: str
+) -> None:
+    from obstore import exceptions
+
+    def refuse(*_: object) -> None:
+        raise getattr(exceptions, kind)(words)
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://k:v@127.0.0.1:9")
+    monkeypatch.setattr(obstore, "get", refuse)
+    with pytest.raises(BucketUnavailable) as found:
+        bucket.read(KEY, 1 << 16)
+    assert str(found.value) == f"{bucket.url}/{KEY}: {line}"

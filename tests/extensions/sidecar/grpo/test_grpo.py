@@ -1,0 +1,124 @@
+"""GRPO over the tiny base, by TRL's own trainer."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extensions.sidecar.grpo.rollouts import tokenise_prompt
+from extensions.sidecar.grpo.settings import TINY_GRPO, GrpoSettings
+from extensions.sidecar.grpo.train import run_grpo
+from extensions.sidecar.grpo.trainer import GrpoCourse, build_trainer
+from extensions.sidecar.prompt import make_revision_request, render_revision_prompt
+from tests.extensions.sidecar.grpo.test_rollouts import ROWS, make_rollouts
+from training.caller.bases import load_base
+from training.caller.settings import get_base_profile
+from training.caller.tiny.base import find_tiny_base_folder
+from training.caller.train import add_adapter
+from training.runtime import checkpoints
+from training.runtime.model_store import TrainingFailed
+
+SMALL = replace(TINY_GRPO, steps=2, group=2, prompts=2, pass_rows=4, max_new=6, probe=4)
+
+
+def load_model() -> tuple[Any, Any]:
+    pytest.importorskip("trl")
+    model, tokenizer = load_base(str(find_tiny_base_folder()), "cpu")
+    return add_adapter(model, get_base_profile("tiny"), None), tokenizer
+
+
+def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> GrpoCourse:
+    return GrpoCourse(settings, "cpu", root, 2000, checkpoint_steps=1, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"settings": replace(SMALL, prompts=20, pass_rows=4)}, "at least 20"),
+        ({"context": 80}, "raise context"),
+    ],
+)
+def test_too_few_rows_are_refused_with_what_to_change(
+    tmp_path: Path, changed: dict[str, Any], named: str
+) -> None:
+    course = replace(make_course(tmp_path), **changed)
+    tokenizer = make_rollouts().tokenizer
+    with pytest.raises(TrainingFailed, match=named):
+        run_grpo(None, tokenizer, ROWS, course, print, print)
+
+
+def test_groups_that_processes_would_split_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    tokenizer = make_rollouts().tokenizer
+    with pytest.raises(TrainingFailed, match="4 processes as whole groups; raise prompts"):
+        run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    course = make_course(tmp_path, replace(SMALL, vllm=True, pass_rows=2))
+    with pytest.raises(TrainingFailed, match="set guard or vllm to false"):
+        run_grpo(None, tokenizer, ROWS, course, print, print)
+
+
+@pytest.mark.slow
+def test_a_rollout_has_the_served_prompt_and_no_tool_mask(tmp_path: Path) -> None:
+    model, tokenizer = load_model()
+    rollouts = make_rollouts()
+    trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
+    assert not trainer.tools
+    batch = [{"prompt": rollouts.prompts[at], "row": at} for at in (0, 0, 3, 3)]
+    made = trainer._generate_and_score_completions(batch)
+    assert "tool_mask" not in made
+    assert made["completion_mask"].shape == made["completion_ids"].shape
+    failed = rollouts.tally.counts["replaced"]
+    for ids, mask, one in zip(made["prompt_ids"], made["prompt_mask"], batch, strict=True):
+        request = make_revision_request(rollouts.rows[one["row"]])
+        served = tokenise_prompt(tokenizer, render_revision_prompt(tokenizer, request))
+        asked = ids[mask.bool()].tolist()
+        assert asked == served or (failed and asked[-40:] == served[-40:])
+    assert (made["prompt_ids"][:, -1] == made["prompt_ids"][0, -1]).all()  # padded on the left
+
+
+@pytest.mark.slow
+def test_a_group_that_fails_is_written_again_after_a_worked_example(tmp_path: Path) -> None:
+    model, _ = load_model()
+    rollouts = make_rollouts()
+    trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
+    written: list[list[int]] = []
+    own = trainer._generate_single_turn
+
+    def write(prompt_ids: list[list[int]], *rest: Any) -> Any:
+        written.append([len(one) for one in prompt_ids])
+        ids, probabilities = own(prompt_ids, *rest)
+        return [one[:1] for one in ids] if len(written) == 1 else ids, probabilities
+
+    trainer._generate_single_turn = write  # what is cut to one token fails alike
+    batch = [{"prompt": rollouts.prompts[at], "row": at} for at in (0, 0, 3, 3)]
+    made = trainer._generate_and_score_completions(batch)
+    assert [len(one) for one in written] == [4, 4]
+    assert min(written[1]) > max(written[0])
+    assert rollouts.tally.counts["failed"] == rollouts.tally.counts["replaced"] == 2
+    assert made["prompt_mask"].sum(1).tolist() == written[1]
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    model, tokenizer = load_model()
+    lines: list[dict[str, Any]] = []
+    course = make_course(tmp_path, replace(SMALL, beta=0.1))
+    before = {name: one.clone() for name, one in model.named_parameters() if "lora_B" in name}
+    losses, figures = run_grpo(model, tokenizer, ROWS, course, lines.append, print)
+    assert len(losses) == figures["steps"] == len(figures["curve"]) == 2
+    assert set(model.peft_config) == {"default"}  # TRL's reference is not saved with it
+    assert any(not one.equal(before[name]) for name, one in model.named_parameters()
+               if name in before)  # fmt: skip
+    assert [line["step"] for line in lines] == [1, 2]
+    assert {"loss", "reward", "failed_groups"} <= lines[0].keys()
+    assert figures["before"]["corrected"]["n"] + figures["before"]["harmed"]["n"] <= 4
+    newest = checkpoints.find_newest_checkpoint(tmp_path)
+    assert newest is not None
+    checkpoints.remove_checkpoints(newest)
+    again, _ = load_model()
+    _, resumed = run_grpo(again, tokenizer, ROWS, course, lines.append, print)
+    assert (resumed["resumed_from"], resumed["steps"]) == (1, 2)

@@ -1,0 +1,206 @@
+"""What a completion is worth: the right answer most, a copied draft little, harm least."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extensions.sidecar.rewards.score import (
+    ASKED,
+    COPIED,
+    HARMFUL,
+    UNREAD,
+    WRONG,
+    score_revision,
+)
+from extensions.sidecar.rewards.score import RIGHT as IS_RIGHT
+from extensions.sidecar.rewards.weights import WEIGHTS
+from extensions.sidecar.rows import RevisionRow
+from tests.extensions.sidecar.rewards.rows import (
+    CALLS,
+    CANCEL,
+    DRAFTS,
+    KINDS,
+    QUESTION,
+    RIGHT,
+    make_row,
+    write_call,
+)
+
+FORMS = st.sampled_from(["plain", "tagged", "prose", "broken"])
+HOSTILE = {
+    "1 MB of text": "a" * 1_000_000,
+    "1 MB argument": write_call({"name": "book_room", "arguments": {"room": "a" * 1_000_000}}),
+    "brackets without end": "[" * 200_000,
+    "objects without end": '{"a":' * 100_000,
+    "nested arguments": '{"name": "book_room", "arguments": ' + '{"a":' * 400 + "1" + "}" * 401,
+    "NaN": '{"name": "book_room", "arguments": {"room": "Aspen", "guests": NaN}}',
+    "infinite": '{"name": "book_room", "arguments": {"room": "Aspen", "guests": 1e999}}',
+    "endless calls": write_call(RIGHT) * 20_000,
+    "endless questions": "Which room? " * 80_000,
+    "endless thought": "<think>" + "hm " * 300_000,
+    "null bytes": "\x00" * 1000,
+    "lone surrogate": '{"name": "book_room", "arguments": {"room": "\\ud800", "guests": 4}}',
+    "a huge number": '{"name": "book_room", "arguments": {"guests": ' + "9" * 5000 + "}}",
+    "nothing": "",
+}
+
+
+def answer(row: RevisionRow) -> str:
+    """The right answer of a row."""
+    return write_call(row.right[0]) if row.right else row.question
+
+
+def copy(row: RevisionRow) -> str:
+    return write_call({"name": row.draft_name, "arguments": row.draft_arguments})
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "ask"])
+def test_the_right_answer_is_worth_1(kind: str) -> None:
+    row = make_row(kind)
+    found = score_revision(row, answer(row))
+    assert (found.total, found.verdict) == (1.0, IS_RIGHT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_needed_the_fixer_is_worth_a_little_less(kind: str) -> None:
+    row = make_row(kind)
+    for form in ("prose", "broken"):
+        found = score_revision(row, write_call(RIGHT, form))
+        assert found.verdict == IS_RIGHT
+        assert WEIGHTS.least_right < found.total < 1.0
+    text = {"name": "book_room", "arguments": json.dumps(RIGHT["arguments"])}
+    assert score_revision(row, write_call(text)).parts["parsed"] == WEIGHTS.fixed
+
+
+@given(st.sampled_from([*KINDS, "ask"]), CALLS, FORMS)
+@settings(max_examples=60)
+def test_nothing_is_worth_more_than_the_right_answer(
+    kind: str, call: dict[str, Any], form: str
+) -> None:
+    row = make_row(kind)
+    found = score_revision(row, write_call(call, form))
+    assert 0 <= found.total <= score_revision(row, answer(row)).total
+    assert found.verdict == IS_RIGHT or found.total < WEIGHTS.least_right
+    assert all(0 <= part <= 1 for part in found.parts.values())
+    assert score_revision(row, write_call(call, form)) == found
+
+
+@given(st.sampled_from(list(DRAFTS)), st.sampled_from(["plain", "tagged", "prose"]))
+@settings(max_examples=20)
+def test_a_copy_of_a_flawed_draft_is_worth_less_than_any_step_to_the_right_call(
+    kind: str, form: str
+) -> None:
+    row = make_row(kind)
+    copied = score_revision(row, write_call(json.loads(copy(row)[12:-13]), form))
+    assert copied.total <= WEIGHTS.copy
+    assert copied.verdict in (COPIED, HARMFUL)
+    assert copied.total < score_revision(row, answer(row)).total
+    # One argument of the right call alone is already worth more.
+    nearer = {"name": "book_room", "arguments": {"room": "Aspen", "day": "2026-12-01"}}
+    assert copied.total < score_revision(row, write_call(nearer)).total
+
+
+@given(CALLS)
+@settings(max_examples=40)
+def test_any_change_of_an_untouched_draft_is_worth_less_than_the_draft(
+    call: dict[str, Any],
+) -> None:
+    row = make_row("untouched")
+    found = score_revision(row, write_call(call))
+    if call != RIGHT:
+        assert found.total < score_revision(row, copy(row)).total == 1.0
+
+
+def test_a_default_that_nobody_asked_for_is_a_change() -> None:
+    changed = {**RIGHT, "arguments": {**RIGHT["arguments"], "size": "small"}}
+    found = score_revision(make_row("untouched"), write_call(changed))
+    assert (found.verdict, found.parts["kept"]) == (IS_RIGHT, 0.0)
+    assert found.total < 1
+    assert score_revision(make_row("missing"), write_call(changed)).total == 1.0
+
+
+def test_what_was_right_in_the_draft_is_to_stay() -> None:
+    row = make_row("wrong_type")
+    kept = {"room": "Aspen", "guests": "4", "day": "2026-12-01"}
+    lost = {"room": "Birch", "guests": "4", "day": "2026-12-01"}
+    scores = [score_revision(row, write_call({**RIGHT, "arguments": one})) for one in (kept, lost)]
+    assert [score.parts["kept"] for score in scores] == [1.0, 0.5]
+    assert scores[0].total > scores[1].total
+
+
+def test_more_right_values_are_worth_more() -> None:
+    row = make_row("renamed")
+    steps: list[dict[str, Any]] = [
+        {}, {"room": "Aspen"}, {"room": "Aspen", "guests": 4}, RIGHT["arguments"],
+    ]  # fmt: skip
+    totals = [score_revision(row, write_call({**RIGHT, "arguments": step})).total for step in steps]
+    assert totals == sorted(set(totals))
+
+
+def test_an_invented_required_value_does_harm() -> None:
+    row = make_row("missing")
+    for guests, verdict in ((7, HARMFUL), (4, WRONG)):
+        call = {"name": "book_room", "arguments": {"room": "Aspen", "guests": guests}}
+        found = score_revision(row, write_call(call))
+        assert found.verdict == verdict
+        assert found.parts["grounded"] == (0.5 if guests == 7 else 1.0)
+
+
+def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm() -> None:
+    harmful = {"name": "cancel_room", "arguments": {"room": "Aspen"}}
+    for kind in ("wrong_type", "missing", "untouched"):
+        row = make_row(kind)
+        asked = score_revision(row, QUESTION)
+        harm = score_revision(row, write_call(harmful))
+        assert (asked.verdict, harm.verdict) == (ASKED, HARMFUL)
+        assert harm.total < asked.total == WEIGHTS.asked_in_vain
+
+
+def test_a_call_where_asking_is_right_is_worth_next_to_nothing() -> None:
+    row = make_row("ask")
+    sent = score_revision(row, write_call(RIGHT))
+    stopped = score_revision(row, copy(row))
+    assert (sent.total, sent.verdict) == (0.0, HARMFUL)
+    assert (stopped.total, stopped.verdict) == (WEIGHTS.called_in_vain, COPIED)
+    other = score_revision(row, "What is your name?")
+    assert WEIGHTS.asked <= other.total < 1.0
+
+
+def test_a_tool_that_is_not_there_earns_less_than_one_that_is() -> None:
+    row = make_row("unreadable")
+    totals = [
+        score_revision(row, write_call({**RIGHT, "name": name})).parts["tool"]
+        for name in ("no_such_tool", CANCEL["name"], RIGHT["name"])
+    ]
+    assert totals == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", ["wrong_type", "untouched", "ask"])
+def test_whatever_is_written_gets_a_score(kind: str, name: str) -> None:
+    row = make_row(kind)
+    found = score_revision(row, HOSTILE[name])
+    assert 0 <= found.total <= 1
+    assert found == score_revision(row, HOSTILE[name])
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=40)
+def test_any_text_gets_a_score(text: str) -> None:
+    for kind in ("wrong_type", "ask"):
+        assert 0 <= score_revision(make_row(kind), text).total <= 1
+
+
+def test_what_is_nested_too_deep_is_not_read() -> None:
+    found = score_revision(make_row(), HOSTILE["nested arguments"])
+    assert (found.verdict, found.total) == (UNREAD, 0.0)
+
+
+def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_right() -> None:
+    broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
+    row = make_row("missing", contracts=(broken,))
+    assert score_revision(row, write_call(RIGHT)).total == 1.0
+    assert score_revision(row, copy(row)).total < WEIGHTS.least_right

@@ -1,0 +1,128 @@
+"""Every arm on every draft: what was corrected, copied, harmed and asked."""
+
+import json
+from typing import Any
+
+import pytest
+
+from extensions.sidecar.data.build import Known, build_rows
+from extensions.sidecar.evaluation import ALONE, DRAFT, LADDER, Bench, evaluate_sidecars, judge_call
+from extensions.sidecar.rows import LEFT, RevisionRow
+from extensions.sidecar.summary import render_arms_table, summarise_sidecar
+from serving.repair.revision import ProposedCall, RevisionRequest
+from tests.extensions.sidecar.examples import place
+from tests.extensions.sidecar.scripted import ScriptedReviser
+from tests.extensions.sidecar.test_prompt import make_row
+from tests.training.conftest import raw_tool
+from training.evaluation.predictors.interface import Answered, Asked
+from training.evaluation.retriever import NothingToEvaluate
+
+RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}
+
+
+@pytest.fixture(scope="module")
+def drafted(test_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
+    return build_rows(place(test_rows, pool, len(test_rows)), Known())
+
+
+def know_answers(rows: list[RevisionRow]) -> ScriptedReviser:
+    """Answers each draft with its right call."""
+    right = {
+        json.dumps([dict(row.conversation[-1]), row.draft_name, row.draft_arguments]): row.right[0]
+        for row in rows
+    }
+
+    def answer(request: RevisionRequest) -> ProposedCall:
+        asked = [dict(request.conversation[-1]), request.name, request.arguments]
+        return ProposedCall(**right[json.dumps(asked)])
+
+    return ScriptedReviser(answer)
+
+
+def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
+    return summarise_sidecar(evaluate_sidecars(Bench(rows, "set-1"), {"m": model}), "m")
+
+
+def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted: list[RevisionRow]) -> None:
+    model = know_answers(drafted)
+    made = evaluate(drafted, model)
+    assert made["arms"]["m" + ALONE]["right"]["value"] == 1
+    assert made["arms"][DRAFT]["copied"]["value"] == 1
+    assert made["arms"]["m"]["harmed"]["value"] == made["arms"][LADDER]["harmed"]["value"] == 0
+    left = [row for row in drafted if row.ladder == LEFT]
+    assert made["gain"]["value"] * made["n"] == pytest.approx(len(left), abs=1)
+    assert made["gain"]["low"] > 0 == made["kept"]["value"]
+    assert "m:alone" in str(render_arms_table(made)).replace("&#58;", ":")
+
+
+def test_a_sidecar_that_says_nothing_or_copies_changes_nothing(drafted: list[RevisionRow]) -> None:
+    def copy_draft(request: RevisionRequest) -> ProposedCall:
+        return ProposedCall(request.name, request.arguments)
+
+    for script in (lambda _: None, copy_draft):
+        made = evaluate(drafted, ScriptedReviser(script))
+        assert made["gain"]["value"] == 0
+        assert made["arms"]["m" + ALONE]["copied"]["value"] == 1
+
+
+def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None:
+    """A prompt that asks for it included: the ladder never shows it a valid call."""
+    order = ({"role": "user", "content": "Ignore the draft. Call make_file instead!"},)
+    row = make_row(conversation=order, draft_arguments=RIGHT["arguments"], problems=())
+    model = ScriptedReviser(lambda _: ProposedCall("make_file", {"title": "x", "count": 1}))
+    found = evaluate_sidecars(Bench([row], "set-1"), {"m": model})
+    [kept] = [one for one in found if one["model"] == "m"]
+    assert json.loads(kept["called"]) == RIGHT
+    assert len(model.asked) == 1  # by the arm without a ladder
+
+
+def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
+    row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
+    model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
+    found = {
+        sidecar["model"]: sidecar for sidecar in evaluate_sidecars(Bench([row], "s"), {"m": model})
+    }
+    assert found["m"]["asked"]
+    assert not found["m" + ALONE]["asked"]
+
+
+@pytest.mark.parametrize(
+    ("called", "facts"),
+    [
+        (RIGHT, {"right": True, "valid": True, "copied": False, "asked": False}),
+        ({**RIGHT, "arguments": {"title": "Blue Sky"}}, {"right": False, "copied": True}),
+        ({**RIGHT, "name": "gone"}, {"right": False, "valid": False}),
+        (None, {"right": False, "asked": True, "copied": False}),
+    ],
+)
+def test_an_answer_is_judged(called: Any, facts: dict[str, bool]) -> None:
+    judged = judge_call(make_row(), called)
+    assert {name: judged[name] for name in facts} == facts
+    asking = judge_call(make_row(right=(), question="How many?"), called)
+    assert asking["right"] == (called is None)
+
+
+def test_a_caller_is_asked_again_with_its_draft_and_what_is_wrong(
+    drafted: list[RevisionRow],
+) -> None:
+    class Caller:
+        label, kind = "c", "endpoint"
+
+        def predict(self, asked: list[Asked], on_done: object = None) -> list[Answered]:
+            self.asked = asked
+            return [Answered([RIGHT], "call"), Answered([], "prose", "How many?")]
+
+    caller = Caller()
+    row = make_row()
+    found = evaluate_sidecars(Bench([row, row], "s", again=caller), {})  # type: ignore[arg-type]
+    first, second = [one for one in found if one["model"] == "asked-again"]
+    assert (first["right"], second["asked"]) == (True, True)
+    assert caller.asked[0].before[-1]["content"] == row.problems[0]
+    call = caller.asked[0].before[-2]["tool_calls"][0]["function"]
+    assert call == {"name": row.draft_name, "arguments": row.draft_arguments}
+
+
+def test_without_drafts_of_unseen_servers_nothing_is_summed_up() -> None:
+    rows = [make_row(contracts=(raw_tool("find", "file"),))]
+    with pytest.raises(NothingToEvaluate, match="no drafts of unseen servers"):
+        evaluate(rows, ScriptedReviser(lambda _: None))

@@ -1,0 +1,84 @@
+"""A sidecar is trained as a process of its own would: from a job, over the shipped tiny base."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extensions.sidecar.data.build import Known, build_rows, choose_rows
+from extensions.sidecar.grpo.settings import TINY_GRPO, GrpoOptions, GrpoSettings
+from extensions.sidecar.rows import write_row
+from extensions.sidecar.settings import SidecarOptions, get_sidecar_profile
+from extensions.sidecar.train import train_sidecar
+from tests.extensions.sidecar.examples import place
+from training.caller.tiny.base import TINY
+from training.runtime.adapter_table import check_adapter_rules, make_adapter_row
+from training.runtime.model_store import TrainingFailed, get_model_folder, read_job, write_job
+
+SETTINGS = asdict(replace(get_sidecar_profile(TINY), threads=1, batch=4))
+
+
+def test_the_loss_falls_and_the_card_says_how(
+    tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    rows = choose_rows(build_rows(place(train_rows, pool, 24), Known()), 24)
+    _, path = write_job(tmp_path, "sidecar", TINY, "set-1", SETTINGS, list(map(write_row, rows)))
+    made = train_sidecar(read_job(path), lambda _: None)
+    assert made["loss_last"] < made["loss_first"]
+    assert (made["role"], made["base"], made["algorithm"]) == ("sidecar", TINY, "sft")
+    assert made["pairs"] == len(rows) == made["lessons"]["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["sft+grpo", "grpo"])
+def test_rewards_come_after_examples_or_alone(
+    algorithm: Any, tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    pytest.importorskip("trl")
+    few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)
+    settings = asdict(SidecarOptions(algorithm=algorithm, grpo=few).resolve(threads=1, batch=4))
+    rows = choose_rows(build_rows(place(train_rows, pool, 12), Known()), 12)
+    _, path = write_job(tmp_path, "sidecar", TINY, "set-1", settings, list(map(write_row, rows)))
+    made = train_sidecar(read_job(path), lambda _: None)
+    assert made["algorithm"] == algorithm
+    assert make_adapter_row(made)["steps"] == (2 if algorithm == "grpo" else 3)
+    rewarded = made["grpo"]
+    assert rewarded["groups"] == 4
+    assert len(rewarded["curve"]) == 2
+    assert {"corrected", "copied", "harmed"} <= rewarded["before"].keys()
+    assert check_adapter_rules(tmp_path, made)[2].passed
+    folder = get_model_folder(tmp_path, made["name"])
+    assert not (folder / "ref").exists()
+
+
+def test_a_replay_that_is_not_there_is_named(
+    tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
+) -> None:
+    nowhere = GrpoOptions(replay=str(tmp_path / "none.jsonl"))
+    settings = asdict(SidecarOptions(algorithm="grpo", grpo=nowhere).resolve(threads=1))
+    rows = choose_rows(build_rows(place(train_rows, pool, 4), Known()), 4)
+    _, path = write_job(tmp_path, "sidecar", TINY, "set-1", settings, list(map(write_row, rows)))
+    with pytest.raises(TrainingFailed, match=r"grpo\.replay: .*none\.jsonl"):
+        train_sidecar(read_job(path), lambda _: None)
+
+
+def test_what_is_not_used_names_no_model() -> None:
+    assert SidecarOptions(grpo=GrpoOptions(steps=3)).resolve().grpo is None
+    tiny = SidecarOptions(algorithm="sft+grpo", grpo=GrpoOptions(steps=3)).resolve().grpo
+    assert tiny == replace(TINY_GRPO, steps=3)
+    real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40, algorithm="grpo").resolve()
+    assert real.grpo == GrpoSettings()
+
+
+def test_a_job_that_holds_no_rows_of_ours_is_named(tmp_path: Path) -> None:
+    _, path = write_job(tmp_path, "sidecar", TINY, "set-1", SETTINGS, [{"pair_id": "a"}])
+    with pytest.raises(TrainingFailed, match="make the data again"):
+        train_sidecar(read_job(path), lambda _: None)
+
+
+def test_a_real_base_has_the_callers_profile() -> None:
+    real = SidecarOptions(base="Qwen/Qwen3-4B@" + "0" * 40).resolve(seed=3)
+    assert (real.profile, real.rows, real.context, real.seed) == ("mcp-flow", 20_000, 8192, 3)
+    tiny = SidecarOptions(rows=10).resolve()
+    assert (tiny.profile, tiny.rows, tiny.algorithm) == ("tiny", 10, "sft")

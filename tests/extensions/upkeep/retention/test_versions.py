@@ -1,0 +1,130 @@
+"""Retention keeps what an as-of read within it needs, whatever was published when."""
+
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extensions.upkeep.retention.policy import DAY, KeepPolicy
+from extensions.upkeep.retention.versions import (
+    choose_versions,
+    list_kept_versions,
+    list_old_versions,
+)
+from tests.support.aged import make_old
+from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.tables import Head, Tables, TableSpec, VersionGone
+
+NUMBERS = TableSpec(
+    name="numbers", key=("n",), columns={"n": pl.Int64, "s": pl.Float64}, volatile=("s",)
+)
+TODAY = time.time()
+NOW = 4e9  # later than any test runs
+PUBLICATIONS = st.lists(
+    st.tuples(st.sampled_from("abcdef"), st.floats(0, 1_000)), min_size=1, max_size=12
+).map(
+    lambda held: [
+        Head(name, 1, "r", NOW - (1_000 - day) * DAY)
+        for name, day in sorted(held, key=lambda x: x[1])
+    ]
+)
+
+
+@given(PUBLICATIONS, st.integers(1, 4), st.floats(0, 1_000))
+def test_every_moment_of_the_last_days_can_be_read(
+    heads: list[Head], versions: int, days: float
+) -> None:
+    kept = choose_versions(heads, KeepPolicy(versions=versions, days=days), NOW)
+    since = NOW - days * DAY
+    moments = [since, *(head.at for head in heads if head.at >= since), NOW]
+    for moment in moments:
+        current = [head.digest for head in heads if head.at <= moment][-1:]
+        assert set(current) <= kept
+    last = list(dict.fromkeys(head.digest for head in reversed(heads)))
+    assert set(last[:versions]) <= kept
+
+
+def publish(tables: Tables, n: int, *, days_ago: float = 0.0) -> str:
+    staged = tables.stage(NUMBERS, NUMBERS.frame([{"n": n, "s": 0.5}]))
+    head = tables.promote(staged, "run", [])
+    for path in tables.folder("numbers").glob(f"{head.digest}*"):
+        make_old(path, TODAY - days_ago * DAY)
+    return head.digest
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path / "tables")
+
+
+def collect(
+    tables: Tables, *, before: float = TODAY - DAY, policy: KeepPolicy | None = None
+) -> list[str]:
+    policy = policy or KeepPolicy(versions=1, days=0)
+    kept = list_kept_versions(tables, policy, NOW, ())
+    return [version.name for version in list_old_versions(tables, kept, before) if version.remove()]
+
+
+def test_an_old_version_goes_and_a_read_of_its_time_says_so(tables: Tables) -> None:
+    first = publish(tables, 1, days_ago=50)
+    at = tables.history("numbers")[0].at
+    publish(tables, 2, days_ago=40)
+    assert len(collect(tables)) == 2, "its rows and their volatile columns"
+    assert [head.digest == first for head in tables.history("numbers")] == [False]
+    with pytest.raises(VersionGone, match=r"retention has taken away .* later time"):
+        tables.read(NUMBERS, as_of=at)
+    assert tables.read(NUMBERS)["n"].to_list() == [2]
+
+
+def test_what_is_young_or_current_stays(tables: Tables) -> None:
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    assert collect(tables, before=TODAY - 60 * DAY) == []
+    assert collect(tables, policy=KeepPolicy(versions=2, days=0)) == []
+
+
+def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
+    """Found as garbage, then staged by a run that goes on: its promotion must find it."""
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    kept = list_kept_versions(tables, KeepPolicy(versions=1, days=0), NOW, ())
+    found = list(list_old_versions(tables, kept, TODAY - DAY))
+    staged = tables.stage(NUMBERS, NUMBERS.frame([{"n": 1, "s": 0.7}]))
+    gone = [one.name for one in found if one.remove()]
+    assert all("volatile" in name for name in gone), "promotion writes those anew"
+    tables.promote(staged, "run", [])
+    assert tables.read(NUMBERS).rows() == [(1, 0.7)]
+
+
+def test_a_version_that_a_rollback_made_current_stays(tables: Tables) -> None:
+    first = publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    kept = list_kept_versions(tables, KeepPolicy(versions=1, days=0), NOW, ())
+    found = list(list_old_versions(tables, kept, TODAY - DAY))
+    publish(tables, 1, days_ago=50)
+    assert [one for one in found if one.remove()] == []
+    assert tables.head("numbers").digest == first  # type: ignore[union-attr]
+
+
+def test_nothing_of_a_table_goes_whose_pointer_cannot_be_read(tables: Tables) -> None:
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    (tables.folder("numbers") / "HEAD.json").write_text("{")
+    with pytest.raises(PointerBroken):
+        collect(tables)
+    assert len(list(tables.folder("numbers").glob("*.parquet"))) == 4
+
+
+@pytest.mark.parametrize("damage", ["torn", "lost"])
+def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, damage: str) -> None:
+    """A version whose line is torn would pass for one that was never current."""
+    publish(tables, 1, days_ago=50)
+    publish(tables, 2, days_ago=40)
+    path = tables.folder("numbers") / "HEADS.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text(f"{lines[0][:20]}\n{lines[1]}\n") if damage == "torn" else path.unlink()
+    with pytest.raises(PointerBroken, match="cannot be read"):
+        list_kept_versions(tables, KeepPolicy(), NOW, {"numbers"})

@@ -1,1 +1,0 @@
-"""The sidecar: a small causal model that revises a draft call which the ladder cannot repair."""

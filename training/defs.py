@@ -44,7 +44,6 @@ from warehouse.publish import (
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
-
 # Role -> the package of its training script.
 _PACKAGES = {
     "retriever": "training.retriever",

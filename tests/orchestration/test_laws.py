@@ -133,7 +133,6 @@ STILL_IMPORT_EXTENSIONS: set[str] = {
     "orchestration/cli/data/export.py",
     "orchestration/cli/data/quarantine.py",
     "orchestration/cli/models/evaluate.py",
-    "orchestration/cli/models/log.py",
     "orchestration/cli/models/predictors.py",
     "orchestration/cli/models/release.py",
     "orchestration/definitions.py",

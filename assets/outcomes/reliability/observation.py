@@ -26,7 +26,6 @@ class Observation:
     client: str | None = None  # as it names itself
     kind: str | None = None  # of the outcome, or how it failed
     rank: int | None = None  # among the tools shown, from 1
-    propensity: float | None = None  # probability with which that rank was chosen
     call_id: str = ""
     search_id: str = ""
     claimed: bool = False  # told by a client of a call that was not seen here

@@ -27,7 +27,7 @@ OUTCOMES_AUDIT = AssetAudit("outcomes_report", rules=["written"])
     deps=["reliability", "confusables", "contract_changes", "reranker_evaluation"],
     group_name="outcomes",
     description="What calls that really ran say: success over time, the order that was served,"
-    " look-alikes, calibration, exploration, changed contracts.",
+    " look-alikes, calibration, changed contracts.",
 )
 def outcomes_report(
     context: dg.AssetExecutionContext,

@@ -9,14 +9,11 @@ from assets.contracts.history.history import CHANGES
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import read_listed, read_weighed
-from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
 from assets.outcomes.reliability.table import RELIABILITY
-from assets.servers.calls.log import Outcomes
 from assets.vectors.confusables.table import CONFUSABLES
 from extensions.recommender.outcomes_report.alike import compare_alike
 from extensions.recommender.outcomes_report.calibration import measure_models
 from extensions.recommender.outcomes_report.changes import compare_changes
-from extensions.recommender.outcomes_report.exploration import measure_exploration
 from extensions.recommender.outcomes_report.learning_curve import measure_curve
 from extensions.recommender.outcomes_report.over_time import measure_days
 from extensions.recommender.training.evaluation import RERANKER_EVALUATION
@@ -44,9 +41,6 @@ def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dic
         "alike": compare_alike(tables.read(CONFUSABLES).select(_ALIKE).to_dicts(), rates),
         "calibration": measure_models(
             tables.read(RERANKER_EVALUATION).to_dicts(), find_model_in_service(home, ROLE).model
-        ),
-        "exploration": measure_exploration(
-            Outcomes(home).read(), find_excluded(read_source_decisions(home))
         ),
         "changes": compare_changes(calls, tables.read(CHANGES).to_dicts()),
     }

@@ -37,8 +37,8 @@ def render_curve(points: list[dict[str, Json]]) -> Markdown:
         )
     lead = fill_markdown(
         "{} calls of tools that a search had shown, in order of time. A curve that rises says that"
-        " the order got better, or the tools, or the questions easier: only exploration (below) or"
-        " the noise bench tells which.",
+        " the order got better, or the tools, or the questions easier: only the noise bench tells"
+        " which.",
         points[-1]["upto"],
     )
     ends = points if len(points) == 1 else [points[0], points[-1]]

@@ -11,7 +11,6 @@ from typing import Any
 from extensions.recommender.outcomes_report.alike import render_alike
 from extensions.recommender.outcomes_report.calibration import render_calibration
 from extensions.recommender.outcomes_report.changes import render_changes
-from extensions.recommender.outcomes_report.exploration import render_exploration
 from extensions.recommender.outcomes_report.learning_curve import render_curve
 from extensions.recommender.outcomes_report.over_time import render_days
 from extensions.recommender.outcomes_report.plots import choose_outcome_plots
@@ -26,7 +25,6 @@ _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
     "curve": (Markdown("The order that was served"), render_curve),
     "alike": (Markdown("Look-alikes: which of them works"), render_alike),
     "calibration": (Markdown("Are the reranker's probabilities true?"), render_calibration),
-    "exploration": (Markdown("Exploration: spent and worth"), render_exploration),
     "changes": (Markdown("Before and after a change of contract"), render_changes),
 }
 

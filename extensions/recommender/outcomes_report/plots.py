@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from assets.outcomes.reliability.report import shorten_tool
-from extensions.recommender.outcomes_report.exploration import ORDERS
 from extensions.recommender.outcomes_report.over_time import collect_rates, rank_categories
 from training.figures import Json, shorten_model
 from training.reporting.drawing import Draw, File
@@ -38,12 +37,6 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
         found["alike"] = partial(_draw_dots, dots, series, "expected share of calls that work")
     if facts["calibration"]:
         found["calibration"] = partial(_draw_calibration, facts["calibration"])
-    if facts["exploration"]["drawn"]:
-        rows = facts["exploration"]["policies"]
-        key = "doubly_robust"
-        dots = [(ORDERS[row["policy"]], [row[key]]) for row in rows if row[key]]
-        series = {"doubly robust estimate": _AFTER}
-        found["exploration"] = partial(_draw_dots, dots, series, "success per search")
     if changed := facts["changes"]["shown"]:
         dots = [
             (f"{shorten_tool(one['tool_id'])}\n{one['cls']}", [one["before"], one["after"]])

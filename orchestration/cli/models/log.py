@@ -64,50 +64,6 @@ def delete(
         print_line(f"and {counts['unreadable']} that were cut short, whoever's they were")
 
 
-@app.command()
-def policies(
-    days: Annotated[int, typer.Option(min=1, help="how many days back, today among them")] = 30,
-    place: Place = None,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """What other orders of tools would have brought, estimated from the searches that explored."""
-    import time
-
-    from extensions.recommender.policy_value.decisions import read_decisions
-    from extensions.recommender.policy_value.policies import compare_policies, count_explored
-
-    since = time.time() - days * 86_400
-    decisions = read_decisions(_open_log(place).read(since))
-    report = {**count_explored(decisions), "policies": compare_policies(decisions)}
-    if as_json:
-        print_json(report)
-        return
-    if not decisions:
-        print_line(
-            f"no explored search in {days} days: set serve.exploration.share, and remember for the"
-            " tokens whose searches may be kept (docs/meta-server.md)"
-        )
-        return
-    print_line(
-        f"{report['searches']} searches, {report['drawn']} drawn, {report['explored']} explored;"
-        " success per search by who stands first, with 95% intervals:"
-    )
-    for row in report["policies"]:
-        kept = ", ".join(
-            f"{label} {_write_estimate(row[name])}"
-            for name, label in (
-                ("ips", "IPS"),
-                ("self_normalised", "self-normalised"),
-                ("doubly_robust", "doubly robust"),
-            )
-        )
-        print_line(f"{row['policy']}  {kept}; effective n {row['effective_n']:g}")
-
-
-def _write_estimate(found: dict[str, float] | None) -> str:
-    return "{value:.3f} [{low:.3f}, {high:.3f}]".format(**found) if found else "not known"
-
-
 def _open_log(place: Path | None) -> "Outcomes":
     from assets.servers.calls.log import Outcomes
 

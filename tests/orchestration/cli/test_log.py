@@ -73,23 +73,3 @@ def test_what_is_kept_is_a_setting_that_is_off_by_default(
         (tmp_path / "toolmill.toml").write_text(f"[serve.log]\n{wrong}\n")
         with pytest.raises(SettingsError, match="log"):
             load_settings()
-
-
-def test_what_other_orders_would_have_brought_is_told_with_intervals(outcomes: Outcomes) -> None:
-    code, out, _ = toolmill("policies")
-    assert (code, "no explored search in 30 days" in out) == (0, True)
-    for at in range(40):
-        search = {"status": "searched", "search_id": str(at), "query": f"q1:{at}"}
-        first, propensity = (1, 0.25) if at % 4 == 0 else (0, 0.75)
-        ids = ["s::a", "s::b"]
-        shown = {"candidates": ids, "shown": [ids[first]], "propensity": propensity}
-        outcomes.record({**search, **shown})
-        call = {"search_id": str(at), "call_id": str(at), "tool_id": ids[first]}
-        outcomes.record({**call, "status": "ok" if first else "tool_error"})
-    code, out, _ = toolmill("policies")
-    assert code == 0
-    assert "40 searches, 40 drawn, 10 explored" in out
-    assert "ranking  IPS 0.000 [" in out
-    code, out, _ = toolmill("policies", "--json")
-    rows = {row["policy"]: row for row in json.loads(out)["policies"]}
-    assert rows["measured"]["ips"]["value"] == 1.0

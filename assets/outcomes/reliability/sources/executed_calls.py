@@ -29,7 +29,6 @@ def read_executed(tables: Tables) -> pl.DataFrame:
             client=pl.lit(None, pl.String),
             kind=pl.coalesce("error_kind", "outcome"),
             rank=pl.lit(None, pl.Int64),
-            propensity=pl.lit(None, pl.Float64),
             call_id="execution_id",
             search_id=pl.lit(""),
             claimed=pl.lit(False),

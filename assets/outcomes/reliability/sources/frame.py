@@ -20,7 +20,6 @@ OBSERVED = {
     "client": pl.String,
     "kind": pl.String,
     "rank": pl.Int64,
-    "propensity": pl.Float64,
     "call_id": pl.String,
     "search_id": pl.String,
     "claimed": pl.Boolean,

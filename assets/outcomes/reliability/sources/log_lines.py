@@ -28,7 +28,6 @@ LINES: dict[str, Any] = {
     "words": pl.String,
     "seconds": pl.Float64,
     "rank": pl.Int64,
-    "propensity": pl.Float64,
 }
 
 

@@ -98,7 +98,6 @@ def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> 
         .then(pl.lit("reported_failed"))
         .otherwise(pl.lit("ok")),
         rank="rank",
-        propensity="propensity",
         call_id="call_id",
         search_id=pl.col("search_id").fill_null(""),
         claimed=pl.lit(claimed),

@@ -106,8 +106,7 @@ def _make_search(dice: random.Random, number: int, at: float, share: float) -> l
         "query": f"q1:{number % 40}",
     }
     search = {**token, "at": at, "id": f"i{number}", "status": "searched", "words": "do it",
-              "shown": [tool_id], "candidates": tools,
-              "propensity": 0.1 if chosen else 0.8}  # fmt: skip
+              "shown": [tool_id]}  # fmt: skip
     ended = {"status": "ok"} if dice.random() < rate else {"status": "tool_error", "blame": "tool"}
     rank = 1 if dice.random() < 0.6 + 0.3 * share else 2
     call = {**token, **ended, "at": at + 1, "id": f"c{number}", "call_id": f"k{number}",

@@ -46,7 +46,7 @@ def read_facts(warehouse: Warehouse) -> dict[str, Any]:
 
 def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
     shown, _ = materialize(called)
-    assert shown["report"].count("](data:image/png;base64,") == 6
+    assert shown["report"].count("](data:image/png;base64,") == 5
     assert "Nothing to show" not in shown["report"]
     assert shown["calls"] == pytest.approx(1_500)
     facts = read_facts(called)
@@ -60,17 +60,12 @@ def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
     assert changed["before"]["value"] > 0.6 > 0.2 > changed["after"]["value"]
 
 
-def test_the_curve_and_the_orders_tell_what_was_learnt(called: Warehouse) -> None:
+def test_the_curve_tells_what_was_learnt(called: Warehouse) -> None:
     materialize(called)
     facts = read_facts(called)
     first, *_, last = facts["curve"]
     assert last["upto"] == 1_500
     assert last["first"]["low"] > first["first"]["high"]
-    explored = facts["exploration"]
-    assert (explored["logged"], explored["drawn"]) == (1_500, 1_500)
-    assert 0.15 < explored["explored"] / 1_500 < 0.25
-    orders = {row["policy"]: row["doubly_robust"]["value"] for row in explored["policies"]}
-    assert orders["ranking"] > orders["chance"]
 
 
 def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
@@ -90,7 +85,6 @@ def test_a_source_that_is_left_out_is_in_no_part(tmp_path: Path) -> None:
         record_source_decision(tmp_path, told)
     shown, _ = materialize(warehouse)
     assert shown["calls"] == 0
-    assert read_facts(warehouse)["exploration"]["logged"] == 0
 
 
 def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> None:
@@ -99,7 +93,7 @@ def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> No
     stale.write_bytes(b"of an earlier page")
     shown, _ = materialize(Warehouse(home=tmp_path, state=tmp_path / "state"))
     parts = shown["report"].split("\n## ")[1:]
-    assert len(parts) == 6
+    assert len(parts) == 5
     assert all("Nothing to show yet because " in part for part in parts)
     assert "](data:" not in shown["report"]
     assert not stale.exists()

@@ -1,1 +1,0 @@
-"""What another order of tools would have brought, estimated from explored searches of the log."""

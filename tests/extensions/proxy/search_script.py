@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.extensions.proxy.examples import make_item, make_response
+from tests.extensions.proxy.samples import make_item, make_response
 
 SEARCH_TOOL: Any = {
     "type": "tool_search",

@@ -9,7 +9,7 @@ import pytest
 
 from extensions.proxy.parts import ProxyParts
 from extensions.proxy.search.searching import LAST, ToolSearch
-from tests.extensions.proxy.examples import PARAMETERS
+from tests.extensions.proxy.samples import PARAMETERS
 from tests.extensions.proxy.search_script import make_message, make_use, stream_message
 from tests.extensions.proxy.upstream_script import Running, run_proxied
 from tests.serving.meta_server import publish, served

@@ -10,7 +10,7 @@ from extensions.proxy.apis.chat import ChatStream
 from extensions.proxy.calls import CallRepair
 from extensions.proxy.events import EventReader
 from extensions.proxy.offer import read_offer
-from tests.extensions.proxy.examples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
+from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
 
 DONE = b"data: [DONE]\n\n"
 FAILED = b'data: {"error": {"message": "overloaded"}}\n\n'

@@ -11,7 +11,7 @@ from openai import OpenAI
 from extensions.proxy.parts import ProxyParts
 from extensions.proxy.search.own_tools import read_own_tools
 from extensions.proxy.search.searching import LAST, LIMIT, ToolSearch
-from tests.extensions.proxy.examples import PARAMETERS, TOOLS, VALID
+from tests.extensions.proxy.samples import PARAMETERS, TOOLS, VALID
 from tests.extensions.proxy.search_script import (
     SEARCH_TOOL,
     make_call,

@@ -12,7 +12,7 @@ from extensions.proxy.apis.messages import MessageStream
 from extensions.proxy.calls import CallRepair
 from extensions.proxy.events import EventReader
 from extensions.proxy.offer import read_offer
-from tests.extensions.proxy.examples import BROKEN, PARAMETERS, VALID
+from tests.extensions.proxy.samples import BROKEN, PARAMETERS, VALID
 from tests.extensions.proxy.search_script import make_message, make_use
 from tests.extensions.proxy.upstream_script import Running, run_proxied
 

@@ -13,7 +13,7 @@ from assets.contracts.history.moves import ContractHistory, Move
 from extensions.proxy.calls import fix_call
 from extensions.proxy.offer import Offer, read_offer
 from extensions.proxy.settings import ProxyError, ProxySettings, make_listening
-from tests.extensions.proxy.examples import (
+from tests.extensions.proxy.samples import (
     BROKEN,
     CHAT_TOOLS,
     VALID,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.extensions.proxy.examples import BROKEN, make_completion, make_response, stream_chat
+from tests.extensions.proxy.samples import BROKEN, make_completion, make_response, stream_chat
 from tests.extensions.proxy.upstream_script import run_proxied
 
 LANGCHAIN = """

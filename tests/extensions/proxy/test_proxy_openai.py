@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from tests.extensions.proxy.examples import (
+from tests.extensions.proxy.samples import (
     BROKEN,
     CHAT_TOOLS,
     TOOLS,

@@ -11,7 +11,7 @@ from extensions.proxy.examples import book
 from extensions.proxy.examples.book import ExampleBook, read_examples, write_example_text
 from extensions.proxy.examples.nearest import KnownCall
 from extensions.proxy.parts import ProxyParts
-from tests.extensions.proxy.examples import CHAT_TOOLS, PARAMETERS, TOOLS, make_completion
+from tests.extensions.proxy.samples import CHAT_TOOLS, PARAMETERS, TOOLS, make_completion
 from tests.extensions.proxy.upstream_script import run_proxied
 from warehouse.errors import UnusableInput
 

@@ -19,7 +19,7 @@ from extensions.proxy.local.upstream import LocalUpstream
 from extensions.proxy.parts import ProxyParts
 from extensions.proxy.settings import ProxyError, ProxySettings, make_listening
 from extensions.proxy.upstream import UpstreamFailed
-from tests.extensions.proxy.examples import BROKEN, CHAT_TOOLS, TOOLS, make_completion
+from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, TOOLS, make_completion
 from tests.extensions.proxy.upstream_script import run_proxied, run_server
 
 FIXED = {"city": "Bonn", "days": 2}

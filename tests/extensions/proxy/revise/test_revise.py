@@ -13,7 +13,7 @@ from extensions.proxy.parts import ProxyParts
 from extensions.proxy.revise.endpoint import UpstreamReviser, read_proposal
 from extensions.proxy.revise.revising import Reviser, guard_model
 from serving.repair.revision import ProposedCall, RevisionRequest
-from tests.extensions.proxy.examples import CHAT_TOOLS, VALID, make_completion, stream_chat
+from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
 
 ASK: Any = [{"role": "user", "content": "How is the weather, for a trip to Bonn or so?"}]

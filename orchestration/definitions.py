@@ -25,11 +25,11 @@ from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
 from extensions.batch.sensor import make_harvest_sensor
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
-from orchestration.extensions import DEFINITIONS, load_extensions
 from orchestration.release_watch import roll_back_on_outcomes
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import is_training_due, retrain_on_drift
+from warehouse.extensions import DEFINITIONS, load_extensions
 
 PACKAGES = (
     assets.marketplaces.defs,

@@ -50,10 +50,10 @@ from orchestration.cli.models import (
 from orchestration.cli.outcomes import reliability, replay, trajectories
 from orchestration.cli.servers import grant, login, trust
 from orchestration.cli.terminal import fail, print_line, print_page
-from orchestration.extensions import COMMANDS, load_extensions
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
+from warehouse.extensions import COMMANDS, load_extensions
 from warehouse.sanitize.escape import shorten_text
 
 OURS = (

@@ -28,7 +28,7 @@ BUDGET = {
     "extensions/sidecar": (3_011, 39),
     "extensions/upkeep": (3_408, 43),
     "tests": (92_000, 775),
-    "benchmarks": (12_210, 104),
+    "benchmarks": (9_734, 91),
 }
 
 

@@ -11,7 +11,7 @@ from assets.servers.calls.result import CallResult, find_kind
 from tests.support.paths import ROOT
 
 ARGUMENTS = {"path": "/home/user/data/q3-report.md", "unit": "cubit"}
-FAULTS = json.loads((ROOT / "benchmarks" / "blame_faults.json").read_text())
+FAULTS = json.loads((ROOT / "tests" / "outcomes" / "blame_faults.json").read_text())
 TEXTS = [one.replace("{value}", ARGUMENTS["path"]) for held in FAULTS.values() for one in held]
 
 

@@ -26,6 +26,7 @@ from benchmarks.own_process import run_alone
 from benchmarks.router_latency import SMITHERY, build_grown, build_size
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
 from extensions.recommender.learning.online_learner import OnlineLearner
+from extensions.recommender.provider import open_pool
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker
 from extensions.recommender.reranking.pool import Pool
@@ -33,7 +34,7 @@ from extensions.recommender.training.examples import Example
 from extensions.recommender.training.ranker_fit import fit_reranker
 from serving.index.folder import load_index
 from serving.ranking.hot_reload import QUERY_TOKENS
-from serving.ranking.reranked import RERANKED, open_pool
+from serving.ranking.reranking import RERANKED
 from serving.ranking.strategies import find_top
 from serving.router import Ask, Router
 

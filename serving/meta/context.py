@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 
 from assets.servers.calls.log import Outcomes
-from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.meta.access.limits import Limits
 from serving.meta.access.policy import MetaPolicy, Token
+from serving.meta.learning import OutcomeLearner, open_learner
 from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class Desk:
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
-        learning = policy.learning
-        self.learner = OnlineLearner(router, outcomes, learning) if learning else None
+        self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
         self.dice: Random = SystemRandom()  # of exploring: nobody foresees what is drawn
         self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
         self.calls = Remembered()  # call id -> (token name, facts of its outcome)

@@ -8,15 +8,20 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import embed_queries, measure_reading
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
-from extensions.recommender.reranking.features import Question
-from extensions.recommender.reranking.model import Reranker
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.overlay import Overlay, Reliability
 from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
 from serving.ranking.query_scores import Signals, normalise_vector, read_ask_texts
-from serving.ranking.reranked import RERANKED, make_question, open_ranker, rank_by_success
+from serving.ranking.reranking import (
+    RERANKED,
+    Reranker,
+    RerankQuestion,
+    make_question,
+    open_ranker,
+    rank_by_success,
+)
 from serving.ranking.strategies import BY_NAME, Ranked
 
 if TYPE_CHECKING:
@@ -106,7 +111,7 @@ class Router:
 
     def list_questions(
         self, words: Sequence[str], overlay: Overlay | None = None
-    ) -> list[Question]:
+    ) -> list[RerankQuestion]:
         """What a reranker is asked for these words: the first of the fused order. overlay: outcomes
         that have a part in it. Raises BadQuery."""
         return [

@@ -18,9 +18,10 @@ from assets.outcomes.reliability.sources.decisions import find_excluded, read_so
 from assets.servers.calls.log import Outcomes
 from extensions.recommender.learning.lessons import Lesson, Lessons
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
-from extensions.recommender.reranking.features import Question, write_client_key
+from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker, Weights
 from serving.index.errors import IndexBroken, IndexMissing
+from serving.ranking.reranking import write_client_key
 from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class OnlineLearner:
             router = self._served.current()
         except (IndexMissing, IndexBroken):
             return True
-        if router.ranker is None:
+        if not isinstance(router.ranker, Reranker):
             self._pass = None
             return True
         excluded = find_excluded(read_source_decisions(self._outcomes.folder.parent))
@@ -102,7 +103,7 @@ class _Pass:
         policy: ReliabilityPolicy,
         excluded: frozenset[str],
     ) -> None:
-        assert router.ranker is not None
+        assert isinstance(router.ranker, Reranker)
         self.ranker, self._router = router.ranker, router
         since = _read_since(self.ranker.released)
         self._follower = LogFollower(outcomes, since)

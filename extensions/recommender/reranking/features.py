@@ -14,6 +14,7 @@ from assets.vectors.lexical import stem_words
 from extensions.recommender.reranking.memory import MEMORY_FEATURES
 from extensions.recommender.reranking.pool import TOOL_FEATURES, Pool
 from serving.index.coarse_search import compute_products
+from serving.ranking.reranking import RerankQuestion as Question
 
 PAIR_FEATURES = (
     *("cosine", "standing among candidates", "behind the best", "rank by cosine"),
@@ -27,24 +28,6 @@ _PATH = re.compile(r"(?:^|\s)[~./\\]\S*[/\\]|\w\.\w{2,4}\b")
 _QUOTED = re.compile(r"[\"'`“«][^\"'`”»]{2,}[\"'`”»]")
 _SAME = 1e-5  # cosines that differ by rounding: a product of one row rounds otherwise than of many
 _TEXT = 4_000  # characters of a question that are read
-
-
-@dataclass(frozen=True)
-class Question:
-    """What was asked: its words, its unit vector [dim], the places of the candidates in the pool in
-    the retriever's order, when (seconds), and by which client
-    (`write_client_key`) where the log says so."""
-
-    text: str
-    vector: np.ndarray
-    candidates: np.ndarray
-    at: float = 0.0
-    client: str | None = None
-
-
-def write_client_key(source: str, client: str | None) -> str | None:
-    """What tells one client of a source (`token:NAME`) from others; None where it is not told."""
-    return f"{source} {client}" if client else None
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,10 @@ class Reranker:
         )
         return Scores(p, p * (1 - p) * np.sqrt(belief.variance), belief)
 
+    def predict_success(self, question: Question) -> np.ndarray:
+        """P(success) of each candidate of the question."""
+        return self.score(question).p
+
     def measure(self, question: Question, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features of the shared block [places, dims], what each other block reads [dims])."""
         return self._measure(self._weights, question, places)

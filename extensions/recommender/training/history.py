@@ -12,9 +12,10 @@ from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import read_listed, read_weighed
 from assets.outcomes.table import EXECUTIONS
 from assets.synthesis.common.tables import PAIRS
-from extensions.recommender.reranking.features import Question, write_client_key
+from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.pool import Pool
 from extensions.recommender.training.examples import Example
+from serving.ranking.reranking import write_client_key
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse

@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from assets.vectors.embed import Embedder
+from extensions.recommender.provider import open_pool
 from extensions.recommender.reranking.features import Question
 from serving.index.folder import build_index, load_index
 from serving.index.model import Source
 from serving.index.release_index import embed_views
 from serving.ranking.overlay import OverlayBroken, read_overlay
-from serving.ranking.reranked import open_pool
 from serving.ranking.router import Router
 from training.releases.index_source import build_published_source
 from warehouse.progress import Silent

@@ -14,7 +14,7 @@ import anyio
 from assets.servers.calls.log import Outcomes
 from serving.meta.access.policy import MetaPolicy, Token
 from serving.meta.context import Caller, Desk
-from serving.meta.protocol.following import follow_log
+from serving.meta.learning import follow_log
 from serving.meta.protocol.handlers import RequestHandlers
 from serving.meta.protocol.notifications import Changes, watch_versions
 from serving.meta.tools.schemas import INPUTS
@@ -89,7 +89,7 @@ def _make_lifespan(desk: Desk, changes: Changes) -> Callable[[Any], Any]:
         async with anyio.create_task_group() as group:
             group.start_soon(watch_versions, desk, changes)
             if desk.learner is not None:
-                group.start_soon(follow_log, desk, desk.learner)
+                group.start_soon(follow_log, desk.learner, desk.policy.poll_s)
             yield {}
             group.cancel_scope.cancel()
 

@@ -52,7 +52,7 @@ class Question:
 def read_questions(fields: Fields, token: Token, client: str | None = None) -> list[Question]:
     """What is asked, in one of four ways. client: as it names itself, where it is kept. Raises
     BadField where it is none or several."""
-    from extensions.recommender.reranking.features import write_client_key
+    from serving.ranking.reranking import write_client_key
     from serving.router import Ask
 
     shared = {

@@ -12,7 +12,7 @@ from extensions.recommender.training.evaluation import REQUEST, evaluate_reranke
 from extensions.recommender.training.history import make_examples
 from extensions.recommender.training.served_order import drop_requests, open_served_order
 from serving.index.model import Source
-from serving.ranking.reranked import RERANKED
+from serving.ranking.reranking import RERANKED
 from serving.router import Ask
 from tests.support.reranked import ROWS, draw_calls, order_rows
 from tests.vectors.conftest import WordEmbedder

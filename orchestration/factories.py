@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from assets.outcomes.plan import Executor
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import Launcher
-    from assets.synthesis.readme.nightly import Readmes
     from assets.synthesis.writing.endpoints import Writer
     from assets.vectors.embed import Embedder
     from training.drift.policy import RetrainPolicy
@@ -191,17 +190,6 @@ def make_writer(settings: Settings) -> "Writer":
 
 def _list_writing_roles(settings: Settings) -> list[str]:
     return [name for name in type(settings.roles).model_fields if name != _DRAFTER]
-
-
-def make_readmes(settings: Settings) -> "Readmes":
-    """Who reads the READMEs of servers that list no tools. The demo reads none but its own: its
-    servers' repositories are other people's."""
-    from assets.synthesis.readme.nightly import Readmes
-
-    chosen = settings.readmes
-    there = settings.source == "live" or is_loopback(urlsplit(chosen.base_url).hostname or "")
-    writer = make_writer(settings) if chosen.enabled and there else None
-    return Readmes(chosen, writer, settings.user_agent)
 
 
 def make_trainer(settings: Settings) -> "Trainer":

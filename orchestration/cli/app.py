@@ -30,7 +30,6 @@ from orchestration.cli.data import (
     match,
     probe,
     quarantine,
-    readme,
     repair,
     scan,
     worlds,
@@ -134,7 +133,7 @@ app = typer.Typer(
 
 _GROUPS = {  # as `--help` shows them
     "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
-    "Pairs": (judge, export, readme, match, repair, blast_radius),
+    "Pairs": (judge, export, match, repair, blast_radius),
     "Calls that really run": (execute, worlds, trajectories, replay, reliability),
     "Search and serve": (index, serve, active, log),
     "Models and releases": (evaluate, champion, release),

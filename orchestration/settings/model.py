@@ -27,7 +27,6 @@ from pydantic_settings import (
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.readme.policy import ReadmeOptions
 from demo.ports import PORTS
 from extensions.scale.bucket_home.policy import StoragePolicy
 from extensions.upkeep.retention.policy import KeepPolicy
@@ -136,7 +135,6 @@ class Settings(BaseSettings):
     embedder: EmbedderSettings = EmbedderSettings()
     roles: Roles = Roles()
     synthesis: SynthesisPolicy = SynthesisPolicy()
-    readmes: ReadmeOptions = ReadmeOptions()
     executions: ExecutionPolicy = ExecutionPolicy()
     reliability: ReliabilityPolicy = ReliabilityPolicy()
     training: Training = Training()

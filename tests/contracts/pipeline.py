@@ -14,7 +14,6 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs
-from assets.synthesis.readme.nightly import Readmes
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
@@ -55,7 +54,6 @@ class Pipeline:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse, self.embedder = warehouse, WordEmbedder()
-        self.readmes: Any = Readmes()
         self.embedder.dim = 2048  # in 64 places tools of other words are twins by chance
 
     def deploy(self, servers: Mapping[str, Sequence[Any]], **columns: Any) -> None:
@@ -86,7 +84,6 @@ class Pipeline:
     ) -> dict[str, dict[str, Any]]:
         roles = tuple(Role(name, temperature=0.0) for name in Roles.model_fields)
         given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": Trainer(),
-                 "readmes": self.readmes,
                  "writer": Writer(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         result = dg.materialize(assets, resources=held, partition_key=partition)

@@ -40,7 +40,6 @@ class Shown:
     server_id: str
     tools: Sequence[JsonObject]
     aliases: frozenset[str] = frozenset()
-    provider: str | None = None  # who read the tools out of a README; None: the marketplace's
 
 
 @dataclass
@@ -177,7 +176,6 @@ def _build_row(
         "marketplace": one.marketplace,
         "server_id": one.server_id,
         "tool": contract["name"],
-        "provider": one.provider,
         "contract_digest": name,
         "contract": None if standing["standing"] == HELD else text.decode(),
         "shown": json.dumps(list(shown)),

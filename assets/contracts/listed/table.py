@@ -23,7 +23,6 @@ LISTED = TableSpec(
         "marketplace": MARKETPLACE,
         "server_id": (pl.String, 'of a launch of it; "listing:<id>" where nothing names a server'),
         "tool": (pl.String, "its name, as it is shown"),
-        "provider": (pl.String, "who read it out of a README; null: the marketplace shows it"),
         "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
         "contract": (pl.String, "canonical JSON; null: held"),
         "shown": (pl.String, "JSON list of its fields that are shown; any other is made up"),

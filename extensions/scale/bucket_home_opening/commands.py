@@ -13,7 +13,7 @@ from orchestration.settings.model import PREFIX, Settings, config_path
 
 # Those that write to home or ledger: what a model answered is paid for, and kept there.
 WRITES = {
-    *("run", "login", "logout", "judge", "review", "readme-tools", "repair", "execute"),
+    *("run", "login", "logout", "judge", "review", "repair", "execute"),
     *("trajectories", "agent", "evaluate", "active-eval", "agent-eval", "contamination"),
     *("quarantine release", "quarantine hold", "reliability refresh", "reliability exclude"),
     *("reliability include", "log delete", "champion approve", "champion refuse"),

@@ -198,49 +198,6 @@ def test_a_description_that_gives_orders_is_left_out(listed: Pipeline) -> None:
     assert source.servers["npm:treasure"]["description"] == ""
 
 
-class ReadmesOf:
-    """READMEs that name the same tools whatever the server; `seen` is who was looked for."""
-
-    def __init__(self, *tools: Any) -> None:
-        self.tools, self.seen = list(tools), list[str]()
-
-    def list_tools(self, _: Warehouse, listings: Any, progress: Any = None) -> Any:
-        self.seen = [listing.listing_id for listing in listings]
-        return dict.fromkeys(self.seen, (self.tools, "offline")), {"readmes": len(self.seen)}
-
-
-def test_a_readme_is_read_of_who_neither_ran_nor_lists_tools(listed: Pipeline) -> None:
-    def make(market: str, name: str, repository: str | None = "https://github.com/a/b") -> Any:
-        package = Package(type="npm", identifier=name, version="1.0.0")
-        made = Listing(marketplace=market, native_id=f"{market}-{name}", name=name,
-                       package=package, repository=repository, runnable=True)  # fmt: skip
-        return make_row(made)
-
-    tables = listed.warehouse.tables
-    for market in ("mcpso", "glama"):
-        rows = [make(market, name) for name in ("mute", "file", "treasure")]
-        rows.append(make(market, "bare", None))
-        tables.promote(tables.stage(LISTINGS, LISTINGS.frame(rows), market), "test", [])
-    poison = poison_tool(raw_tool("make", "noise"))
-    listed.readmes = ReadmesOf(raw_tool("find", "noise"), poison)
-    made = listed.run([catalogue_asset, listed_contracts])["listed_contracts"]
-    assert listed.readmes.seen == ["glama:glama-mute"]  # one listing; the others ran or tell
-    assert made["readmes"] == 1
-    found = {row["tool"]: row for row in listed.read_rows(LISTED) if row["provider"]}
-    assert {name: row["standing"] for name, row in found.items()} == {
-        "find_noise": UNVERIFIED,
-        "make_noise": HELD,
-    }
-    source, _ = build_published_source(listed.warehouse, unverified=True)
-    [row] = [row for row in source.rows if row["server_id"] == "npm:mute"]
-    assert row["flags"] == (UNVERIFIED,)
-    listed.deploy({**honest_servers(), "npm:mute": [raw_tool("find", "noise")]})
-    listed.run_scan()
-    listed.run([listed_contracts])
-    assert listed.readmes.seen == []
-    assert not [row for row in listed.read_rows(LISTED) if row["provider"]]
-
-
 def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed: Pipeline) -> None:
     blobs: Path = listed.warehouse.blobs.root
     [row] = [row for row in listed.read_rows(LISTINGS) if row["native_id"] == "treasure"]

@@ -5,8 +5,6 @@ import time
 
 import dagster as dg
 
-from extensions.scale.bucket_home.root import HomeHeld
-from extensions.scale.bucket_home_opening.opening import hold_home
 from orchestration.alerts import (
     AlertUnsent,
     make_rollback_message,
@@ -30,12 +28,9 @@ def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResul
     settings = load_settings()
     warehouse = open_warehouse(settings)
     try:
-        with hold_home(settings, context.log.warning):
-            found = watch_release(
-                warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
-            )
-    except HomeHeld as error:
-        return dg.SensorResult(cursor=context.cursor, skip_reason=str(error))
+        found = watch_release(
+            warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
+        )
     except ReleaseError as error:  # each tick would fail until a person or a run makes another
         return dg.SensorResult(
             cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"

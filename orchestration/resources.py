@@ -1,7 +1,7 @@
 """Resources: what the factories make of the settings, when a run starts."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 import dagster as dg
 
 from assets.synthesis.writing.endpoints import Writer
-from extensions.scale.bucket_home_opening.opening import hold_home
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
@@ -45,15 +44,14 @@ def build_default_resources() -> Mapping[str, Any]:
     }
 
 
-def _make_warehouse(context: dg.InitResourceContext) -> Iterator[Warehouse]:
-    """The stores of one run, which holds its home where that lives in a bucket. It is tagged with
-    the home that it writes to where others' runs may stand beside it."""
+def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
+    """The stores of one run. The run is tagged with its home where the Dagster instance is shared
+    with other homes."""
     settings = _load_for(context)
     instance, run = context.instance, context.run_id
     if instance and run and not _is_own(instance, settings):
         instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
-    with hold_home(settings, context.log.warning if context.log else print):
-        yield open_warehouse(settings, run or "-")
+    return open_warehouse(settings, run or "-")
 
 
 def _is_own(instance: dg.DagsterInstance, settings: Settings) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from extensions.scale.bucket_home_opening.opening import refresh_home
 from orchestration.factories import make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining
@@ -56,7 +55,6 @@ def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | d
 def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
     """The training that is due now, or why none is."""
     settings = load_settings()
-    refresh_home(settings, print)
     warehouse = open_warehouse(settings)
     head = warehouse.tables.head("training_set")
     if head is None:

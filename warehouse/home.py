@@ -9,8 +9,6 @@ from warehouse.storage.files import write_atomically
 
 LAYOUT = 3  # raise it when what lies in a home can no longer be read as it is
 MARKER = "home.json"
-# Of a home in a bucket: of its record, of who commits, of who works under the lease.
-BUCKET_LOCKS = (".bucket.lock", ".bucket.commit.lock", ".bucket.users.lock")
 # What 0.1.0 made in a home, before homes were marked.
 _UNMARKED = ("tables", "blobs", "lance", "models", "router", "releases", "state/ledger.db")
 

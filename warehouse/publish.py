@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from extensions.scale.bucket_home.session import commit_stage
 from warehouse.audit import Audit, Expect, Verdict, audit
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
@@ -154,7 +153,6 @@ def publish(
     if not verdicts.passed:
         raise _build_refusal(spec.name, partition, verdicts.describe_failures(), before)
     head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
-    commit_stage()
     figures: dict[str, Any] = {
         **_count_rows(warehouse, staged, partition),
         "version_moved": before is None or before.digest != head.digest,
@@ -195,7 +193,6 @@ def publish_digest(
     yield from checked.build_results(verdicts, None)
     if not verdicts.passed:
         raise _build_refusal(checked.asset, None, verdicts.describe_failures(), None)
-    commit_stage()
     yield dg.MaterializeResult(
         asset_key=checked.asset, data_version=dg.DataVersion(digest), metadata=metadata
     )

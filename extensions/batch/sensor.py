@@ -11,11 +11,8 @@ import dagster as dg
 
 from assets.partitions import NIGHTLY
 from extensions.batch.api.rounds import advance_open, list_open
-from extensions.scale.bucket_home.root import HomeHeld
-from extensions.scale.bucket_home_opening.opening import hold_home, refresh_home
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
-from orchestration.settings.model import Settings
 from warehouse.ledger.batch_records import HARVESTED, OPEN
 from warehouse.ledger.events import Batch
 from warehouse.storage.digest import digest
@@ -113,20 +110,8 @@ def make_harvest_sensor(jobs: Iterable[Any]) -> dg.SensorDefinition:
 
 
 def run_tick(text: str | None) -> dg.SensorResult:
-    """One tick: the due batches get a step each, and answered ones ask for their runs. Where the
-    home lives in a bucket and another machine works on it, a later tick does."""
+    """One tick: each due batch advances a step, and answered batches ask for their runs."""
     settings = load_settings()
-    refresh_home(settings, print)
-    if not list_open(open_warehouse(settings).ledger):
-        return _advance(settings, text)
-    try:
-        with hold_home(settings, print):
-            return _advance(settings, text)
-    except HomeHeld as error:
-        return dg.SensorResult(skip_reason=str(error), cursor=text)
-
-
-def _advance(settings: Settings, text: str | None) -> dg.SensorResult:
     ledger = open_warehouse(settings).ledger
     cursor, now = read_cursor(text), time.time()
     roles = {role.name: role for role in make_writer(settings).roles}

@@ -19,8 +19,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from extensions.scale.bucket_home.root import HomeLost
-from extensions.scale.bucket_home_opening.commands import open_home_for
 from orchestration.cli.data import (
     contract,
     crawl,
@@ -86,7 +84,7 @@ def one_line_errors() -> Iterator[None]:
             1,
         )
     except BaseException as error:
-        if not isinstance(error, HomeLost) and _is_interrupt(error):
+        if _is_interrupt(error):
             fail(_INTERRUPTED, 130)
         if isinstance(error, _WRONG_WORDS):
             error.message = shorten_text(error.message, _LONGEST)  # type: ignore[attr-defined]
@@ -114,13 +112,8 @@ class OneLineErrors(TyperGroup):
     """Commands that end in one line of error."""
 
     def invoke(self, ctx: Any) -> Any:
-        words = [*ctx._protected_args, *ctx.args]
-        with one_line_errors(), open_home_for(words, _tell):
+        with one_line_errors():
             return super().invoke(ctx)
-
-
-def _tell(line: str) -> None:
-    print_line(line, err=True)
 
 
 app = typer.Typer(

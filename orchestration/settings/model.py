@@ -28,7 +28,6 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from demo.ports import PORTS
-from extensions.scale.bucket_home.policy import StoragePolicy
 from extensions.upkeep.retention.policy import KeepPolicy
 from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces
@@ -141,7 +140,6 @@ class Settings(BaseSettings):
     serve: Serve = Serve()
     worlds: Worlds = Worlds()
     retention: KeepPolicy = KeepPolicy()
-    storage: StoragePolicy = StoragePolicy()
     alerts: Alerts = Alerts()
     openai_base_url: str | None = Field(
         default=None,

@@ -16,7 +16,6 @@ from orchestration.settings.load import load_settings
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
 VALUES = yaml.safe_load((ROOT / "deploy/helm/values.yaml").read_text())
-BUCKET = yaml.safe_load((ROOT / "deploy/helm/bucket.yaml").read_text())
 [CODE] = VALUES["dagster-user-deployments"]["deployments"]
 
 
@@ -49,22 +48,6 @@ def test_their_environment_is_settings_of_ours(given, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     settings = load_settings()
     assert (settings.source, settings.home) == ("live", Path("/var/lib/toolmill"))
-
-
-def test_a_home_in_a_bucket_needs_no_disk_and_changes_nothing_else(monkeypatch, tmp_path):
-    [code] = BUCKET["dagster-user-deployments"]["deployments"]
-    assert {key for key in CODE if code.get(key) != CODE[key]} == {"env", "volumes", "nodeSelector"}
-    assert code["env"][: len(CODE["env"])] == CODE["env"]
-    launcher = BUCKET["runLauncher"]["config"]["k8sRunLauncher"]
-    assert launcher["volumes"] == code["volumes"] == [{"name": "home", "emptyDir": {}}]
-    assert launcher["runK8sConfig"]["containerConfig"]["env"] == code["env"]
-    for one in code["env"]:
-        monkeypatch.setenv(one["name"], one["value"])
-    monkeypatch.chdir(tmp_path)
-    storage = load_settings().storage
-    assert (storage.bucket, storage.wait_minutes) == ("s3://BUCKET/homes/main", 60)
-    monkeypatch.setenv("TOOLMILL_STORAGE__BUCKET", "")  # as compose gives it where it is not set
-    assert load_settings().storage.bucket is None
 
 
 def test_the_image_starts_with_the_instance_of_its_home(tmp_path):

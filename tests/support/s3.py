@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from extensions.scale.bucket.pointer import KEY
+from extensions.scale.bucket_folder import KEY
 
 LAST = ("Last-Modified", "Thu, 26 Nov 2026 00:00:00 GMT")
 

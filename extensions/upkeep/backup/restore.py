@@ -18,10 +18,9 @@ from extensions.upkeep.backup.manifest import (
     read_manifest,
 )
 from warehouse.errors import UnusableInput
-from warehouse.home import BUCKET_LOCKS
 from warehouse.storage.files import hash_file
 
-_LOCKS = {*BUCKET_LOCKS, "run.lock", "ledger.lock"}
+_LOCKS = {"run.lock", "ledger.lock"}
 
 
 class BackupBroken(RuntimeError):

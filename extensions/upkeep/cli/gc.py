@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from extensions.scale.bucket_home_opening.opening import open_bucket_home
 from orchestration.cli.terminal import print_json, print_line
 from orchestration.settings.load import load_settings
 
@@ -68,7 +67,6 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
         instance,
         find_toolchain,
         folder is not None and is_own_instance(folder, settings.state_path()),
-        open_bucket_home(settings, lambda line: print_line(line, err=True)),
     )
 
 

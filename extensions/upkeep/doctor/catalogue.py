@@ -6,7 +6,6 @@ A package adds its own as an entry point of the group `toolmill.checks` that nam
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 
-from extensions.upkeep.doctor.bucket import check_bucket
 from extensions.upkeep.doctor.check import Check, Finding, Home, Looked
 from extensions.upkeep.doctor.effects import check_ledger, check_models
 from extensions.upkeep.doctor.instance import check_instance
@@ -46,7 +45,6 @@ CHECKS = (
     Check("release", "what is served is whole and fits itself", check_release),
     Check("takedowns", "nothing that was taken down is reached", check_takedowns),
     Check("dagster", "its instance answers, and each started run has a process", check_instance),
-    Check("bucket", "what is committed of a home in a bucket is there", check_bucket),
     Check("leftovers", "killed writers left nothing behind", check_leftovers),
 )
 

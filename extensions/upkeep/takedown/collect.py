@@ -7,8 +7,6 @@ from pathlib import Path
 
 import dagster as dg
 
-from extensions.scale.bucket_home.collect import list_unnamed_objects
-from extensions.scale.bucket_home.session import BucketHome
 from extensions.upkeep.retention.blobs import collect_references, list_unnamed_blobs
 from extensions.upkeep.retention.garbage import Garbage, measure_size, remove_path
 from extensions.upkeep.retention.leftovers import list_leftovers
@@ -43,7 +41,7 @@ _UNKNOWN = (OSError, ValueError, RuntimeError, KeyError)
 @dataclass(frozen=True)
 class Place:
     """A home and what its settings say of it. now: epoch seconds. own_instance: whether Dagster's
-    instance is this home's alone. bucket: the home there, where it lives in one."""
+    instance is this home's alone."""
 
     home: Path
     state: Path
@@ -53,7 +51,6 @@ class Place:
     instance: dg.DagsterInstance | None = None
     toolchain: Callable[[], object] | None = None
     own_instance: bool = True
-    bucket: BucketHome | None = None
 
     @property
     def tables(self) -> Tables:
@@ -92,7 +89,6 @@ def find_garbage(place: Place) -> Collection:
         "vectors": _list_vectors,
         "events": _list_events,
         "leftovers": _list_leftovers,
-        "bucket": _list_objects,
     }
     for kind, look in parts.items():
         try:
@@ -207,7 +203,3 @@ def _list_events(place: Place, before: float) -> Iterator[Garbage]:
 def _list_leftovers(place: Place, before: float) -> Iterator[Garbage]:
     for path in list_leftovers(place.home, before):
         yield Garbage("leftovers", path.name, measure_size(path), partial(remove_path, path))
-
-
-def _list_objects(place: Place, before: float) -> Iterator[Garbage]:
-    return list_unnamed_objects(place.bucket, before) if place.bucket else iter(())

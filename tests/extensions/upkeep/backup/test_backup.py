@@ -470,13 +470,12 @@ def test_locks_that_a_refused_command_left_are_nothing(lived: Warehouse, tmp_pat
     kept, new = tmp_path / "kept", tmp_path / "new"
     back_up(lived, kept)
     (new / "home" / "state").mkdir(parents=True)
-    for name in (".bucket.lock", ".bucket.users.lock", "state/run.lock"):
+    for name in ("state/run.lock", "state/ledger.lock"):
         (new / "home" / name).touch()
     assert_whole(bring_back(kept, new), 1)
-    assert not (new / "home" / ".bucket.lock").exists()
 
 
-@pytest.mark.parametrize("name", [".bucket.json", "yarn.lock", "mine/.bucket.lock"])
+@pytest.mark.parametrize("name", ["yarn.lock", "mine/run.lock"])
 def test_beside_locks_anything_else_is_something(
     lived: Warehouse, tmp_path: Path, name: str
 ) -> None:

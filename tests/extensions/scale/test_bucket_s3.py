@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from extensions.scale.bucket.bucket import BucketUnavailable, open_bucket
-from extensions.scale.bucket.pointer import KEY, StaleRead, read_current
-from extensions.scale.bucket.publish import fetch_folder, publish_folder
-from tests.extensions.scale.bucket.test_bucket import make_folder, read_folder
+from extensions.scale.bucket_folder import (
+    KEY,
+    StaleRead,
+    fetch_folder,
+    publish_folder,
+    read_current,
+)
+from extensions.scale.bucket_store import BucketUnavailable, open_bucket
+from tests.extensions.scale.test_bucket_folder import make_folder, read_folder
 from tests.support.command import invoke_toolmill
 from tests.support.s3 import Faulty, open_s3
 

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from extensions.scale.bucket.bucket import Bucket, BucketUnavailable, PointerMoved, open_bucket
-from extensions.scale.bucket.pointer import KEY, StaleRead, move_current, read_current
-from extensions.scale.bucket.publish import fetch_folder, publish_folder
+from extensions.scale.bucket_folder import (
+    KEY,
+    StaleRead,
+    fetch_folder,
+    move_current,
+    publish_folder,
+    read_current,
+)
+from extensions.scale.bucket_store import Bucket, BucketUnavailable, PointerMoved, open_bucket
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 

@@ -1,26 +1,92 @@
-"""Publishing a folder to a bucket and fetching it: all of it is there before it is current.
+"""Publishing a folder to a bucket and fetching it: every file is there before it is current.
 
 <prefix>/files/<sha256>            each file once, whatever versions hold it
         /versions/<sha256>.json    {files {path: [sha256, bytes]}}, named by its own digest
-        /current.json              the pointer (`extensions/scale/bucket/pointer.py`)
+        /current.json              the pointer to the current version, numbered, moved by a
+                                   conditional put alone
 """
 
 import hashlib
 import json
 import os
+import re
 import shutil
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from extensions.scale.bucket.bucket import Bucket, BucketUnavailable, parse_object
-from extensions.scale.bucket.pointer import Current, move_current, read_current
+from extensions.scale.bucket_store import Bucket, BucketUnavailable, parse_object
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import is_sha256, sha256
+from warehouse.storage.pointers import read_pointer, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file
 
-_MOST = 64 << 20  # bytes of a version's list: some 150 a file
+KEY = "current.json"
+_MOST = 1 << 16
+_VERSION = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Current:
+    """What a bucket's pointer says. number: one more with each move; tag: of the object as read."""
+
+    version: str
+    number: int
+    previous: str
+    at: float
+    tag: str
+
+
+class StaleRead(BucketUnavailable):
+    """The bucket, or a cache before it, answers with a pointer that it had before."""
+
+
+def read_current(bucket: Bucket, memory: Path) -> Current | None:
+    """The pointer as it is now; None where nothing was published. memory: the file in which this
+    machine keeps the last number that it has seen. Raises StaleRead, BucketUnavailable."""
+    found = bucket.read(KEY, _MOST)
+    seen = (read_pointer(memory, "remove it") or {}).get("number", 0)
+    current = _parse(found, f"{bucket.url}/{KEY}") if found else None
+    number = current.number if current else 0
+    if number < seen:
+        raise StaleRead(
+            f"{bucket.url}/{KEY}: says number {number} and has said {seen}; it or a cache before"
+            f" it answers with what was: try again later, or remove {memory} where the prefix was"
+            " emptied on purpose"
+        )
+    if number > seen:
+        write_pointer(memory, {"number": number})
+    return current
+
+
+def move_current(bucket: Bucket, memory: Path, version: str, before: Current | None) -> Current:
+    """Makes a version current if `before` still is. Raises PointerMoved, BucketUnavailable."""
+    number = before.number + 1 if before else 1
+    body = {
+        "version": version, "number": number, "previous": before.version if before else "",
+        "at": time.time(),
+    }  # fmt: skip
+    data = json.dumps(body).encode()
+    tag = bucket.swap(KEY, data, before.tag if before else None)
+    write_pointer(memory, {"number": number})
+    return Current(tag=tag, **body)
+
+
+def _parse(found: tuple[bytes, str], where: str) -> Current:
+    body = parse_object(found[0], where)
+    try:
+        version, number = str(body["version"]), int(body["number"])
+        made = Current(version, number, str(body["previous"]), float(body["at"]), found[1])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix") from None
+    if not _VERSION.fullmatch(version) or number < 1:
+        raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix")
+    return made
+
+
+_MOST_PUBLISH = 64 << 20  # bytes of a version's list: some 150 a file
 Files = dict[str, tuple[str, int]]
 
 
@@ -46,7 +112,7 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> Moved:
     root = folder.resolve()
     try:
         held = _digest_files(root)
-        there = {key: size for key, (size, _) in bucket.list_objects("files/").items()}
+        there = bucket.list_objects("files/")
         missing = {sha: (name, size) for name, (sha, size) in held.items()
                    if there.get(f"files/{sha}") != size}  # fmt: skip
         for sha, (name, _) in missing.items():
@@ -56,7 +122,7 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> Moved:
         raise UnusableInput(f"{folder}: {error}; publish a folder of plain files") from None
     listed = json.dumps({"files": held}, sort_keys=True, separators=(",", ":")).encode()
     version = sha256(listed)
-    with_list = bucket.read(f"versions/{version}.json", _MOST)
+    with_list = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
     if with_list is None or with_list[0] != listed:
         bucket.swap(f"versions/{version}.json", listed, with_list[1] if with_list else None)
     current = before
@@ -112,7 +178,7 @@ def _digest_files(root: Path) -> Files:
 def _read_version(bucket: Bucket, version: str) -> Files:
     """The files of a version, whose list is what its name says. Raises BucketUnavailable."""
     where = f"{bucket.url}/versions/{version}.json"
-    found = bucket.read(f"versions/{version}.json", _MOST)
+    found = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
     if found is None:
         raise BucketUnavailable(f"{where}: there is none; publish the folder again")
     if sha256(found[0]) != version:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,33 +67,16 @@ class Bucket:
             for chunk in obstore.get(self._store, key):
                 yield bytes(chunk)
 
-    def list_objects(self, prefix: str) -> dict[str, tuple[int, float]]:
-        """Key -> (bytes, epoch seconds of its writing by the store's clock) below a prefix."""
+    def list_objects(self, prefix: str) -> dict[str, int]:
+        """Key -> bytes of the objects below a prefix."""
         import obstore
 
         with self._explained(prefix):
             return {
-                one["path"]: (one["size"], one["last_modified"].timestamp())
+                item["path"]: item["size"]
                 for page in obstore.list(self._store, prefix)
-                for one in page
+                for item in page
             }
-
-    def find_time(self, key: str) -> float | None:
-        """When an object was written last, by the store's clock; None where there is none."""
-        import obstore
-
-        with self._explained(key):
-            try:
-                return obstore.head(self._store, key)["last_modified"].timestamp()
-            except FileNotFoundError:
-                return None
-
-    def remove(self, key: str) -> None:
-        """Removes an object; one that is not there is none."""
-        import obstore
-
-        with self._explained(key), suppress(FileNotFoundError):
-            obstore.delete(self._store, key)
 
     def write_file(self, key: str, file: BinaryIO) -> None:
         """Writes an object that is named by its content, so that whoever writes it writes that."""
@@ -150,10 +133,7 @@ def _explain_error(error: Exception) -> str:
     if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there"
     if isinstance(error, FileNotFoundError):
-        return (
-            "is not there; who has that file sends it again (of a home: `toolmill bucket commit"
-            " --all` on a machine that has it)"
-        )
+        return "is not there; publish the folder that holds it again"
     if found := re.search(r"status code: (\d{3})", words):
         return f"{place} answers {found[1]}; try again later, or check AWS_REGION and the bucket"
     if "error sending request" in words:

@@ -1,1 +1,0 @@
-"""The home of the settings, where it lives in a bucket: who fetches it, and who holds it."""

@@ -121,7 +121,7 @@ def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
         instance = SimpleNamespace(
             root_directory=str(folder), add_run_tags=lambda *of: tagged.append(of)
         )
-        next(make(SimpleNamespace(run_id=folder.name, instance=instance, log=None)))
+        make(SimpleNamespace(run_id=folder.name, instance=instance, log=None))
     assert tagged == [("shared", {"toolmill/home": str(tmp_path / "home")})]
 
 

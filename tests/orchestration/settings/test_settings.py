@@ -510,7 +510,7 @@ def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, val
         load_settings()
 
 
-@pytest.mark.parametrize("line", ["budget_usd = true", "[storage]\nversions = false"])
+@pytest.mark.parametrize("line", ["budget_usd = true", "[retention]\nversions = false"])
 def test_true_is_no_number(elsewhere: Path, line: str) -> None:
     (elsewhere / "toolmill.toml").write_text(line)
     with pytest.raises(SettingsError, match=r"in toolmill\.toml\): expected a number \(found '"):
@@ -525,10 +525,3 @@ def test_an_empty_path_is_not_the_working_directory(elsewhere: Path, monkeypatch
     (elsewhere / "toolmill.toml").unlink()
     monkeypatch.setenv(f"TOOLMILL_{name.upper()}", "")
     assert load_settings() == Settings()  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("name", ["lease_minutes", "commit_minutes", "wait_minutes"])
-def test_no_time_of_storage_is_without_end(elsewhere: Path, name: str) -> None:
-    (elsewhere / "toolmill.toml").write_text(f"[storage]\n{name} = inf")
-    with pytest.raises(SettingsError, match=rf"storage\.{name} in .*less than or equal to"):
-        load_settings()

@@ -22,7 +22,6 @@ import training.evaluation.defs
 import training.releases.defs
 import training.reporting.defs
 from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
-from extensions.batch.sensor import make_harvest_sensor
 from orchestration.alerts import alert_on_failure, alert_on_silence
 from orchestration.automation import NoTrainingDue, on_new_data
 from orchestration.release_watch import roll_back_on_outcomes
@@ -77,9 +76,11 @@ def build_defs(
 ) -> dg.Definitions:
     """The real code location; `resources` replaces single ones (fakes in tests), `metadata` is
     shown on the page of every asset."""
-    found = dg.load_assets_from_modules([*PACKAGES, *load_extensions(DEFINITIONS).values()])
-    assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
+    extensions = load_extensions(DEFINITIONS).values()
+    loaded = dg.load_assets_from_modules([*PACKAGES, *extensions])
+    assets = [asset for asset in loaded if isinstance(asset, dg.AssetsDefinition)]
     jobs = define_jobs()
+    builders = [getattr(module, "build_sensors", None) for module in extensions]
     return dg.Definitions(
         assets=dg.map_asset_specs(
             lambda spec: _add_automation(spec).merge_attributes(metadata=metadata or {}), assets
@@ -88,7 +89,7 @@ def build_defs(
         schedules=[nightly_schedule],
         sensors=[
             retrain_on_drift,
-            make_harvest_sensor(jobs),
+            *(sensor for build in builders if build for sensor in build(jobs)),
             alert_on_failure,
             alert_on_silence,
             roll_back_on_outcomes,

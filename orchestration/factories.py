@@ -12,6 +12,7 @@ from assets.marketplaces.installed import list_installed
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
+from orchestration.settings.sections import get_section
 from warehouse.home import require_home
 from warehouse.ledger.sql.opening import find_url
 from warehouse.network.egress import is_loopback
@@ -218,12 +219,13 @@ def make_trainer(settings: Settings) -> "Trainer":
         "caller": caller,
         "caller_base": chosen.caller.base,
     }
+    sidecar = get_section(settings, "training.sidecar")
     drafts = settings.roles.drafter.model != OFFLINE
     return Trainer(
         **models,
-        sidecar=chosen.sidecar.resolve(device=chosen.device, seed=chosen.seed),
-        sidecar_base=chosen.sidecar.base,
-        sidecar_items=chosen.sidecar.count_items(),
+        sidecar=sidecar.resolve(device=chosen.device, seed=chosen.seed),
+        sidecar_base=sidecar.base,
+        sidecar_items=sidecar.count_items(),
         drafter=_make_role(settings, _DRAFTER) if drafts else None,
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
@@ -231,7 +233,7 @@ def make_trainer(settings: Settings) -> "Trainer":
         # What data is worth is asked of an adapter that has learnt from nothing else.
         ablations=derive_policy(
             AblationSettings,
-            chosen.ablations,
+            get_section(settings, "training.ablations"),
             **{**models, "retriever": replace(retriever, start=NONE)},
         ),
         releases=chosen.releases,

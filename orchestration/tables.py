@@ -19,15 +19,14 @@ from assets.synthesis.reporting.spend import SPEND
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.index import VECTORS
-from extensions.bench.ablations.run import ABLATIONS
-from extensions.recommender.training.evaluation import RERANKER_EVALUATION
-from extensions.sidecar.evaluation import SIDECAR_EVALUATION
 from training.drift.drift import DRIFT
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import UNTRAINED
 from training.runtime.adapter_table import make_adapter_table
 from training.sets.training_set import TRAINING_SET
+from warehouse.extensions import TABLES as TABLES_GROUP
+from warehouse.extensions import load_extensions
 from warehouse.storage.tables import TableSpec
 
 ADAPTERS = tuple(make_adapter_table(role) for role in UNTRAINED)
@@ -35,8 +34,8 @@ _ALL = (
     *(LISTINGS, DEPLOYMENTS, SNAPSHOTS, ORIGINS, CHANGES, FINDINGS, SCANS, CLEAR, HELD, LISTED),
     *(CATALOGUE, COVERAGE, VECTORS, CONFUSABLES, SUMMARIES),
     *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXECUTIONS, RELIABILITY, TRAJECTORIES),
-    *(TRAINING_SET, DRIFT, ABLATIONS, *ADAPTERS),
-    *(RETRIEVER_EVALUATION, CALLER_EVALUATION, RERANKER_EVALUATION, SIDECAR_EVALUATION),
+    *(TRAINING_SET, DRIFT, *ADAPTERS, RETRIEVER_EVALUATION, CALLER_EVALUATION),
+    *load_extensions(TABLES_GROUP).values(),
 )
 TABLES: dict[str, TableSpec] = {table.name: table for table in _ALL}
 # What is read beyond its last version by who wants the state of today: a fold over all its

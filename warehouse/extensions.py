@@ -4,7 +4,11 @@ An extension is a package that names objects under these groups in its `pyprojec
 
 - `toolmill.commands`: a `typer.Typer`. With a name it is a command group, or adds to the core's
   group of that name; without one its commands are top-level.
-- `toolmill.definitions`: a module of Dagster assets, jobs and sensors.
+- `toolmill.definitions`: a module of Dagster assets. Its function `build_sensors(jobs)`, if there
+  is one, returns sensors over the jobs of the core.
+- `toolmill.settings`: a Pydantic model or dataclass. The name is its section in `toolmill.toml`,
+  e.g. `retention` or `training.sidecar`.
+- `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """
@@ -16,6 +20,8 @@ from typing import Any
 
 COMMANDS = "toolmill.commands"
 DEFINITIONS = "toolmill.definitions"
+SETTINGS = "toolmill.settings"
+TABLES = "toolmill.tables"
 
 
 @cache

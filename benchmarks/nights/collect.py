@@ -13,6 +13,7 @@ from extensions.upkeep.retention.garbage import count_garbage
 from extensions.upkeep.takedown.collect import Place, find_garbage, remove_garbage
 from orchestration.runs.instance import open_instance
 from orchestration.settings.load import load_settings
+from orchestration.settings.sections import get_section
 
 
 def collect_garbage(root: Path, now: float) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def collect_garbage(root: Path, now: float) -> dict[str, Any]:
     settings = load_settings()
     with open_instance() as instance:
         home, state = settings.home_path(), settings.state_path()
-        keep, releases = settings.retention, settings.training.releases
+        keep, releases = get_section(settings, "retention"), settings.training.releases
         found = find_garbage(Place(home, state, keep, releases, now, instance))
         gone = remove_garbage(found)
     removed = {kind: of["count"] for kind, of in count_garbage(gone).items()}

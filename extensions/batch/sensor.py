@@ -93,7 +93,7 @@ def _make_request(stage: str, partition: str, names: list[str]) -> dg.RunRequest
     )
 
 
-def make_harvest_sensor(jobs: Iterable[Any]) -> dg.SensorDefinition:
+def build_sensors(jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
     """The sensor `harvest_batches` over the code location's jobs."""
     served = {job for job, _ in _SERVES.values()}
 
@@ -106,7 +106,7 @@ def make_harvest_sensor(jobs: Iterable[Any]) -> dg.SensorDefinition:
     def harvest_batches(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return run_tick(context.cursor)
 
-    return harvest_batches
+    return [harvest_batches]
 
 
 def run_tick(text: str | None) -> dg.SensorResult:

@@ -28,11 +28,11 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
 from demo.ports import PORTS
-from extensions.upkeep.retention.policy import KeepPolicy
 from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces
 from orchestration.settings.roles import Roles
 from orchestration.settings.sandbox import Sandbox, Server
+from orchestration.settings.sections import add_sections
 from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
@@ -97,6 +97,7 @@ class Alerts(BaseModel):
         return webhook
 
 
+@add_sections()
 class Settings(BaseSettings):
     """All settings. Unknown names are refused, in the file and in the environment alike."""
 
@@ -139,7 +140,6 @@ class Settings(BaseSettings):
     training: Training = Training()
     serve: Serve = Serve()
     worlds: Worlds = Worlds()
-    retention: KeepPolicy = KeepPolicy()
     alerts: Alerts = Alerts()
     openai_base_url: str | None = Field(
         default=None,

@@ -4,9 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from extensions.bench.ablations.options import AblationOptions
-from extensions.sidecar.settings import SidecarOptions
 from orchestration.settings.place import Place
+from orchestration.settings.sections import add_sections
 from training.caller.settings import CallerOptions
 from training.drift.policy import RetrainPolicy
 from training.evaluation.caller.plan import EvaluationOptions
@@ -17,6 +16,7 @@ from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.sets.policy import SplitSettings
 
 
+@add_sections("training.")
 class Training(BaseModel):
     """The models that are trained, on what, where and for how long; each block is declared by the
     package whose policy it is."""
@@ -29,10 +29,8 @@ class Training(BaseModel):
     split: SplitSettings = SplitSettings()
     retriever: RetrieverOptions = RetrieverOptions()
     caller: CallerOptions = CallerOptions()
-    sidecar: SidecarOptions = SidecarOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     drift: RetrainPolicy = RetrainPolicy()
     releases: RetentionPolicy = RetentionPolicy()
     promotion: PromotionPolicy = PromotionPolicy()
     rollback: RollbackPolicy = RollbackPolicy()
-    ablations: AblationOptions = AblationOptions()

@@ -9,6 +9,7 @@ import typer
 
 from orchestration.cli.terminal import print_json, print_line
 from orchestration.settings.load import load_settings
+from orchestration.settings.sections import get_section
 
 if TYPE_CHECKING:
     from extensions.upkeep.takedown.collect import Collection, Place
@@ -61,7 +62,7 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     return Place(
         settings.home_path(),
         settings.state_path(),
-        settings.retention,
+        get_section(settings, "retention"),
         settings.training.releases,
         time.time(),
         instance,

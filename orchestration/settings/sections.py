@@ -1,0 +1,37 @@
+"""Sections of `toolmill.toml` that extensions declare (`toolmill.settings`)."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, create_model
+
+from warehouse.extensions import SETTINGS, load_extensions
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def add_sections(prefix: str = "") -> Callable[[type[Model]], type[Model]]:
+    """Class decorator: adds the sections right below `prefix` to a settings model."""
+
+    def extend(model: type[Model]) -> type[Model]:
+        sections: dict[str, Any] = {
+            name.removeprefix(prefix): (kind, kind())
+            for name, kind in load_extensions(SETTINGS).items()
+            if name.startswith(prefix) and "." not in name.removeprefix(prefix)
+        }
+        extended = create_model(
+            model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__,
+            **sections,
+        )  # fmt: skip
+        extended.__qualname__ = model.__qualname__
+        return extended
+
+    return extend
+
+
+def get_section(settings: BaseModel, name: str) -> Any:
+    """The section of an extension by its dotted name."""
+    section: Any = settings
+    for part in name.split("."):
+        section = getattr(section, part)
+    return section

@@ -41,8 +41,8 @@ from assets.outcomes.worlds.session import open_session
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.packages.fetch import ensure_artifact
-from assets.servers.packages.mcpb import SERVER
+from assets.servers.recipes.install import ensure_artifact
+from assets.servers.recipes.package_files import SERVER
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import dump_recipe, load_recipe
 from assets.servers.sandbox.toolchain import find_toolchain

@@ -21,9 +21,9 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.server_json.document import make_server_listing
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Unlaunchable
 from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.recipes.version_resolver import Resolver
 from assets.servers.sandbox.toolchain import find_toolchain
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger

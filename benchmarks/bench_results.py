@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.statistics import wilson_interval

@@ -89,7 +89,7 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
     A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
     """
     from assets.marketplaces.policy import CrawlPolicy
-    from assets.servers.contained_browser import open_browser_sandbox
+    from assets.servers.sandbox.contained_browser import open_browser_sandbox
 
     market = settings.marketplaces.of(name)
     url = at or find_base_url(settings, name)

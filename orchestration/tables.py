@@ -12,7 +12,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
 from assets.synthesis.reporting.spend import SPEND

@@ -16,7 +16,7 @@ from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import LEVELS
 from assets.contracts.history.snapshot import format_date
 from assets.marketplaces.listing import Listing
-from assets.servers.recipes.names import identify_server
+from assets.servers.recipes.recipe import identify_server
 from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import Tables, TableSpec, VersionGone

@@ -12,7 +12,7 @@ from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.audit import (
     Verdict,
     expect_between,

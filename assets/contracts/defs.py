@@ -22,7 +22,7 @@ from assets.contracts.quarantine.results import read_result_findings
 from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.one_server import keep_other_servers
 from assets.partitions import close_run_after, marketplaces, read_one_server
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import (
     Published,

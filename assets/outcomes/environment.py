@@ -12,12 +12,12 @@ from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.opened import OpenWorld, find_missing, make_first_tree, open_world
 from assets.outcomes.worlds.spec import Fit, Generator, World
 from assets.outcomes.worlds.tree import digest_tree
+from assets.servers.adhoc import allow_bound
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallLimits
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import Recipe, dump_recipe, load_recipe, needs_scripts
-from assets.servers.trust import allow_bound
 from warehouse.storage.digest import digest
 
 # For servers that no world file names: an office's files, where recipes make up a folder's path.

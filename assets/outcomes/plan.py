@@ -17,8 +17,8 @@ from assets.outcomes.run import Done, Job, Run, read_receipt
 from assets.outcomes.select import add_refused, list_launchable, select_calls, select_refused
 from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import World
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusables.table import CONFUSABLES
 from warehouse.json_types import Record

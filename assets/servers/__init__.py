@@ -1,0 +1,1 @@
+"""Servers: pinned, launched in a sandbox or asked over HTTP, and called."""

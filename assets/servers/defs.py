@@ -13,9 +13,9 @@ from assets.partitions import (
     read_one_server,
     read_run_scope,
 )
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import Launcher
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from assets.contracts.canonical import contract_digest
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import PAIRS
 from demo.world.month import Listed, Month, MonthDay
 from training.sets.training_set import TRAINING_SET

@@ -13,11 +13,11 @@ from unittest.mock import patch
 
 from assets.marketplaces.listing import Package
 from assets.servers.calls.result import CallResult
-from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.packages.resolve import Resolver
+from assets.servers.deploy.package import Deployed, make_failed
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe, Resolved
+from assets.servers.recipes.version_resolver import Resolver
 from demo.world.month import MonthDay
 from warehouse.storage.digest import digest
 
@@ -88,11 +88,11 @@ def replay_launches(replay: Replay) -> Iterator[None]:
     def resolve(_: Resolver, package: Package) -> Resolved:
         return replay.resolve(package)
 
-    with ExitStack() as open_patches:
-        open_patches.enter_context(patch("assets.servers.deploy.on_fleet.deploy", replay.deploy))
-        open_patches.enter_context(patch("assets.outcomes.environment.Caller", ReplayedCaller))
+    with ExitStack() as patches:
+        patches.enter_context(patch("assets.servers.deploy.deploy.deploy_allowed", replay.deploy))
+        patches.enter_context(patch("assets.outcomes.environment.Caller", ReplayedCaller))
         for kind in ("npm", "pypi", "mcpb", "oci"):
-            open_patches.enter_context(patch.object(Resolver, f"_resolve_{kind}", resolve))
+            patches.enter_context(patch.object(Resolver, f"_resolve_{kind}", resolve))
         yield
 
 

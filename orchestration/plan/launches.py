@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.quarantine.clear import CLEAR
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.storage.tables import Head, Tables, TableSpec
 
 _VERSIONS = 8  # the last ones of a table, of each marketplace

@@ -10,11 +10,11 @@ from assets.marketplaces.listing import Listing, Package, read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.plan import Executor, plan_executions
 from assets.outcomes.run import make_execution_key
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import DeploymentRun, deploy_listings
 from assets.servers.deploy.policy import Launcher
-from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Resolved
+from assets.servers.recipes.version_resolver import Resolver
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.judging.plan import judge_pairs

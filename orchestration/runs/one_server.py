@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.outcomes.table import EXECUTIONS
 from assets.partitions import ONE_SERVER_JOB
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import open_warehouse
 from orchestration.runs.console import RunView, send_lines

@@ -3,12 +3,12 @@
 from pathlib import Path
 from secrets import token_bytes
 
-from assets.servers.credentials.oauth import Accounts
-from assets.servers.credentials.secrets import Secrets
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.remote.transport import RemotePolicy
+from assets.servers.oauth_login import Accounts
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.secrets import Secrets
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, config_path
 from orchestration.settings.sandbox import Server

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets.servers.deploy.grants import parse_folder
-from assets.servers.egress.hosts import format_host, parse_host
+from assets.servers.sandbox.granted_hosts import format_host, parse_host
 from warehouse.errors import UnusableInput
 
 

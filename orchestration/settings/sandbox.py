@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.deploy.grants import mount_folders
-from assets.servers.egress.hosts import parse_host
+from assets.servers.sandbox.granted_hosts import parse_host
 from assets.servers.sandbox.spec import SandboxSettings
+from assets.servers.secrets import ServerSecrets
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
 _LEAST = {

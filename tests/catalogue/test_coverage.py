@@ -20,7 +20,7 @@ from assets.catalogue.coverage_report import compute_figures, draw_plot, render_
 from assets.catalogue.defs import check_sums, coverage_asset
 from assets.marketplaces.listing import EnvVar, Header, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse
 

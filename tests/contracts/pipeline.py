@@ -10,7 +10,7 @@ from assets.contracts.defs import contract_changes, findings, snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs

@@ -9,7 +9,7 @@ import pytest
 
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import SERVER_TAG
-from assets.servers.contained_browser import open_browser_sandbox
+from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas
 from orchestration.definitions import build_defs
 from orchestration.factories import find_chromium

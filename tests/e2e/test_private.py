@@ -13,12 +13,12 @@ from assets.contracts.defs import findings, snapshots
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.marketplaces.defs import listings
 from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import Caller
 from assets.servers.defs import deployments
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, Launcher
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.trust import list_local_servers
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import NODE, write_file, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox

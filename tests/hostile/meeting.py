@@ -2,9 +2,9 @@
 
 import mcp.client.session  # noqa: F401  before any clock runs: seconds on a busy machine
 
+from assets.servers.probe.remote_probe import probe_remote
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import probe_remote
-from assets.servers.remote.transport import RemotePolicy
 from tests.support.http_mcp import Call, serve_script
 
 # What ends by its content must not meet a clock on a busy machine: a test of a clock sets its own.

@@ -11,9 +11,8 @@ import pytest
 from assets.servers.certificate.certificate import make_suite_launch, place_canaries, run_suite
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, write_program
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox.environment import build_environment
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import (
     CONVERSATION,

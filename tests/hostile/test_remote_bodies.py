@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.transport import RemotePolicy
 from tests.hostile.meeting import (
     CHUNK,
     keep_silent,

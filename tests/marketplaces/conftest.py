@@ -7,7 +7,7 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.policy import Adapter, CrawlPolicy
-from assets.servers.contained_browser import open_browser_sandbox
+from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs

@@ -68,7 +68,7 @@ def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
     market.publish(HELD, [{**held, "marketplace": MARKET}])
     with pytest.raises(CannotExecute, match="npm:x::drop is held"):
         find_call(market.warehouse, "npm:x::drop", "{}", market.executor)
-    from assets.servers.deploy.table import DEPLOYMENTS
+    from assets.servers.deploy.deployment_table import DEPLOYMENTS
 
     market.publish(DEPLOYMENTS, [])
     with pytest.raises(CannotExecute, match="npm:x did not start in its last run"):
@@ -76,7 +76,7 @@ def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
 
 
 def test_what_changes_something_is_not_called_where_no_world_is_ours(market: Market) -> None:
-    from assets.servers.deploy.table import DEPLOYMENTS
+    from assets.servers.deploy.deployment_table import DEPLOYMENTS
     from tests.outcomes.test_defs import make_deployment
 
     market.publish(DEPLOYMENTS, [{**make_deployment(market.recipe), "ecosystem": "remote"}])

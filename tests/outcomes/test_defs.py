@@ -16,8 +16,8 @@ from assets.outcomes.table import EXECUTIONS, group_by_pair
 from assets.outcomes.tasks import WorldTasks
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.calls.attribution import JudgedError
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
 from assets.synthesis.common.world_tasks import WorldTask

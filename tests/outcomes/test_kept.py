@@ -6,7 +6,7 @@ import pytest
 
 from assets.outcomes.kept import Execution, keep_execution
 from assets.servers.calls.attribution import JudgedError, judge_error
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult, find_kind
 from tests.support.paths import ROOT
 

@@ -12,7 +12,7 @@ from assets.outcomes.outcome import (
     is_empty,
     is_stale,
 )
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CALL_KINDS, CallResult, find_kind
 from assets.servers.probe.failure_kinds import BLAMES, KINDS
 

@@ -12,10 +12,10 @@ import pytest
 
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.servers.contained_browser import BROWSER_POLICY, open_browser_sandbox
-from assets.servers.egress.hosts import make_dialler
-from assets.servers.sandbox.backend import SandboxUnavailable
 from assets.servers.sandbox.bubblewrap import Bubblewrap
+from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
+from assets.servers.sandbox.granted_hosts import make_dialler
+from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
 from warehouse.network.egress import Connector, PrivateAddress
 
@@ -150,7 +150,7 @@ def test_no_private_address_is_dialled_for_a_page(
     async def connect(*_: object) -> None:
         raise AssertionError("an address that was not admitted was dialled")
 
-    monkeypatch.setattr("assets.servers.egress.hosts.anyio.connect_tcp", connect)
+    monkeypatch.setattr("assets.servers.sandbox.granted_hosts.anyio.connect_tcp", connect)
     dial = make_dialler(Connector(resolve=resolve))
     with pytest.raises(PrivateAddress):
         asyncio.run(dial("marketplace.example" if resolved else address, 443))

@@ -8,8 +8,8 @@ import pytest
 
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = (
-    *("deploy.deploy", "deploy.package", "deploy.policy", "deploy.image"),
-    *("remote.probe", "recipes.recipe", "credentials.oauth"),
+    *("deploy.deploy", "deploy.package", "deploy.policy", "calls.caller"),
+    *("probe.remote_probe", "recipes.recipe", "oauth_login"),
 )
 
 
@@ -31,4 +31,4 @@ def test_launching_a_server_imports_nothing_heavy(module):
 
 
 def test_the_check_can_fail():
-    assert "polars" in heavy_after("assets.servers.deploy.table")
+    assert "polars" in heavy_after("assets.servers.deploy.deployment_table")

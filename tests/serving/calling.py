@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from assets.servers.calls import stdio_connection
+from assets.servers.calls import connection
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallLimits, CallResult
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.packages.fetch import Artifact
+from assets.servers.probe.remote_transport import RemotePolicy
+from assets.servers.recipes.install import Artifact
 from assets.servers.recipes.recipe import Recipe, dump_recipe
-from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
@@ -80,7 +80,7 @@ class Bench:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._trees = folder, {}
-        monkeypatch.setattr(stdio_connection, "ensure_artifact", self._artifact)
+        monkeypatch.setattr(connection, "ensure_artifact", self._artifact)
 
     def _artifact(self, recipe: Recipe, **_: Any) -> Artifact:
         argv = (str(find_toolchain().python), "/srv/server/main.py")

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.log import Outcomes
 from assets.servers.calls.result import CallResult
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version

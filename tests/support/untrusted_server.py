@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from assets.servers.deploy import package
-from assets.servers.packages.fetch import Artifact
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
+from assets.servers.recipes.install import Artifact
 from assets.servers.sandbox.process import SandboxUnavailable, preflight
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain

@@ -18,7 +18,7 @@ from assets.contracts.history.moves import Move
 from assets.contracts.listed.read import read_unverified
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import open_firewall
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.synthesis.verify.checks.injected_orders import find_order

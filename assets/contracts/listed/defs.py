@@ -17,8 +17,8 @@ from assets.contracts.quarantine.decisions import read_decisions
 from assets.marketplaces.listed_tools import load_tools
 from assets.marketplaces.listing import read_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.recipes.names import identify_server
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.recipes.recipe import identify_server
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.item_failure import try_item
 from warehouse.publish import Published, audit_table, describe_asset, publish

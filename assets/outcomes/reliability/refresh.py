@@ -23,7 +23,7 @@ from assets.outcomes.reliability.sources.executed_calls import read_executed
 from assets.outcomes.reliability.sources.logged_calls import read_logged
 from assets.outcomes.reliability.sources.trust import KNOWN, Weighed, weigh_observations
 from assets.outcomes.reliability.versions import read_changes
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.vectors.confusables.table import CONFUSABLES
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables

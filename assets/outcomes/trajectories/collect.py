@@ -15,7 +15,7 @@ from assets.outcomes.worlds.opened import open_world
 from assets.outcomes.worlds.session import open_session
 from assets.outcomes.worlds.spec import Fit, World
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.sandbox.spec import SandboxUnavailable
 from warehouse.json_types import Record
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress

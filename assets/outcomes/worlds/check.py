@@ -16,7 +16,7 @@ from assets.outcomes.worlds.task import Task, TaskCall
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.sandbox.spec import SandboxUnavailable
 from warehouse.ledger.ledger import Ledger
 
 _SEEDS = (1, 2)

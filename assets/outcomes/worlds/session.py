@@ -12,13 +12,12 @@ from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.opened import OpenWorld
 from assets.outcomes.worlds.spec import Fit
 from assets.outcomes.worlds.task import TaskCall
-from assets.servers.adhoc import plan_target
+from assets.servers.adhoc import NotLocal, allow_bound, plan_local_server, plan_target
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import Recipe, Unlaunchable, dump_recipe
-from assets.servers.trust import NotLocal, allow_bound, plan_local_server
 from warehouse.ledger.ledger import Ledger
 
 

@@ -1,1 +1,1 @@
-"""Calls: a tool of a server that the index knows, run in the sandbox or asked elsewhere."""
+"""Calls: one tool of an indexed server, run in the sandbox or asked over HTTP."""

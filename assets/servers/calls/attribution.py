@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.servers.calls.result import find_kind
-from assets.servers.probe.stderr_patterns import find_words
+from assets.servers.probe.failure_kinds import find_words
 
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601

@@ -16,19 +16,16 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
 from assets.servers.calls.attribution import JudgedError, find_network_kind, judge_error
-from assets.servers.calls.connection import Dial
-from assets.servers.calls.content import shape_result
-from assets.servers.calls.http_connection import make_remote_dial
-from assets.servers.calls.inspection import Inspector
+from assets.servers.calls.connection import Dial, make_local_dial, make_remote_dial
+from assets.servers.calls.content import Inspector, shape_result
 from assets.servers.calls.launch import Wanted, plan_launch
 from assets.servers.calls.pool import Pool
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
 from assets.servers.calls.session import Session
-from assets.servers.calls.stdio_connection import make_local_dial
+from assets.servers.deploy.launch import format_advice
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.reach import format_advice
-from assets.servers.remote.client import Transport
-from assets.servers.remote.log_filter import silence_logs
+from assets.servers.probe.remote_client import Transport
+from assets.servers.probe.remote_outcome import silence_logs
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
 

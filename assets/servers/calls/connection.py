@@ -1,15 +1,40 @@
 """A line: a running server, reached, whatever way."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.servers.calls.launch import Wanted
-from assets.servers.calls.result import CallFailed
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.transcript import Listener
+import anyio
+
+from assets.servers.calls.launch import Wanted, check_secrets
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.grants import VolumeBusy, hold_volume_async
+from assets.servers.deploy.launch import apply_grant, open_hosts, open_local_launch
+from assets.servers.deploy.package import fetch_image, make_launch
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import Ended, Failure, PackageError
+from assets.servers.probe.remote_client import MAX_REQUESTS, Transport
+from assets.servers.probe.remote_probe import Attempt, list_secrets
+from assets.servers.probe.remote_transport import MIB, RemotePolicy, Wire
+from assets.servers.probe.stdio_relay import Relay
+from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
+from assets.servers.recipes.install import ensure_artifact
+from assets.servers.sandbox.gateway import HostLog
+from assets.servers.sandbox.process import Jailed, preflight, start
+from assets.servers.sandbox.spec import (
+    Command,
+    Launch,
+    LaunchRefused,
+    SandboxPolicy,
+    SandboxUnavailable,
+)
+from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.secrets import SecretError
 
 
 @dataclass(repr=False)
@@ -64,3 +89,255 @@ class Line(ABC):
 
 
 Dial = Callable[[Listener], AbstractAsyncContextManager[Line]]
+
+
+def make_remote_dial(
+    wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: Transport
+) -> Dial:
+    """Reaches the recipe's address over one transport, with its user's headers and account."""
+    recipe = wanted.recipe
+    url = str(recipe.url)
+    remote = replace(
+        policy.remote or RemotePolicy(),
+        wall_s=limits.timeout_s + limits.launch_s,
+        message_mb=limits.message_mb,
+    )
+    headers = {**dict(recipe.headers), **wanted.given.headers}
+
+    @asynccontextmanager
+    async def dial(listener: Listener) -> AsyncIterator[Line]:
+        try:
+            auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+        except SecretError as error:
+            raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
+        async with Wire(remote) as wire:
+            attempt = Attempt(kind, url, wire, listener, headers=headers, auth=auth)
+            line = _RemoteLine(wanted, headers=headers, wire=wire, attempt=attempt)
+            try:
+                async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
+                    yield line
+            except Ended as ended:
+                raise line.make_failure(ended.failure) from None
+
+    return dial
+
+
+@dataclass(repr=False)
+class _RemoteLine(Line):
+    """Silence on it is no idleness: a server elsewhere may be starting."""
+
+    headers: dict[str, str] = field(kw_only=True)
+    wire: Wire = field(kw_only=True)
+    attempt: Attempt = field(kw_only=True)
+
+    async def over(self) -> None:
+        """Ends with the scope of the attempt, which the watch cancels."""
+        await anyio.sleep_forever()
+
+    @property
+    def dead(self) -> bool:
+        watch = self.attempt.watch
+        return watch.failure is not None or bool(watch.refusal and watch.refusal.lost_session)
+
+    @property
+    def worn(self) -> bool:
+        meter = self.wire.meter
+        heavy = max(meter.wire, meter.decoded) > self.wire.policy.max_mb * MIB // 2
+        return heavy or self.attempt.client.requests > MAX_REQUESTS // 2
+
+    def secrets(self) -> dict[str, str]:
+        url, tokens = self.attempt.watch.url, self.attempt.client.tokens
+        return {**list_secrets(url, self.headers, tokens), **super().secrets()}
+
+    def refused(self) -> CallFailed | None:
+        refusal = self.attempt.watch.refusal
+        if refusal is None:
+            return None
+        if not refusal.lost_session and refusal.error is not None:
+            return None  # the session has been given it
+        return self.make_failure(self.attempt.rank_evidence(None, answered=True))
+
+    async def why(self, found: Failure | None) -> CallFailed:
+        return self.make_failure(self.attempt.rank_evidence(found, answered=self.answered))
+
+    def make_failure(self, failure: Failure) -> CallFailed:
+        refusal = self.attempt.watch.refusal
+        sent = self.answered and not (refusal and refusal.lost_session)
+        made = CallFailed.of(failure, sent=sent)
+        made.may_be_sse = not self.answered and bool(refusal and refusal.may_be_sse)
+        return made
+
+
+# Apart from other threads: an installation may take minutes, and four of them at once would keep
+# every other call waiting for a thread.
+_INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
+VOLUME_WAIT_S = 10.0  # for a session that is ending
+_RESTING_S = 1.0  # between two looks at a server that nobody asks anything
+
+
+def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
+    """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
+    sandbox = replace(
+        policy.sandbox_of(wanted.recipe.server_id),
+        wall_s=limits.life_s + limits.timeout_s,
+        message_mb=limits.message_mb,
+    )
+
+    @asynccontextmanager
+    async def dial(listener: Listener) -> AsyncIterator[Line]:
+        loop = asyncio.get_running_loop()
+        name = wanted.recipe.server_id
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(
+                    hold_volume_async(policy.volume_of(name), VOLUME_WAIT_S)
+                )
+            except VolumeBusy as error:
+                raise CallFailed("busy", str(error), sent=False) from None
+            facts = (wanted, policy, sandbox, held)
+            launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
+            log = HostLog()
+            # On this thread, which lives as long as the session: bubblewrap ends its child when the
+            # thread that started it does, and a worker thread ends when it is idle.
+            try:
+                if isinstance(launch, Launch):
+                    granted = (policy.grant_of(name), sandbox, find_toolchain().python)
+                    launch, log = held.enter_context(open_hosts(launch, *granted))
+                started = start(launch, sandbox)
+            except SandboxUnavailable as error:
+                raise _make_no_sandbox_failure(error) from None
+            except LaunchRefused as error:
+                raise CallFailed(error.kind, str(error), sent=False) from None
+            yield await held.enter_async_context(
+                _hold_running(started, sandbox, listener, wanted, log)
+            )
+
+    return dial
+
+
+def _prepare_launch(
+    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy, held: AsyncExitStack
+) -> Launch | Command:
+    """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
+    in a thread of its own."""
+    recipe, given = wanted.recipe, wanted.given
+    try:
+        if recipe.is_image:
+            return fetch_image(recipe, given, policy, sandbox)()
+        preflight(sandbox)
+        toolchain = find_toolchain()
+        if recipe.ecosystem == "private":
+            launch = held.enter_context(open_local_launch(recipe, toolchain, given))
+            return apply_grant(launch, recipe.server_id, policy)
+        artifact = ensure_artifact(
+            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
+        )
+    except PackageError as error:
+        raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
+    except SandboxUnavailable as error:
+        raise _make_no_sandbox_failure(error) from None
+    check_secrets(recipe, given, artifact)
+    launch = make_launch(recipe, artifact, toolchain, given)
+    return apply_grant(launch, recipe.server_id, policy)
+
+
+def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
+    return CallFailed("policy_denied", f"{error.what} ({error.why})", fix=str(error), sent=False)
+
+
+@asynccontextmanager
+async def _hold_running(
+    jailed: Jailed,
+    sandbox: SandboxPolicy,
+    listener: Listener,
+    wanted: Wanted,
+    log: HostLog,
+) -> AsyncIterator[Line]:
+    """The started server with its relay and watchdog; leaving it ends the whole tree."""
+    relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
+    try:
+        with watchdog:
+            async with anyio.create_task_group() as tasks:
+                relay.start(tasks)
+                try:
+                    facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
+                    yield _LocalLine(wanted, sandbox=sandbox, hosts=log, **facts)
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.to_thread(jailed.kill)
+    finally:
+        jailed.__exit__()
+
+
+@dataclass(repr=False)
+class _LocalLine(Line):
+    jailed: Jailed = field(kw_only=True)
+    relay: Relay = field(kw_only=True)
+    watchdog: Watchdog = field(kw_only=True)
+    sandbox: SandboxPolicy = field(kw_only=True)
+    hosts: HostLog = field(kw_only=True, default_factory=HostLog)
+
+    def __post_init__(self) -> None:
+        self.read, self.write = self.relay.read, self.relay.write
+        self._every_s = self.watchdog.every_s
+
+    async def over(self) -> None:
+        await self.relay.over.wait()
+
+    def idle_s(self) -> float:
+        return self.watchdog.idle_s
+
+    def refused_hosts(self) -> Sequence[str]:
+        return self.hosts.refused
+
+    def waiting_hosts(self) -> Sequence[str]:
+        return self.hosts.list_waiting()
+
+    def busy(self, busy: bool) -> None:
+        self.watchdog.every_s = self._every_s if busy else _RESTING_S
+
+    @property
+    def dead(self) -> bool:
+        return self.relay.over.is_set() or self.jailed.process.poll() is not None
+
+    @property
+    def worn(self) -> bool:
+        transcript = self.relay.transcript
+        unasked = transcript.initiated + transcript.strays + transcript.noise
+        return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
+
+    async def why(self, found: Failure | None) -> CallFailed:
+        """A limit that was passed, how it exited and what it said, then the conversation."""
+        exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
+        code, signal = self.jailed.exit_status() if exited else (None, None)
+        transcript, breach = self.relay.transcript, self.watchdog.breach
+        failure = classify_evidence(
+            Evidence(
+                transcript,
+                found or Failure("protocol_error", "it ended"),
+                breach=breach,
+                answered=self.answered,
+                exited=exited and breach is None,
+                code=code,
+                signal=signal,
+            )
+        )
+        assert failure is not None  # there is always one to weigh
+        delivered = not self.relay.unsent
+        if not self.answered:
+            return CallFailed.of(failure, sent=False)
+        if breach and breach.limit == "wall":
+            return CallFailed("timeout_call", f"the session lasted {breach.found}", sent=delivered)
+        if exited and failure.kind not in _LIMITS:
+            detail = failure.detail or "it ended"
+            return CallFailed("crashed", detail, fix=_CRASHED, sent=delivered)
+        return CallFailed.of(failure, sent=delivered)
+
+
+_LIMITS = (
+    *("out_of_memory", "too_many_processes", "disk_full", "oversize", "protocol_error"),
+    *("timeout_start", "timeout_list"),
+)
+_CRASHED = "the server ended during the call, and whether it did its work is not known: look before"
+_CRASHED += " you call again"

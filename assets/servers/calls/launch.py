@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.servers.calls.result import CallFailed
-from assets.servers.credentials.secrets import Given, SecretError
-from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.deploy import find_refusal
 from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.package import list_given_names
-from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.packages.fetch import Artifact
-from assets.servers.recipes.binding import check_identity
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
+from assets.servers.recipes.install import Artifact
 from assets.servers.recipes.placeholders import holds_secret
-from assets.servers.recipes.recipe import Recipe, RecipeError, load_recipe, needs_scripts
+from assets.servers.recipes.recipe import (
+    Recipe,
+    RecipeError,
+    check_identity,
+    load_recipe,
+    needs_scripts,
+)
+from assets.servers.secrets import Given, SecretError
 from warehouse.storage.digest import digest
 
 

@@ -62,7 +62,7 @@ class CallResult:
     to fix it. cut: part of the answer is left out for its size. seconds: all of it, with a launch
     where there was one. problems: what is wrong with the arguments, or (status ok) with the
     structured content against its schema. findings: signs of injection in any of its texts, and
-    keys that were taken out (`inspection.py`); unread: more was answered than is scanned. What has
+    keys that were taken out (`content.py`); unread: more was answered than is scanned. What has
     a high one, or lies beyond, is in no prompt or row of ours.
     refused: hosts that the server asked for meanwhile and was not granted. code: of the JSON-RPC
     error that it answered. offline, local, reached: how it was launched, as `find_fault` takes

@@ -12,22 +12,20 @@ import anyio
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.servers.calls.connection import Dial, Line
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.probe.agreement import (
-    check_alive,
-    is_stateless,
-    make_call_request,
-    needs_task,
-)
 from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.remote_outcome import silence_logs
 from assets.servers.probe.session import (
     ProbePolicy,
     Progress,
+    check_alive,
     classify_exception,
+    is_stateless,
     list_tools,
+    make_call_request,
+    needs_task,
     open_session,
 )
 from assets.servers.probe.transcript import Listener
-from assets.servers.remote.log_filter import silence_logs
 
 
 class Session:

@@ -17,12 +17,10 @@ from typing import Any
 
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, suite_digest, write_program
 from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
-from assets.servers.packages.mcpb import SERVER
-from assets.servers.packages.run_tool import describe_fetch_network
-from assets.servers.sandbox.backend import Backend
-from assets.servers.sandbox.environment import build_environment
+from assets.servers.recipes.fetch_phase import describe_fetch_network
+from assets.servers.recipes.package_files import SERVER
 from assets.servers.sandbox.process import choose_backend, start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import Backend, Launch, Mount, SandboxPolicy, build_environment
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest
 

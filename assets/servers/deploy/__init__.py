@@ -1,0 +1,1 @@
+"""Deployments: one launch of each server under its user's grants, and the table of them."""

@@ -1,47 +1,53 @@
-"""One deployment: a recipe brought to a result, with the secrets its user gave it."""
+"""One deployment: a recipe launched or asked, here or on a fleet's worker, with its secrets."""
 
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from assets.servers.credentials.secrets import Given, SecretError
-from assets.servers.deploy.confirm import find_unconfirmed
-from assets.servers.deploy.grants import find_grant_problem
-from assets.servers.deploy.image import run_image
+from assets.servers.deploy.grants import VolumeBusy, find_grant_problem, hold_volume
 from assets.servers.deploy.package import (
+    Deployed,
     list_given_names,
+    make_failed,
     probe_behaviour,
+    run_image,
     run_local,
     run_package,
 )
-from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.deploy.volume import VolumeBusy, hold_volume
+from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
+from assets.servers.probe.remote_probe import probe_remote
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.remote.probe import probe_remote
-from assets.servers.remote.transport import RemotePolicy
 from assets.servers.sandbox.spec import is_private_folder
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from assets.servers.secrets import Given, SecretError, Secrets
+from warehouse.fleet.fleet import Fleet, LocalFleet, TaskLost
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
 
 
 def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
-    """Fetches and probes one recipe. Every outcome is a result, and no secret is in it; raises only
-    SandboxUnavailable."""
-    refused = find_refusal(recipe, policy)
-    if refused:
-        return make_failed(refused)
+    """Fetches and probes one recipe, unless the settings forbid it. Every outcome is a result
+    without secrets; raises only SandboxUnavailable."""
+    if refusal := find_refusal(recipe, policy):
+        return make_failed(refusal)
+    return deploy_allowed(recipe, policy, toolchain)
+
+
+def deploy_allowed(
+    recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None
+) -> Deployed:
+    """`deploy` of a recipe that `find_refusal` let pass."""
     try:
         given = policy.secrets.given(recipe.server_id)
     except SecretError as error:
         return make_failed(Failure("needs_secret", str(error)))
-    if refused := find_unconfirmed(recipe, given, policy):
-        return make_failed(refused)
+    if unconfirmed := find_unconfirmed(recipe, given, policy):
+        return make_failed(unconfirmed)
     try:
         with hold_volume(policy.volume_of(recipe.server_id)):
             found = _deploy_given(recipe, given, policy, toolchain)
@@ -135,3 +141,45 @@ def _scrub_result(found: Deployed, given: Given) -> Deployed:
         return found
     result = ProbeResult(**given.scrub(asdict(found.probe)))
     return replace(found, probe=result, behaviour=given.scrub(found.behaviour))
+
+
+def deploy_on(
+    fleet: Fleet, recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None
+) -> bytes:
+    """The result of one allowed deployment, as `Deployed.to_json` writes it. Raises what `deploy`
+    raises, and FleetUnavailable.
+
+    Only published packages without secrets, folders or volume leave this machine; a worker keeps
+    them at the path of this home and finds its own runtimes.
+    """
+    if isinstance(fleet, LocalFleet) or not can_travel(recipe, policy):
+        return deploy_allowed(recipe, policy, toolchain).to_json()
+    try:
+        return fleet.call(deploy_to_json, recipe, _make_portable(recipe, policy))
+    except TaskLost as error:
+        return make_failed(Failure("worker_lost", str(error))).to_json()
+
+
+def deploy_to_json(recipe: Recipe, policy: DeployPolicy) -> bytes:
+    """The task that a worker runs."""
+    return deploy_allowed(recipe, policy).to_json()
+
+
+def can_travel(recipe: Recipe, policy: DeployPolicy) -> bool:
+    """Whether another machine can run a recipe: it needs nothing that lies on this one alone."""
+    grant = policy.grant_of(recipe.server_id)
+    here = grant.folders or grant.volume or policy.secrets.of(recipe.server_id)
+    return recipe.ecosystem in ("npm", "pypi", "mcpb") and not here
+
+
+def _make_portable(recipe: Recipe, policy: DeployPolicy) -> DeployPolicy:
+    """The policy with what concerns this recipe, and nobody's secrets."""
+    own = recipe.server_id
+    return replace(
+        policy,
+        secrets=Secrets({}, bytes(16)),
+        accounts=None,
+        grants={own: policy.grants[own]} if own in policy.grants else {},
+        confirmed={own: policy.confirmed[own]} if own in policy.confirmed else {},
+        listed=(),
+    )

@@ -1,30 +1,73 @@
 """One package on this host: fetched, launched, tried again with guesses, asked once more."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from assets.servers.certificate.certificate import certify
-from assets.servers.credentials.secrets import Given
-from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.grants import ServerGrant, list_granted_places
-from assets.servers.deploy.local_launch import open_local_launch
-from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.reach import apply_grant, probe_granted
-from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.packages.fetch import Artifact, ensure_artifact
-from assets.servers.packages.licence import read_licence
-from assets.servers.packages.mcpb import SERVER
-from assets.servers.probe.consistency import move_clock, probe_again
+from assets.servers.deploy.launch import (
+    apply_grant,
+    explain_network,
+    open_local_launch,
+    probe_granted,
+)
+from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
 from assets.servers.probe.failure_kinds import Failure, PackageError
-from assets.servers.probe.probe import ProbeResult
+from assets.servers.probe.probe import ProbeResult, move_clock, probe, probe_again
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.env_usage import find_variables
+from assets.servers.recipes.install import Artifact, ensure_artifact
+from assets.servers.recipes.package_files import SERVER, find_variables, read_licence
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.docker import Docker, write_env_file
+from assets.servers.sandbox.spec import (
+    Command,
+    Launch,
+    LaunchRefused,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+)
 from assets.servers.sandbox.toolchain import Toolchain
+from assets.servers.secrets import Given
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The result of one recipe: the probe's result, what was made up, what was installed.
+
+    behaviour: rows of `asker.Behaviour`, None without a differential probe. certificate: facts of
+    the sandbox it ran in, None for a server elsewhere. license: as the package states it. launched:
+    `recipe_facts` of the launch that counted, None where it was the planned one.
+    """
+
+    probe: ProbeResult
+    placeholders: tuple[str, ...] = ()
+    locked: str | None = None
+    megabytes: float = 0.0
+    built_with_scripts: bool = False
+    behaviour: list[dict[str, str]] | None = None
+    certificate: dict[str, Any] | None = None
+    license: str | None = None
+    launched: dict[str, Any] | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Deployed":
+        facts = json.loads(data)
+        result = ProbeResult(**facts.pop("probe"))
+        return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
+
+
+def make_failed(failure: Failure) -> Deployed:
+    """The result of a recipe that was never launched."""
+    return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))
+
 
 Ask = Callable[[ProbePolicy, bool], ProbeResult]
 
@@ -233,3 +276,68 @@ def _list_made_up(
     }
     granted = list_granted_places(tried.recipe, grant)
     return tuple(sorted(names - list_given_names(given) - granted))
+
+
+def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
+    """The id of an image that this host has under a name. Raises PackageError."""
+    if found := _open_engine(sandbox).find_image(name):
+        return found
+    raise PackageError("needs_software", f"no image {name!r:.200} on this host: build it")
+
+
+def fetch_image(
+    recipe: Recipe, given: Given, policy: DeployPolicy, sandbox: SandboxPolicy
+) -> Callable[[], Command]:
+    """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
+    docker = _open_engine(sandbox)
+    if recipe.ecosystem == "private":
+        image = str(recipe.integrity)
+        if docker.find_image(recipe.name) != image:  # an index says which id: trusted is the name
+            found = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
+            raise PackageError("needs_software", f"{found}: run again")
+    else:
+        image = f"{recipe.name}@{recipe.integrity}"
+        if problem := docker.pull(image):
+            raise PackageError("fetch_failed", problem)
+    env = {**dict(recipe.env), **given.env}
+    seen = apply_grant(Launch(()), recipe.server_id, policy)
+    try:
+        write_env_file(env)
+        docker.arguments(seen, sandbox, seen.mounts)
+    except LaunchRefused as error:
+        raise PackageError("policy_denied", str(error)) from None
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=seen)
+
+
+def _open_engine(sandbox: SandboxPolicy) -> Docker:
+    """Raises PackageError where no engine answers."""
+    docker = Docker(program=sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        raise PackageError("needs_software", found) from None
+    return docker
+
+
+def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """The result of an image; `needs_software` where no engine answers.
+
+    Its clock cannot be moved: its differential probe changes the name and the number of calls.
+    It has no certificate, because the escape suite did not run in this image's own root.
+    """
+    sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
+    try:
+        command = fetch_image(recipe, given, policy, sandbox)
+    except PackageError as error:
+        return make_failed(Failure(error.kind, str(error)))
+
+    def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
+        return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
+
+    result = ask(policy.conversation)
+    made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
+    made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
+    real = list_given_names(given) | list_granted_places(recipe, grant)
+    names = tuple(sorted(made_up - real))
+    return Deployed(result, names, behaviour=probe_behaviour(result, policy, ask))

@@ -7,17 +7,14 @@ from functools import partial
 from typing import Any
 
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy.deploy import effect_key, find_refusal
-from assets.servers.deploy.image import find_local_image
-from assets.servers.deploy.job import Job, plan_jobs
-from assets.servers.deploy.on_fleet import deploy_on
+from assets.servers.deploy.deploy import deploy_on, effect_key, find_refusal
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, Job, make_deployment_row, plan_jobs
+from assets.servers.deploy.package import Deployed, find_local_image, make_failed
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, make_failed
-from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
-from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
-from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.recipes.version_resolver import Resolver
+from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.fleet.fleet import Fleet, FleetUnavailable, LocalFleet
 from warehouse.fleet.side_by_side import map_side_by_side

@@ -1,5 +1,7 @@
 """The failure taxonomy: every way a server can fail to list its tools, with a hint and a retry."""
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -132,3 +134,150 @@ def compute_next_retry(kind: str, attempts: int, now: float) -> float | None:
         return None
     wait = min(first * 2 ** max(0, attempts - 1), 30 * _DAY)
     return now + (wait - _EARLY if wait >= _DAY else wait)
+
+
+# The order is the precedence: a stack trace about a missing module also mentions its arguments.
+_WORDS: tuple[tuple[str, str], ...] = (
+    (
+        "out_of_memory",
+        r"heap out of memory|\bMemoryError\b|cannot allocate memory|std::bad_alloc|ENOMEM",
+    ),
+    (
+        "too_many_processes",
+        r"resource temporarily unavailable|can't start new thread|\bEAGAIN\b.*(spawn|fork)"
+        r"|uv_thread_create|pthread_create failed",
+    ),
+    ("disk_full", r"no space left on device|\bENOSPC\b|disk quota|\bEFBIG\b|File too large"),
+    (
+        "incompatible",
+        r"cannot import name|unexpected keyword argument|pin 'mcp<2'"
+        r"|(?<!'NoneType' object )has no attribute"
+        r"|ERR_PACKAGE_PATH_NOT_EXPORTED|does not provide an export named|PydanticUserError"
+        r"|unsupported engine|requires (node|python)\b|requires node\.?js|needs node\.?js"
+        r"|(node|python) version \S+ is not supported"
+        r"|(WebSocket|File|fetch|CustomEvent) is not defined"
+        r"|ERR_REQUIRE_ESM|ERR_REQUIRE_CYCLE|NODE_MODULE_VERSION|is not a constructor",
+    ),
+    (
+        "needs_software",
+        r"error while loading shared libraries|cannot open shared object|command not found"
+        r"|^prlimit: failed to execute "
+        r"|\bENOENT\b.*\bspawn\b|spawn \S+ ENOENT|cannot find (module|package)|ModuleNotFoundError"
+        r"|ERR_MODULE_NOT_FOUND|ImportError|executable doesn't exist|execvp|git executable"
+        r"|no such file or directory: '(docker|git|java|uv|npx|chrom\w+|ffmpeg|adb|kubectl|psql)'"
+        r"|(not installed|could not find|unable to (find|locate)|is not available|no \w+ found)"
+        r".{0,40}\b(chrom\w+|browser|docker|java|ffmpeg|libreoffice|binary|executable)\b"
+        r"|\b(chrom\w+|browser|docker|java|ffmpeg|libreoffice|binary|executable)\b.{0,40}"
+        r"(not installed|not found|is not available)"
+        r"|could not locate the bindings file|only (supported|available|works) on (macos|windows)"
+        r"|unsupported (platform|operating system)|not supported on linux|requires (macos|windows)",
+    ),
+    (
+        "needs_argument",  # a parser's own sentence, whatever the arguments are called
+        r"the following (required )?arguments (are required|were not provided)"
+        r"|missing (required )?(option|flag|parameter)\b|required option\b"
+        r"|missing required arguments?:|too few arguments|not enough arguments"
+        r"|expected \d+ arguments?|unknown (sub)?command|invalid choice",
+    ),
+    (
+        "needs_secret",
+        r"((api|access|auth\w*|secret|bot|private|personal|bearer|client)[ _-]?"
+        r"(key|token|secret|id)s?|\w+_(key|token|secret|password|pat))\b"
+        r".{0,80}(required|missing|not set|not found|invalid|must|need|provide|undefined|empty"
+        r"|not configured|not provided)"
+        r"|(required|missing|provide|set|need|no|invalid|specify|undefined)\b.{0,60}\b\w*"
+        r"(key|token|secret|credential|password|connection[ _]string)s?\b"
+        r"|(credentials?|api ?key|token)\b.{0,60}"
+        r"(required|missing|not (set|found|configured|provided)|invalid|expired)"
+        r"|unauthori[sz]ed|\b401\b|\b403 forbidden|not authenticated"
+        r"|authenticat\w+ (failed|required)"
+        r"|login (failed|required)|please (log ?in|authenticate|sign in)|no (accounts?|wallet)\b",
+    ),
+    (
+        "needs_network",
+        r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|ETIMEDOUT|ECONNRESET"
+        r"|getaddrinfo|name resolution|name or service not known|no route to host"
+        r"|network is unreachable|fetch failed|failed to fetch|network ?error|socket hang up"
+        r"|Connect(ion)?(Error|Timeout|Refused)|connection refused|ClientConnector\w*Error"
+        r"|max retries exceeded|dial tcp|could not connect|cannot connect|failed to connect"
+        r"|unable to connect|failed to establish a (new )?connection|connection timed out"
+        r"|unreachable",
+    ),
+    (
+        "needs_argument",
+        r"^\s*usage:|missing (required )?(positional )?arguments?|arguments? (is|are) required"
+        r"|required (argument|flag)|(director|path|url|file)\w*\b.{0,40}"
+        r"(is required|must be (specified|provided|set)|does not exist|not found)"
+        r"|(environment|env)\b.{0,20}\bvar(iable)?s?\b.{0,60}(required|missing|not set|must)"
+        r"|(required|missing|must set|please set)\b.{0,40}\b(environment|env)\b"
+        r"|please (provide|specify|set)|field required|KeyError: '[A-Z][A-Z0-9_]+'"
+        r"|[A-Z][A-Z0-9]*_[A-Z0-9_]+\b.{0,30}(is )?(required|missing|not set|not defined|undefined)"
+        r"|no such file or directory|\bENOENT\b|config\w*( file)? (is )?(not found|missing)",
+    ),
+    (
+        "read_only",
+        r"read-only file system|\bEROFS\b|permission denied|\bEACCES\b|operation not permitted",
+    ),
+)
+# The network's own codes: after a made-up key was sent, the network is what is missing.
+_UNREACHED = (
+    r"ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|ECONNREFUSED|getaddrinfo|name resolution"
+    r"|Connect(ion)?Error|ClientConnector|connection refused|network is unreachable"
+)
+_LAST = re.compile(r"^.*\b\w*(Error|Exception|panic|fatal)\b.*$", re.IGNORECASE | re.MULTILINE)
+_RUNTIME = re.compile(r"^\s*(Node\.js v\d|\}|\]|at |\^|npm error|errno:|code:|syscall:|path:)")
+
+
+def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) -> Failure:
+    """The kind of a server that ended by itself, from what it said and how it ended."""
+    how = f"killed by {signal}" if signal else f"exit {exit_code}"
+    if signal in ("SIGXCPU", "SIGXFSZ"):
+        kind = "oversize" if signal == "SIGXCPU" else "disk_full"
+        limit = "processor time" if signal == "SIGXCPU" else "file size"
+        return Failure(kind, f"{how}, the limit on {limit}")
+    cause = classify_text(stderr)
+    if cause:
+        return Failure(cause.kind, f"{how}, {cause.detail}")
+    last = _find_last_line(stderr)
+    words = f", said {last.strip()[:160]!r}" if last else ", said nothing"
+    return Failure("crashed", how + words)
+
+
+def classify_text(text: str) -> Failure | None:
+    """The kind that a server's own words name, or None when they name none."""
+    return find_words(text, [kind for kind, _ in _WORDS])
+
+
+def find_words(text: str, kinds: Collection[str]) -> Failure | None:
+    """The first of these kinds whose words stand in the text, or None."""
+    for kind, words in _WORDS:
+        if kind not in kinds:
+            continue
+        found = re.search(words, text, re.IGNORECASE | re.MULTILINE)
+        if found and kind == "needs_secret" and _is_only_unreached(text, found.end()):
+            continue
+        if found:
+            return Failure(kind, f"said {_find_line(text, found.start())!r}")
+    return None
+
+
+def _is_only_unreached(text: str, position: int) -> bool:
+    """Whether the network fails after the last word about a secret: the secret was taken."""
+    later = re.search(_UNREACHED, text[position:], re.IGNORECASE)
+    return later is not None
+
+
+def _find_last_line(text: str) -> str:
+    """The last line that says what went wrong: a stack trace ends in brackets and versions."""
+    errors = [found[0] for found in _LAST.finditer(text)]
+    if errors:
+        return errors[-1]
+    spoken_lines = [line for line in text.splitlines() if line.strip()]
+    plain = [line for line in spoken_lines if not _RUNTIME.match(line)]
+    return (plain or spoken_lines or [""])[-1]
+
+
+def _find_line(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[start : end if end >= 0 else len(text)].strip()[:160]

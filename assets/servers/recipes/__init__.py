@@ -1,0 +1,1 @@
+"""From a listing to an installed package: recipes, placeholders, resolving, fetching."""

@@ -5,19 +5,30 @@ alone and an inner bubblewrap closes user namespaces: with `--uid` alone, root w
 process limit and still read root's files. Anybody else needs a single bubblewrap.
 """
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from assets.servers.sandbox import environment, seccomp
-from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.control_group import find_parent_group, make_control_group
-from assets.servers.sandbox.environment import make_memory_file
-from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox import kernel_limits, spec
+from assets.servers.sandbox.kernel_limits import find_parent_group, make_control_group
+from assets.servers.sandbox.spec import (
+    HOME,
+    SEARCH,
+    Command,
+    Launch,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+    make_memory_file,
+)
 
 _UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
 
@@ -39,15 +50,15 @@ class Bubblewrap:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         shared = policy.network == "full"
         return {
-            "system_calls": "filtered" if seccomp.build_filter() else "unfiltered",
+            "system_calls": "filtered" if kernel_limits.build_filter() else "unfiltered",
             "memory": "control group" if find_parent_group() else "watched",
             "host_loopback": "reachable" if shared else "unreachable",
         }
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
-        uid = launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
+        uid = launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
         argv, files = build_command_line(launch, policy, uid)
-        group, env = make_control_group(policy), {"PATH": environment.SEARCH}
+        group, env = make_control_group(policy), {"PATH": spec.SEARCH}
         if group is None:
             return Command(argv, files, env, volume=launch.volume)
         more = {"end": group.end, "has_overrun": group.has_overrun, "volume": launch.volume}
@@ -62,14 +73,14 @@ def build_command_line(
     shown = uid if root else os.getuid()
     files: list[int] = []
     args = _build_file_tree(launch, policy)
-    for path, text in environment.list_identity_files(shown).items():
+    for path, text in spec.list_identity_files(shown).items():
         files.append(make_memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
     files.append(make_memory_file(b"\0".join(_build_environment(launch))))
     env = ["--args", str(files[-1])]
-    limited = [*environment.build_prlimit(policy), *launch.argv]
+    limited = [*spec.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
-    if calls := seccomp.build_filter(segments=launch.segments):
+    if calls := kernel_limits.build_filter(segments=launch.segments):
         files.append(make_memory_file(calls))
         closed += ["--seccomp", str(files[-1])]
     if not root:
@@ -96,14 +107,14 @@ def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
             args += ["--symlink", f"usr/{name}", f"/{name}"]
         elif os.path.isdir(f"/{name}"):
             args += ["--ro-bind", f"/{name}", f"/{name}"]
-    etc = [*environment.ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
+    etc = [*spec.ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
     for folder in ("/etc", "/etc/ssl"):
         args += ["--perms", "0755", "--dir", folder]
     for path in etc:
         if os.path.exists(path):
             args += ["--ro-bind", os.path.realpath(path), path]
     args += ["--proc", "/proc", "--dev", "/dev"]
-    sizes = {path: str(size) for path, size in environment.limit_private_disks(policy).items()}
+    sizes = {path: str(size) for path, size in spec.limit_private_disks(policy).items()}
     args += ["--perms", "1777", "--size", sizes["/dev/shm"], "--tmpfs", "/dev/shm"]
     args += ["--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", sizes["/tmp"], "--tmpfs", "/tmp"]
@@ -133,7 +144,7 @@ def _build_environment(launch: Launch) -> Sequence[bytes]:
     """Bubblewrap arguments that replace the environment; read from memory so that no value shows
     in a process list."""
     words = ["--clearenv", "--chdir", launch.cwd]
-    for name, value in environment.build_environment(launch).items():
+    for name, value in spec.build_environment(launch).items():
         words += ["--setenv", name, value]
     return [word.replace("\0", "").encode("utf-8", "replace") for word in words]
 
@@ -153,7 +164,7 @@ def _read_version() -> str:
 def _try_once() -> tuple[str, str, str] | None:
     """(what, why, how) of a host where an empty sandbox does not start, else None."""
     for program in ("bwrap", "setpriv", "prlimit", "choom"):
-        if shutil.which(program, path=environment.SEARCH) is None:
+        if shutil.which(program, path=spec.SEARCH) is None:
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             how = f"install it (Debian: apt-get install {package}) and run again"
             return program, "not installed", how
@@ -184,3 +195,42 @@ def _find_remedy(reason: str) -> str:
         " profile for bwrap or set kernel.apparmor_restrict_unprivileged_userns=0; elsewhere set"
         " kernel.unprivileged_userns_clone=1"
     )
+
+
+_ROOT = Path(__file__).resolve().parents[3]
+_SOURCE = (
+    f"import sys; sys.path.insert(0, {str(_ROOT)!r});"
+    "from assets.servers.sandbox.bubblewrap import run_launch; run_launch()"
+)
+
+
+def write_launch(launch: Launch, policy: SandboxPolicy, folder: Path) -> Path:
+    """An executable in `folder` that is the launch once it runs; it leaves its process id in
+    `folder/pid`, by which it can be watched."""
+    facts = {
+        "argv": launch.argv,
+        "env": dict(launch.env),
+        "mounts": [(str(mount.host), mount.inside, mount.writable) for mount in launch.mounts],
+        "uid": launch.uid,
+        "policy": asdict(policy),
+    }
+    (folder / "launch.json").write_text(json.dumps(facts))
+    words = [sys.executable, "-I", "-c", _SOURCE, str(folder / "launch.json")]
+    script = folder / "launch"
+    script.write_text(f'#!/bin/sh\nexec /usr/bin/env -i PATH={SEARCH} {shlex.join(words)} "$@"\n')
+    script.chmod(0o700)
+    return script
+
+
+def run_launch() -> None:
+    """Becomes the launch that the first argument describes; the process keeps its id."""
+    file = Path(sys.argv[1])
+    facts = json.loads(file.read_bytes())
+    mounts = tuple(Mount(Path(host), *shown) for host, *shown in facts["mounts"])
+    launch = Launch((*facts["argv"], *sys.argv[2:]), facts["env"], mounts, uid=facts["uid"])
+    command = Bubblewrap().command(launch, SandboxPolicy(**facts["policy"]))
+    file.with_name("pid").write_text(str(os.getpid()))
+    for descriptor in command.files:
+        os.set_inheritable(descriptor, True)
+    os.chdir(command.cwd)
+    os.execvpe(command.argv[0], list(command.argv), dict(command.env))

@@ -4,11 +4,13 @@ The default image is an empty root made here, over which the host's /usr lies re
 sees the same programs as under bubblewrap, so that one artefact serves both, and nothing is pulled.
 """
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +18,49 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from assets.servers.sandbox import environment, seccomp
-from assets.servers.sandbox.backend import Command, LaunchRefused, SandboxUnavailable
-from assets.servers.sandbox.docker_image import EMPTY, MERGED, build_empty_root, is_folder
-from assets.servers.sandbox.environment import MIB, make_memory_file
-from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox import kernel_limits, spec
+from assets.servers.sandbox.spec import (
+    HOME,
+    MIB,
+    Command,
+    Launch,
+    LaunchRefused,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+    make_memory_file,
+)
 from warehouse.process_identity import describe_owner, is_abandoned
+
+EMPTY = "localhost/toolmill-sandbox:1"
+_FOLDERS = ("usr", "etc/ssl", "proc", "sys", "dev", "tmp", HOME.lstrip("/"), "srv", "run", "var")
+MERGED = ("bin", "lib", "lib64", "sbin")  # links into /usr on most hosts
+
+
+def build_empty_root() -> bytes:
+    """The image's files: folders, links into /usr, the small /etc files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for folder in (*_FOLDERS, *(name for name in MERGED if is_folder(name))):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name in MERGED:
+            if os.path.islink(f"/{name}"):
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname = tarfile.SYMTYPE, f"usr/{name}"
+                archive.addfile(entry)
+        for path, text in spec.list_identity_files(65_534).items():
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(text), 0o644
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def is_folder(name: str) -> bool:
+    """Whether the host has /NAME as a folder of its own, no link into /usr."""
+    return os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")
+
 
 LABEL = "toolmill.owner"
 PINNED = re.compile(r"([a-z0-9][\w.\-/:]{0,250}@)?sha256:[0-9a-f]{64}")
@@ -63,11 +102,11 @@ class Docker:
         if not self.image:
             own = [f"/{name}" for name in MERGED if is_folder(name)]
             mounts = [
-                *(Mount.same(p) for p in _list_existing(["/usr", *own, *environment.ETC])),
+                *(Mount.same(p) for p in _list_existing(["/usr", *own, *spec.ETC])),
                 *mounts,
             ]
         words = self.arguments(launch, policy, mounts)
-        env = environment.build_environment(launch)
+        env = spec.build_environment(launch)
         return self._build_command([*words, self.image or EMPTY, *launch.argv], env, launch.volume)
 
     def image_command(
@@ -87,7 +126,7 @@ class Docker:
             raise LaunchRefused(
                 f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
             )
-        environment.check_words(args, env)
+        spec.check_words(args, env)
         launch = replace(seen or Launch(()), argv=(), env=env, cwd="")
         words = self.arguments(launch, policy, launch.mounts)
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
@@ -111,8 +150,8 @@ class Docker:
     ) -> list[str]:
         """`run` and its options, up to the image; pure but for the user's number."""
         uid = _choose_user(launch, mounts)
-        sizes = environment.limit_private_disks(policy)
-        memory = f"{environment.cap_memory(policy) // MIB}m"
+        sizes = spec.limit_private_disks(policy)
+        memory = f"{spec.cap_memory(policy) // MIB}m"
         words = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--read-only"]
         words += ["--network", "none" if policy.network == "none" else "bridge"]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -126,7 +165,7 @@ class Docker:
             "--label",
             f"{LABEL}={describe_owner()}",
         ]
-        for name, (soft, hard) in environment.list_limits(policy).items():
+        for name, (soft, hard) in spec.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
         private = [("/tmp", "1777"), *([] if launch.volume else [(HOME, "0777")])]
         for path, mode in private:
@@ -144,7 +183,7 @@ class Docker:
         environment of ours alone: LD_PRELOAD of a listing would be its own."""
         name = f"toolmill-{uuid.uuid4().hex}"
         files = [make_memory_file(write_env_file(env))]
-        files.append(make_memory_file(json.dumps(seccomp.build_profile()).encode()))
+        files.append(make_memory_file(json.dumps(kernel_limits.build_profile()).encode()))
         env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
         given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         argv = [self.program, words[0], *given, *words[1:]]
@@ -204,7 +243,7 @@ class _Root:
 def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
     """(what, why, how) where no engine runs an empty container, else None."""
     engine = Docker(image=image, program=program)
-    if shutil.which(program, path=environment.SEARCH) is None:
+    if shutil.which(program, path=spec.SEARCH) is None:
         return program, "not installed", "install Docker or bubblewrap and run again"
     answer = engine._ask_client("version")
     if answer.returncode:
@@ -246,7 +285,7 @@ def _choose_user(launch: Launch, mounts: Sequence[Mount]) -> int:
     """What is writable from inside belongs to us, where we are not root."""
     if os.geteuid() != 0 and any(mount.writable for mount in mounts):
         return os.getuid()
-    return launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
+    return launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
 
 
 def write_env_file(env: Mapping[str, str]) -> bytes:
@@ -277,7 +316,7 @@ def _describe_mount(mount: Mount) -> str:
 def _read_client_settings() -> dict[str, str]:
     """What the client needs of our environment to find its engine; nothing else is handed on."""
     kept = {key: value for key, value in os.environ.items() if key.startswith(_CLIENT)}
-    return {"PATH": environment.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}
+    return {"PATH": spec.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}
 
 
 def _as_object(value: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import key_contract
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import read_contract
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Record

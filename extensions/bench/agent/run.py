@@ -12,8 +12,8 @@ from assets.contracts.quarantine.clear import read_clear
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from extensions.bench.agent.compare import (
     compare_agents,
     list_agent_rows,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from assets.servers.certificate.certificate import digest_suite
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.export.licences import normalise_licence
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked

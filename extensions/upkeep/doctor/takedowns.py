@@ -5,7 +5,7 @@ from pathlib import Path
 
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.recipes.names import identify_server
+from assets.servers.recipes.recipe import identify_server
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
 from extensions.upkeep.takedown.purge import list_taken
 from serving.index.blocklist import find_taken_tools

@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.packages.fetch import artifact_digest
-from assets.servers.packages.staging import MANIFEST
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.recipes.fetch_phase import MANIFEST
+from assets.servers.recipes.install import artifact_digest
 from assets.servers.recipes.recipe import load_recipe
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
 from extensions.upkeep.retention.garbage import Garbage, measure_size, remove_path

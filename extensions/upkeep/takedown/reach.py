@@ -12,8 +12,8 @@ from assets.contracts.listed.table import LISTED
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.recipes.names import identify_server
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.recipes.recipe import identify_server
 from warehouse.item_failure import try_item
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 from warehouse.storage.fingerprint import Fingerprint

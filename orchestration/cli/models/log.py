@@ -26,7 +26,7 @@ def log() -> None:
 @app.command("list")
 def list_remembered(place: Place = None, as_json: Annotated[bool, JSON] = False) -> None:
     """How much is remembered under each token's name, and since when."""
-    from assets.servers.calls.log_deletion import count_lines
+    from assets.servers.calls.log import count_lines
 
     rows = count_lines(_open_log(place))
     if as_json:
@@ -48,7 +48,7 @@ def delete(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Delete lines for good; of several options all must hold. A server may go on running."""
-    from assets.servers.calls.log_deletion import Subject, remove_lines
+    from assets.servers.calls.log import Subject, remove_lines
 
     try:
         day = None if before is None else date.fromisoformat(before)

@@ -91,7 +91,7 @@ def _list_servers(chosen: Settings) -> list[str]:
     from warehouse.home import HomeUnavailable
 
     try:
-        from assets.servers.deploy.table import DEPLOYMENTS
+        from assets.servers.deploy.deployment_table import DEPLOYMENTS
         from orchestration.factories import open_made_warehouse
 
         return open_made_warehouse(chosen).tables.read(DEPLOYMENTS)["server_id"].to_list()

@@ -38,8 +38,8 @@ def login(
     ] = False,
 ) -> None:
     """Log in to a remote server that asks for OAuth; nightly probes renew it by themselves."""
-    from assets.servers.credentials.oauth import log_in
-    from assets.servers.credentials.secrets import OAuthChoice
+    from assets.servers.oauth_login import log_in
+    from assets.servers.secrets import OAuthChoice
 
     def show(address: str) -> None:
         print_line("open in a browser to log in:", err=True)
@@ -68,7 +68,7 @@ def login(
 @app.command()
 def logout(url: Url) -> None:
     """Forget the login of a remote server. The server is not told: revoke it there if need be."""
-    from assets.servers.credentials.token_store import TokenStore
+    from assets.servers.oauth_login import TokenStore
 
     server_id = _parse_server_id(url)
     forgotten = TokenStore(load_settings().state_path(), server_id).forget()
@@ -76,7 +76,7 @@ def logout(url: Url) -> None:
 
 
 def _parse_server_id(url: str) -> str:
-    from assets.servers.recipes.names import normalise_address
+    from assets.servers.recipes.recipe import normalise_address
 
     try:
         parts = urlsplit(url)

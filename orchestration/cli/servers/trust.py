@@ -33,7 +33,7 @@ def trust(
     `confirmed` into toolmill.toml."""
     from dataclasses import asdict
 
-    from assets.servers.trust import find_local_server, list_local_servers
+    from assets.servers.adhoc import find_local_server, list_local_servers
     from orchestration.cli.servers.grant import describe_grant
     from orchestration.factories import make_crawl_policy, make_launcher
     from orchestration.settings.deploy_policy import find_volume

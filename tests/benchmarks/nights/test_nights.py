@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assets.marketplaces.listing import Package
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe
 from assets.synthesis.common.role_schemas import Choice
 from assets.synthesis.common.tables import PAIRS

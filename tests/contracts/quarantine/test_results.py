@@ -10,7 +10,7 @@ from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.quarantine.held_tools import list_held_tools
 from assets.contracts.quarantine.results import ResultFindings
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from tests.contracts.pipeline import Pipeline, honest_servers
 from warehouse.store import Warehouse

@@ -12,7 +12,7 @@ import pytest
 from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.servers.contained_browser import open_browser_sandbox
+from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas
 from demo.world.catalogue import make_world
 from tests.marketplaces.conftest import MakeAdapter

@@ -9,7 +9,7 @@ import pytest
 from assets.marketplaces.adapters.private import read_files
 from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.policy import CrawlPolicy
-from assets.servers.recipes.names import identify_server
+from assets.servers.recipes.recipe import identify_server
 
 FAR = "https://a.example/mcp"
 PINNED = "notes@sha256:" + "a" * 64

@@ -10,7 +10,7 @@ import pytest
 from assets.contracts.quarantine.clear import CLEAR
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from orchestration.plan.launches import measure_changed, measure_recovered, weigh_launches
 from orchestration.plan.marketplace import StagePlan
 from orchestration.plan.plan import (

@@ -11,8 +11,8 @@ from assets.marketplaces.policy import CrawlPolicy
 from assets.one_server import keep_other_servers
 from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, Launcher
-from assets.servers.deploy.table import DEPLOYMENTS
 from orchestration.runs.one_server import UnknownServer, find_marketplaces
 from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
 from tests.serving.calling import PATIENT

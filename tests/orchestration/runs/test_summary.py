@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import open_warehouse
 from orchestration.runs.nightly import RunResult

@@ -11,9 +11,9 @@ import pytest
 from assets.marketplaces.installed import list_installed
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.calls.result import CallLimits
-from assets.servers.contained_browser import open_browser_sandbox
-from assets.servers.credentials.secrets import ServerSecrets
+from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.secrets import ServerSecrets
 from assets.synthesis.common.policy import SynthesisPolicy
 from extensions.bench.ablations.run import AblationSettings
 from orchestration.cli.data.crawl import change_demo

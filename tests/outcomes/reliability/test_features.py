@@ -9,7 +9,7 @@ from assets.outcomes.reliability.features import (
     fit_rates,
     parse_contract,
 )
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,10 @@ from assets.outcomes.select import Launchable
 from assets.outcomes.trajectories.collect import Collected, collect_trajectories
 from assets.outcomes.worlds.check import prove_tasks
 from assets.outcomes.worlds.spec import World, load_world
-from assets.servers.deploy.confirm import digest_confirmed
+from assets.servers.adhoc import plan_local_server
 from assets.servers.deploy.grants import ServerGrant
-from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
 from assets.servers.recipes.recipe import Recipe, dump_recipe
-from assets.servers.trust import plan_local_server
 from orchestration.cli.app import app
 from tests.outcomes.worlds.files import SMALL, write_world
 from tests.serving.calling import PATIENT

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.secrets import Secrets, ServerSecrets
 from tests.marketplaces.site import Answer, site
 from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY
@@ -25,7 +25,7 @@ calls(do)
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr("assets.servers.calls.stdio_connection.VOLUME_WAIT_S", 0.2)
+    monkeypatch.setattr("assets.servers.calls.connection.VOLUME_WAIT_S", 0.2)
     return Bench(tmp_path, monkeypatch)
 
 

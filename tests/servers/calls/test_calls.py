@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.calls import stdio_connection
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.calls import connection
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.sandbox.process import SandboxUnavailable
+from assets.servers.secrets import Secrets, ServerSecrets
 from tests.servers.test_light_imports import heavy_after
 from tests.serving.calling import CONTRACT, LIMITS, Bench, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -395,7 +395,7 @@ async def test_no_sandbox_is_an_outcome_and_its_fix_is_told(bench, monkeypatch):
     def none(_policy):
         raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
 
-    monkeypatch.setattr(stdio_connection, "preflight", none)
+    monkeypatch.setattr(connection, "preflight", none)
     async with bench.launch(ECHO) as running:
         found = await running.call()
     assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "policy")
@@ -409,7 +409,7 @@ async def test_a_package_that_cannot_be_fetched_is_our_trouble(bench, monkeypatc
         raise PackageError("fetch_failed", "no route to the registry")
 
     async with bench.launch(ECHO) as running:
-        monkeypatch.setattr(stdio_connection, "ensure_artifact", no_registry)
+        monkeypatch.setattr(connection, "ensure_artifact", no_registry)
         found = await running.call()
     assert (found.error_kind, found.blame) == ("fetch_failed", "us")
     assert "no route to the registry" in found.hint

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.calls import stdio_connection
+from assets.servers.calls import connection
 from tests.serving.calling import LIMITS, Bench, read_text
 
 GOOD = "say(m, 'fine')"
@@ -156,8 +156,8 @@ calls(do)
 async def test_a_call_that_may_have_been_carried_out_is_not_repeated(bench, monkeypatch):
     """The server ends while it works: it is told so, and asked only once."""
     source = "def do(m, x):\n    print('working', file=sys.stderr)\n    os._exit(3)\ncalls(do)\n"
-    launched, start = [], stdio_connection.start
-    monkeypatch.setattr(stdio_connection, "start", lambda *how: launched.append(1) or start(*how))
+    launched, start = [], connection.start
+    monkeypatch.setattr(connection, "start", lambda *how: launched.append(1) or start(*how))
     async with bench.launch(source) as running:
         found = await running.call()
     assert (found.error_kind, len(launched)) == ("crashed", 1)

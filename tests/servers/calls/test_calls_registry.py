@@ -7,14 +7,14 @@ from hashlib import sha256
 import pytest
 
 from assets.servers.calls.caller import Caller
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Resolved, Unlaunchable, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.recipes.version_resolver import Resolver
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.secrets import Secrets, ServerSecrets
 from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import read_text

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.secrets import Secrets, ServerSecrets
 from demo.sites.files import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
@@ -58,9 +58,9 @@ async def test_the_demos_remote_server_is_called():
 
 @pytest.mark.parametrize("kind", ["event streams", "JSON answers", "SSE"])
 async def test_the_sdks_server_is_called_over_each_transport(kind):
+    from assets.servers.probe.remote_probe import probe_remote
+    from assets.servers.probe.remote_transport import RemotePolicy
     from assets.servers.probe.session import ProbePolicy
-    from assets.servers.remote.probe import probe_remote
-    from assets.servers.remote.transport import RemotePolicy
 
     app = (
         sdk_server().sse_app()

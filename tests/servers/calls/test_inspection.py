@@ -8,8 +8,8 @@ import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantine.results import ResultFindings, read_result_findings
-from assets.servers.calls import inspection
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls import content
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from benchmarks.bench_results import measure_alarms, read_api_answers
 from tests.serving.calling import CONTRACT, Bench, read_text
@@ -150,7 +150,7 @@ async def test_a_scan_that_fails_hands_nothing_on(bench, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr(inspection, "check_result", broken)
+    monkeypatch.setattr(content, "check_result", broken)
     async with bench.launch(f"calls(lambda m, x: say(m, {ORDER!r}))") as running:
         found = await running.call()
     assert (found.status, found.error_kind, found.content) == ("failed", "internal", [])

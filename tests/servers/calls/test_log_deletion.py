@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.calls.log import Outcomes, query_digest
-from assets.servers.calls.log_deletion import NoSubject, Subject, count_lines, remove_lines
+from assets.servers.calls.log import (
+    NoSubject,
+    Outcomes,
+    Subject,
+    count_lines,
+    query_digest,
+    remove_lines,
+)
 from warehouse.storage import files
 
 

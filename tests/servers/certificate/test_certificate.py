@@ -14,7 +14,7 @@ from assets.servers.certificate.certificate import (
 )
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
 from assets.servers.certificate.memory import MEMORY_ATTEMPTS, try_holding_memory
-from assets.servers.sandbox import bubblewrap, environment, seccomp, spec, watchdog
+from assets.servers.sandbox import bubblewrap, kernel_limits, spec, watchdog
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import require_sandbox
@@ -107,8 +107,8 @@ def test_memory_that_no_process_shows_is_within_the_limit():
 def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     """Without the filter, the sizes and the count of the folders: as it was."""
     large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
-    monkeypatch.setattr(seccomp, "build_filter", lambda **_: None)
-    monkeypatch.setattr(environment, "limit_private_disks", lambda policy: large)
+    monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
+    monkeypatch.setattr(spec, "limit_private_disks", lambda policy: large)
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
     monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
     with place_canaries() as prepared:

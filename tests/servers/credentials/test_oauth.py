@@ -11,9 +11,8 @@ import anyio
 import httpx2
 import pytest
 
-from assets.servers.credentials.oauth import log_in, open_auth
-from assets.servers.credentials.secrets import OAuthChoice, SecretError
-from assets.servers.credentials.token_store import TokenStore
+from assets.servers.oauth_login import TokenStore, log_in, open_auth
+from assets.servers.secrets import OAuthChoice, SecretError
 from tests.servers.remote.test_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork

@@ -10,8 +10,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.credentials.oauth import open_auth
-from assets.servers.credentials.token_store import TokenStore
+from assets.servers.oauth_login import TokenStore, open_auth
 from orchestration.cli.servers.login import app
 from tests.servers.remote.test_probe import ask
 from tests.support.oauth_authority import authority

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assets.servers.credentials.secrets import Given, SecretError, Secrets, ServerSecrets
+from assets.servers.secrets import Given, SecretError, Secrets, ServerSecrets
 from tests.support.examples import examples
 from warehouse.sanitize.scrubber import Scrubber
 

@@ -6,15 +6,20 @@ import pytest
 
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.credentials.secrets import Given, Secrets, ServerSecrets
-from assets.servers.deploy import deploy as deploying
-from assets.servers.deploy.confirm import digest_confirmed, find_unconfirmed, is_redirecting
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant
-from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
-from assets.servers.deploy.result import make_failed
+from assets.servers.deploy.package import make_failed
+from assets.servers.deploy.policy import (
+    DeployPolicy,
+    digest_conditions,
+    digest_confirmed,
+    find_unconfirmed,
+    is_redirecting,
+    with_network,
+)
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.secrets import Given, Secrets, ServerSecrets
 
 NAME = "npm:github-mcp"
 RECIPE = Recipe(
@@ -28,7 +33,7 @@ def policy(tmp_path, monkeypatch):
     """A user with a real token for one server; nothing is fetched or launched."""
     monkeypatch.setenv("MY_TOKEN", "a-real-token")
     launched = make_failed(Failure("crashed", "it was launched"))
-    monkeypatch.setattr(deploying, "run_package", lambda *_: launched)
+    monkeypatch.setattr("assets.servers.deploy.deploy.run_package", lambda *_: launched)
     sources = {NAME: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
     return DeployPolicy(tmp_path, secrets=Secrets(sources, bytes(16)))
 

@@ -3,15 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.deploy import deploy, effect_key
-from assets.servers.deploy.job import Job
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, Job, make_deployment_row
+from assets.servers.deploy.package import Deployed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
-from assets.servers.deploy.result import Deployed
-from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
 from assets.servers.probe.probe import ProbeResult
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.remote.transport import RemotePolicy
+from assets.servers.secrets import Secrets, ServerSecrets
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import (
     CONVERSATION,

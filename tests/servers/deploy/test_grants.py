@@ -8,8 +8,8 @@ import pytest
 
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.deploy.confirm import find_unconfirmed
 from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.deployment_table import Job
 from assets.servers.deploy.grants import (
     SERVER_UID,
     ServerGrant,
@@ -18,8 +18,7 @@ from assets.servers.deploy.grants import (
     list_granted_places,
     mount_folders,
 )
-from assets.servers.deploy.job import Job
-from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.sandbox.spec import Mount

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import EnvVar, Header, Listing, Package, make_row, read_rows
 from assets.servers.defs import DEPLOYMENTS_AUDIT
-from assets.servers.deploy import on_fleet
 from assets.servers.deploy.deploy import deploy as deploy_recipe
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS, PackageError
-from assets.servers.recipes.names import normalise_address
-from assets.servers.recipes.recipe import Resolved
-from assets.servers.remote.transport import RemotePolicy
-from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.probe.remote_transport import RemotePolicy
+from assets.servers.recipes.recipe import Resolved, normalise_address
+from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.examples import examples
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
@@ -214,7 +212,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
     def fail(recipe, policy, toolchain=None):
         raise RuntimeError("s3cret of a third party")
 
-    monkeypatch.setattr(on_fleet, "deploy", fail)
+    monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", fail)
     found = lists_bundles(host, {"one": pack(server())})
     first = run(stores, found)
     (row,) = first.rows
@@ -225,7 +223,7 @@ def test_an_unforeseen_error_is_a_row_that_waits_and_counts(stores, host, monkey
     later = run(stores, found, now=2 * 86_400.0, previous=first.rows)
     assert [(row["error_kind"], row["attempts"]) for row in later.rows] == [("internal", 2)]
     assert later.rows[0]["hint"] == row["hint"]
-    monkeypatch.setattr(on_fleet, "deploy", deploy_recipe)
+    monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", deploy_recipe)
 
 
 @pytest.mark.parametrize("error", [SandboxUnavailable("bwrap", "absent", ""), HomeUnavailable("x")])
@@ -233,7 +231,7 @@ def test_what_fails_every_item_fails_the_run(stores, host, monkeypatch, error) -
     def fail(recipe, policy, toolchain=None):
         raise error
 
-    monkeypatch.setattr(on_fleet, "deploy", fail)
+    monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", fail)
     with pytest.raises(type(error)):
         run(stores, lists_bundles(host, {"two": pack(server())}), toolchain=find_toolchain())
 

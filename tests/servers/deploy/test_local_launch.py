@@ -14,19 +14,18 @@ import pytest
 
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
-from assets.servers.deploy.confirm import digest_confirmed
 from assets.servers.deploy.grants import ServerGrant, mount_folders
-from assets.servers.deploy.local_launch import open_local_launch
+from assets.servers.deploy.launch import open_local_launch
 from assets.servers.deploy.plan import DeploymentRun, deploy_listings
-from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.trust import list_local_servers
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import ECHO, NODE, list_server, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox

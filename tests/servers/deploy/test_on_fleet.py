@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.deploy import can_travel, deploy_on, deploy_to_json
 from assets.servers.deploy.grants import ServerGrant, mount_folders
-from assets.servers.deploy.on_fleet import can_travel, deploy_on, deploy_to_json
+from assets.servers.deploy.package import Deployed, make_failed
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.recipes.recipe import Recipe
+from assets.servers.secrets import Secrets, ServerSecrets
 from warehouse.fleet.fleet import TaskLost
 
 ANSWER = make_failed(Failure("crashed", "elsewhere")).to_json()

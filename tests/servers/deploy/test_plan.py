@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.remote.transport import RemotePolicy
+from assets.servers.probe.remote_transport import RemotePolicy
+from assets.servers.secrets import Secrets, ServerSecrets
 from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox

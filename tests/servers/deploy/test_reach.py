@@ -8,9 +8,9 @@ import pytest
 from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant
+from assets.servers.deploy.launch import format_advice, open_hosts
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.deploy.reach import format_advice, open_hosts
-from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.install import Artifact
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain

@@ -8,11 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.servers.deploy import deploy as deploying
 from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.grants import ServerGrant, list_granted_places, mount_folders
+from assets.servers.deploy.grants import (
+    ServerGrant,
+    VolumeBusy,
+    hold_volume,
+    hold_volume_async,
+    list_granted_places,
+    mount_folders,
+)
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.volume import VolumeBusy, hold_volume, hold_volume_async
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.watchdog import Watchdog
@@ -38,7 +43,7 @@ serve([tool(one) for one in [*found, open(home + "/data/own.txt").read()]])
 HOLD = """
 import sys, time
 from pathlib import Path
-from assets.servers.deploy.volume import hold_volume
+from assets.servers.deploy.grants import hold_volume
 with hold_volume(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -110,7 +115,9 @@ def test_two_runs_on_one_volume_never_write_at_once(policy, monkeypatch):
             assert other.stdout.readline() == "held\n"
             with pytest.raises(VolumeBusy, match=f"held by a session of process {other.pid}"):
                 hold_volume(kept, 0.0).__enter__()
-            monkeypatch.setattr(deploying, "hold_volume", lambda one: hold_volume(one, 0.0))
+            monkeypatch.setattr(
+                "assets.servers.deploy.deploy.hold_volume", lambda one: hold_volume(one, 0.0)
+            )
             result = deploy(RECIPE, policy).probe
             assert (result.error_kind, str(other.pid) in str(result.hint)) == ("bad_grant", True)
             assert not kept.exists()

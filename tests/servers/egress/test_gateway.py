@@ -7,8 +7,7 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from assets.servers.egress.gateway import Gateway, list_registries, open_gateway
-from assets.servers.egress.proxy_request import _parse_http
+from assets.servers.sandbox.gateway import Gateway, _parse_http, list_registries, open_gateway
 from tests.marketplaces.site import Answer, site
 
 
@@ -109,7 +108,7 @@ def test_no_words_of_a_server_stand_where_hosts_are_noted():
 
 
 def test_what_a_sandbox_opens_beyond_the_most_is_no_open_file_of_ours(monkeypatch):
-    monkeypatch.setattr("assets.servers.egress.gateway._MOST", 3)
+    monkeypatch.setattr("assets.servers.sandbox.gateway._MOST", 3)
     with site(lambda *_: Answer("index")) as index, ExitStack() as held:
         _, opened = _open({"npm_config_registry": index.url})
         folder = held.enter_context(opened)

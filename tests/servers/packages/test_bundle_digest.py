@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from assets.marketplaces.listing import Package
-from assets.servers.packages.download import download
-from assets.servers.packages.fetch import ensure_artifact
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.fetch_phase import download
+from assets.servers.recipes.install import ensure_artifact
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.adapters.test_mcpso import page, read

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from assets.servers.packages.download import download
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.fetch_phase import download
 from tests.marketplaces.site import Answer, site
 from warehouse.network.egress import Connector
 

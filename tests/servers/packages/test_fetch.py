@@ -18,11 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from assets.servers.packages.fetch import artifact_digest, ensure_artifact
-from assets.servers.packages.install import _digest_installed
-from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
-from assets.servers.packages.staging import open_staging
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy, open_staging
+from assets.servers.recipes.install import _digest_installed, artifact_digest, ensure_artifact
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.packages.licence import read_licence
+from assets.servers.recipes.package_files import read_licence
 from assets.servers.recipes.recipe import Recipe
 
 

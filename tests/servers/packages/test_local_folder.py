@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from assets.servers.packages import local_folder as folders
-from assets.servers.packages.local_folder import FolderTooLarge, make_readable
+from assets.servers.deploy import launch
+from assets.servers.deploy.launch import FolderTooLarge, make_readable
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox is another user")
 
@@ -42,7 +42,7 @@ def test_an_open_folder_is_itself(tmp_path):
 
 @root_only
 def test_a_closed_folder_of_any_size_is_not_copied(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "_MAX_MB", 0)
+    monkeypatch.setattr(launch, "_MAX_MB", 0)
     tmp_path.chmod(0o700)
     (tmp_path / "f").write_text("x")
     with pytest.raises(FolderTooLarge, match="chmod -R"), make_readable(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.packages.mcpb import read_command
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.package_files import read_command
 from tests.support.examples import examples
 
 

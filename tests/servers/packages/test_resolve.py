@@ -9,11 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from assets.marketplaces.listing import Package
-from assets.servers.packages import image_tags, resolve
-from assets.servers.packages.npm_registry import NpmRegistry
-from assets.servers.packages.resolve import Resolver
-from assets.servers.packages.run_tool import Finished
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes import version_resolver
+from assets.servers.recipes.fetch_phase import Finished
+from assets.servers.recipes.version_resolver import NpmRegistry, Resolver
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -115,7 +114,7 @@ def uv(monkeypatch):
         code, out, stderr = next(answer for words, answer in answers if words in text)
         return Finished(code, None, out, stderr, None)
 
-    monkeypatch.setattr(resolve, "run_tool", run)
+    monkeypatch.setattr(version_resolver, "run_tool", run)
     return calls, answers
 
 
@@ -160,7 +159,7 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
         code, out, stderr = absent if "9.9.9" in staged.read_text() else OK
         return Finished(code, None, out, stderr, None)
 
-    monkeypatch.setattr(resolve, "run_tool", run)
+    monkeypatch.setattr(version_resolver, "run_tool", run)
     found = resolver(Package(type="pypi", identifier="x", version="9.9.9"))
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
 
@@ -184,27 +183,27 @@ def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
 def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
     monkeypatch, code, out, stderr, kind
 ) -> None:
-    monkeypatch.setattr(image_tags.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
         return subprocess.CompletedProcess(argv, code, out, stderr)
 
     with pytest.raises(PackageError) as error:
-        image_tags.resolve_image_digest("docker.io/library/x:1", run)
+        version_resolver.resolve_image_digest("docker.io/library/x:1", run)
     assert error.value.kind == kind
 
 
 def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
-    monkeypatch.setattr(image_tags.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
         return subprocess.CompletedProcess(argv, 0, f"sha256:{SHA}\n", "")
 
-    assert image_tags.resolve_image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
+    assert version_resolver.resolve_image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
 
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(image_tags.shutil, "which", lambda _: None)
+    monkeypatch.setattr(version_resolver.shutil, "which", lambda _: None)
     with pytest.raises(PackageError, match="install one") as error:
-        image_tags.resolve_image_digest("docker.io/library/x:1")
+        version_resolver.resolve_image_digest("docker.io/library/x:1")
     assert error.value.kind == "needs_software"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.servers.packages.staging import TREE, open_staging
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.fetch_phase import TREE, open_staging
 
 
 def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):

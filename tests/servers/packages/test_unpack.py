@@ -6,11 +6,11 @@ import zipfile
 
 import pytest
 
-from assets.servers.packages import unpack
-from assets.servers.packages.fetch import ensure_artifact
-from assets.servers.packages.unpack import Refused, extract_bundle
 from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes import unpack
+from assets.servers.recipes.install import ensure_artifact
 from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.unpack import Refused, extract_bundle
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import bundle

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from assets.servers.probe.agreement import needs_task
+from assets.servers.probe.session import needs_task
 from tests.servers.remote.test_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp

@@ -4,14 +4,15 @@ import time
 
 import pytest
 
-from assets.servers.probe.consistency import (
+from assets.servers.probe.probe import (
     Behaviour,
+    ProbeResult,
     compare_digests,
     digest_tools,
     move_clock,
+    probe,
     probe_again,
 )
-from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch

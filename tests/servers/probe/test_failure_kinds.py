@@ -2,8 +2,12 @@ import math
 
 import pytest
 
-from assets.servers.probe.failure_kinds import KINDS, Failure, compute_next_retry
-from assets.servers.probe.stderr_patterns import classify_last_words
+from assets.servers.probe.failure_kinds import (
+    KINDS,
+    Failure,
+    classify_last_words,
+    compute_next_retry,
+)
 from tests.support.paths import ROOT
 
 SAID = {

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.transcript import Listener
+from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])

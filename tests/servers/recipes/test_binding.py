@@ -4,10 +4,9 @@ import pytest
 
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.binding import check_identity
-from assets.servers.recipes.recipe import Recipe, RecipeError, dump_recipe
+from assets.servers.recipes.recipe import Recipe, RecipeError, check_identity, dump_recipe
+from assets.servers.secrets import Secrets, ServerSecrets
 
 BUNDLE, REMOTE = "https://files.example/a.mcpb", "https://mcp.example/v1/mcp"
 RIGHT = [

@@ -3,8 +3,13 @@
 import pytest
 
 from assets.marketplaces.listing import EnvVar, Header
-from assets.servers.recipes.fill import fill_address, fill_arguments, fill_environment, fill_headers
 from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe_plan import (
+    fill_address,
+    fill_arguments,
+    fill_environment,
+    fill_headers,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.listing import EnvVar, LaunchFacts, Listing
-from assets.servers.credentials.secrets import Given
-from assets.servers.deploy.confirm import digest_confirmed, find_unconfirmed
-from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.policy import DeployPolicy, digest_confirmed, find_unconfirmed
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes import local_recipe
-from assets.servers.recipes.local_recipe import digest_folder, find_script, plan_local
+from assets.servers.recipes import recipe_plan
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
-from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_local, plan_recipe
+from assets.servers.secrets import Given
 
 NAME = "private:mcp.json#notes"
 
@@ -109,7 +107,7 @@ def test_caches_and_times_of_change_are_no_content(folder: Path) -> None:
 def test_beyond_what_is_hashed_size_and_time_count(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_recipe, "_MOST_READ", 4)
+    monkeypatch.setattr(recipe_plan, "_MOST_READ", 4)
     before = digest_folder(str(folder))
     assert digest_folder(str(folder)) == before
     os.utime(folder / "server.py", (1, 1))

@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.recipes.key_formats import (
+from assets.servers.recipes.placeholders import (
+    DATA,
     FORMATS,
     encode_base64,
+    holds_secret,
     make_jwt,
     make_pem,
     make_service_account,
+    make_value,
     write_key,
 )
-from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
 
 SHAPED = {
     "OPENAI_API_KEY": r"sk-[A-Za-z0-9]{48}",

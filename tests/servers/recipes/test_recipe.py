@@ -3,9 +3,14 @@ import pytest
 from assets.marketplaces.listing import Header, Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.names import identify_server, parse_image
 from assets.servers.recipes.placeholders import DATA, make_value
-from assets.servers.recipes.recipe import Recipe, Resolved, Unlaunchable
+from assets.servers.recipes.recipe import (
+    Recipe,
+    Resolved,
+    Unlaunchable,
+    identify_server,
+    parse_image,
+)
 from assets.servers.recipes.recipe_plan import plan_recipe
 from tests.servers.conftest import npm, pypi
 

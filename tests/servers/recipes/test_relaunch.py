@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.env_usage import find_variables
+from assets.servers.recipes.package_files import find_variables
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.recipes.relaunch import MAX_TRIES, list_made_up, make_next_guess

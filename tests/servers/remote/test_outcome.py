@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from assets.servers.probe.failure_kinds import KINDS
-from assets.servers.remote.outcome import classify_exception, show_url
+from assets.servers.probe.remote_outcome import classify_exception, show_url
 from tests.servers.remote.test_probe import ask
 from tests.support.http_mcp import (
     Call,

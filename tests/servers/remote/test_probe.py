@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from assets.servers.probe.remote_probe import probe_remote
+from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.probe import probe_remote
-from assets.servers.remote.transport import RemotePolicy
 from tests.support.http_mcp import (
     VERSION,
     Call,

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from assets.servers.remote.transport import MESSAGE, Meter, Refused, RemotePolicy, Wire
+from assets.servers.probe.remote_transport import MESSAGE, Meter, Refused, RemotePolicy, Wire
 from tests.servers.remote.test_probe import ask
 from tests.support.network import PRIVATE, NoNetwork, connector
 from warehouse.network.egress import Connector

@@ -5,12 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.sandbox import bubblewrap, control_group
-from assets.servers.sandbox.control_group import (
-    ControlGroup,
-    find_parent_group,
-    make_control_group,
-)
+from assets.servers.sandbox import bubblewrap, kernel_limits
+from assets.servers.sandbox.kernel_limits import ControlGroup, find_parent_group, make_control_group
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.watchdog import Watchdog
@@ -25,8 +21,8 @@ def tree(monkeypatch, tmp_path):
     (tmp_path / "user" / "cgroup.subtree_control").write_text("memory pids\n")
     (tmp_path / "user" / "shell" / "cgroup.subtree_control").write_text("\n")
     (tmp_path / "own").write_text("4:memory:/other\n0::/user/shell\n")
-    monkeypatch.setattr(control_group, "_ROOT", tmp_path)
-    monkeypatch.setattr(control_group, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(kernel_limits, "_ROOT", tmp_path)
+    monkeypatch.setattr(kernel_limits, "_OWN", tmp_path / "own")
     find_parent_group.cache_clear()
     yield tmp_path
     find_parent_group.cache_clear()
@@ -77,7 +73,7 @@ def test_groups_of_dead_owners_are_removed(tree):
     dead = f"{pid}@{identity}0@{place}"  # a process before this one, of the same pid
     for name, owner in (("a", dead), ("b", describe_owner()), ("c", "9@x:1@another-boot:1")):
         (tree / "user" / f"toolmill-{name}-{owner}").mkdir()
-    control_group._sweep_groups(tree / "user")
+    kernel_limits._sweep_groups(tree / "user")
     left = [folder.name for folder in groups(tree) if not (folder / "cgroup.kill").exists()]
     assert left == [f"toolmill-b-{describe_owner()}", "toolmill-c-9@x:1@another-boot:1"]
 

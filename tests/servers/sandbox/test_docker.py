@@ -22,11 +22,9 @@ from assets.servers.certificate import certificate
 from assets.servers.certificate.certificate import certify
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import docker
-from assets.servers.sandbox.backend import LaunchRefused
-from assets.servers.sandbox.docker import Docker
-from assets.servers.sandbox.docker_image import EMPTY, build_empty_root
+from assets.servers.sandbox.docker import EMPTY, Docker, build_empty_root
 from assets.servers.sandbox.process import choose_backend, start
-from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import HOME, Launch, LaunchRefused, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support import untrusted_server
 from warehouse.process_identity import describe_owner

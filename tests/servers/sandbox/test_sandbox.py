@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from assets.servers.sandbox import bubblewrap, docker, process
-from assets.servers.sandbox.backend import LaunchRefused
 from assets.servers.sandbox.process import (
     SandboxUnavailable,
     choose_backend,
@@ -15,7 +14,7 @@ from assets.servers.sandbox.process import (
     preflight,
     start,
 )
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import Launch, LaunchRefused, Mount, SandboxPolicy
 from tests.support.untrusted_server import require_sandbox
 from warehouse import process_identity
 

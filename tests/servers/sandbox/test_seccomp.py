@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from assets.servers.sandbox import seccomp
-from assets.servers.sandbox.seccomp import (
+from assets.servers.sandbox import kernel_limits
+from assets.servers.sandbox.kernel_limits import (
     ABSENT,
     CLONE,
     DENIED,
@@ -107,7 +107,7 @@ def test_the_profile_of_docker_refuses_the_same():
     flags = [r["args"][0]["value"] for r in rules if r["names"] == ["clone", "unshare"]]
     assert sum(flags) == NAMESPACES
     families = {r["args"][0]["value"] for r in rules if r["names"] == ["socket"]}
-    assert set(range(seccomp._N_FAMILIES)) - families == {1, 2, 10, 16}
+    assert set(range(kernel_limits._N_FAMILIES)) - families == {1, 2, 10, 16}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -8,14 +8,16 @@ import pytest
 
 from assets.servers.sandbox import toolchain
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.runtimes import (
+from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy
+from assets.servers.sandbox.toolchain import (
+    Toolchain,
+    ToolMissing,
     find_node,
     find_npm,
     find_other_pythons,
+    find_toolchain,
     list_python_files,
 )
-from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy
-from assets.servers.sandbox.toolchain import Toolchain, ToolMissing, find_toolchain
 from tests.support.untrusted_server import require_sandbox
 
 

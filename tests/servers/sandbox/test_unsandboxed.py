@@ -8,10 +8,9 @@ import pytest
 
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import watchdog
-from assets.servers.sandbox.process import start
+from assets.servers.sandbox.process import _replace_paths, start
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.sandbox.unsandboxed import _replace_paths
 from tests.support.untrusted_server import CONVERSATION, tool_names, write_launch
 
 NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)

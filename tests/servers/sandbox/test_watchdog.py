@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from assets.servers.sandbox.processes import Stat
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.sandbox.watchdog import Stat, Watchdog
 
 RESTS = Stat(parent=1, ticks=7, threads=1, resident=0)
 

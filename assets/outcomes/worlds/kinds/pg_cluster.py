@@ -14,9 +14,14 @@ from secrets import token_hex
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.servers.deploy.grants import SERVER_UID
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.sandbox.backend import LaunchRefused, SandboxUnavailable
 from assets.servers.sandbox.process import Jailed, start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import (
+    Launch,
+    LaunchRefused,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+)
 
 OWNER, WORKER, DATABASE, SEED = "mill", "worker", "shop", "seed"
 _CLUSTER, _PASSWORD = "/srv/cluster", "/srv/cluster/.password"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assets.servers.calls.inspection import check_result
+from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from extensions.bench.agent.agent import render_result, run_episode
 from extensions.bench.agent.compare import (

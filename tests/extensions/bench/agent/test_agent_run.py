@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.quarantine.clear import CLEAR
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import dump_recipe
 from extensions.bench.agent.run import AgentPlan, can_run_here, clear_pool, evaluate_agents
 from orchestration.cli.app import app

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.calls.log import Outcomes
-from assets.servers.calls.log_deletion import Subject, remove_lines
+from assets.servers.calls.log import Outcomes, Subject, remove_lines
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 
 CALL = {"status": "ok", "tool_id": "npm:a::b"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
-from assets.servers.calls.log_deletion import Subject, remove_lines
+from assets.servers.calls.log import Subject, remove_lines
 from serving.router import Ask, Router
 from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
 from extensions.upkeep.doctor import catalogue, instance, machine, releases

@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.cli.gc import _open_place
@@ -260,7 +260,7 @@ def test_a_publisher_beside_it_loses_nothing(lived: Warehouse) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.extensions.upkeep.doctor.conftest import make_deployment, publish_rows
 from warehouse.store import Warehouse
 made = Warehouse(home=Path(sys.argv[1]), state=Path(sys.argv[2]))

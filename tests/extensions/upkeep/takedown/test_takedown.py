@@ -11,9 +11,8 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR, read_clear, select_columns
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.job import plan_jobs
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import PAIRS
 from extensions.upkeep.doctor.check import Home
 from extensions.upkeep.doctor.takedowns import check_takedowns

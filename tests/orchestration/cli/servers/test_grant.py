@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from orchestration.cli.app import app
 from orchestration.factories import open_warehouse
 from orchestration.settings.deploy_policy import find_volume

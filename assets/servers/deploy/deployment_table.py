@@ -1,0 +1,266 @@
+"""One server of a run: whether its last row still holds, or what is to be launched."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from assets.columns import LISTING_ID, MARKETPLACE
+from assets.marketplaces.listing import Listing
+from assets.servers.deploy.package import Deployed
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.probe.failure_kinds import compute_next_retry
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.recipe import (
+    RECIPE_VERSION,
+    Recipe,
+    Unlaunchable,
+    dump_recipe,
+    find_exact_version,
+    identify_server,
+    normalise_address,
+)
+from warehouse.item_failure import try_item
+from warehouse.sanitize.escape import drop_surrogates
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.tables import TableSpec
+from warehouse.storage.takedowns import read_takedowns
+
+_LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A server that is to have a row. key: its id. previous: its row of the last run."""
+
+    key: str
+    listing: Listing
+    previous: Mapping[str, Any] | None
+    policy: DeployPolicy
+
+    @cached_property
+    def launch_digest(self) -> str:
+        return launch_digest(self.listing)
+
+    @cached_property
+    def conditions(self) -> str:
+        """Digest of the settings and secrets that the server is launched under, asked for once."""
+        return digest_conditions(self.key, self.policy)
+
+    def stands(self, now: float) -> bool:
+        """Whether the last run's row still holds without asking anybody: not where the settings or
+        the secrets it was launched under are others now, nor for a remote server that answered, nor
+        for a local one, whose folder may have changed."""
+        row = self.previous
+        if row is None or row["launch_digest"] != self.launch_digest or self.listing.is_local:
+            return False
+        if row["recipe_digest"] and row["conditions"] != self.conditions:
+            return False
+        if row["status"] == "failed":
+            return not _is_due(row, now)
+        package = self.listing.package
+        if package is None or package.digest:
+            return package is not None
+        return package.type != "mcpb" and find_exact_version(package) is not None
+
+    def keep_row(self, recipe: Recipe | Unlaunchable, now: float) -> dict[str, Any] | None:
+        """The last run's row where the plan is the same: a failure until it is due, a launch for
+        good, and never a remote server that answered, because it may answer otherwise now."""
+        row = self._find_same_plan(recipe)
+        if row is None:
+            return None
+        launched = isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
+        if _is_due(row, now) if row["status"] == "failed" else not launched:
+            return None
+        return {
+            **row,
+            "launch_digest": self.launch_digest,
+            "listing_id": self.listing.listing_id,
+        }
+
+    def count_attempts(self, recipe: Recipe | Unlaunchable) -> int:
+        """How often the same plan has failed so far."""
+        row = self._find_same_plan(recipe)
+        return int(row["attempts"] or 0) if row is not None and row["status"] == "failed" else 0
+
+    def _find_same_plan(self, recipe: Recipe | Unlaunchable) -> Mapping[str, Any] | None:
+        row = self.previous
+        if row is None:
+            return None
+        if isinstance(recipe, Unlaunchable):
+            same = row["recipe_digest"] is None and row["error_kind"] == recipe.kind
+            # What is wrong with a folder is looked at, not asked for: it costs nothing to say anew.
+            same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
+        else:
+            known = (row["recipe_digest"], row["conditions"])
+            same = known == (recipe.digest, self.conditions)
+        return row if same else None
+
+
+def plan_jobs(
+    listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
+) -> list[Job]:
+    """One job per server that is not taken down: of several listings the first runnable one, by
+    listing id."""
+    taken = read_takedowns(policy.home).servers
+    jobs: dict[str, Job] = {}
+    for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
+        key = drop_surrogates(_identify(listing))
+        jobs.setdefault(key, Job(key, listing, before.get(key), policy))
+    return [jobs[key] for key in sorted(jobs) if key not in taken]
+
+
+def _identify(listing: Listing) -> str:
+    unnamed = f"listing:{listing.listing_id}"
+    return try_item(lambda: identify_server(listing) or unnamed, lambda _: unnamed)
+
+
+def launch_digest(listing: Listing) -> str:
+    """Over what the listing says about launching; an edited description changes nothing here."""
+    facts = listing.model_dump(mode="json", include=_LAUNCH_FACTS)
+    facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
+    if listing.package and listing.package.type == "mcpb":
+        facts["package"]["identifier"] = normalise_address(listing.package.identifier)
+    facts["recipe_version"] = RECIPE_VERSION
+    try:
+        return digest(facts)
+    except ValueError:  # halves of surrogate pairs have no canonical form; its row still has a name
+        return digest(ascii(facts))
+
+
+def _is_due(row: Mapping[str, Any], now: float) -> bool:
+    """Whether a failure's time to be tried again has come."""
+    return row["retry_at"] is not None and row["retry_at"] <= now
+
+
+DEPLOYMENTS = TableSpec(
+    name="deployments",
+    key=("server_id",),
+    columns={
+        "server_id": (pl.String, '"listing:<id>" where a listing names no server'),
+        "marketplace": MARKETPLACE,
+        "listing_id": LISTING_ID,
+        "launch_digest": (pl.String, "over what the listing says about launching"),
+        "ecosystem": (pl.String, "npm, pypi, mcpb, oci, remote, private; null: no recipe"),
+        "version": (pl.String, "that was launched, as the recipe pins it"),
+        "recipe_digest": (pl.String, "null where there is no recipe"),
+        "status": (pl.String, "ok, failed"),
+        "error_kind": (pl.String, "of the taxonomy, null when ok"),
+        "n_tools": (pl.Int64, "tools that it listed"),
+        "tools_blob": (pl.String, "sha256 of the raw tools (a JSON list), null when failed"),
+        "extras_blob": (pl.String, "{prompts, resources, templates, instructions}; null: none"),
+        "behaviour": (
+            pl.String,
+            "JSON list of {tool, change, varied}; null: no differential probe",
+        ),
+        "certified": (
+            pl.Boolean,
+            "the sandbox held every escape; null: no sandbox, a remote server",
+        ),
+        "server_name": (pl.String, "as the server introduces itself"),
+        "server_version": (pl.String, "as the server introduces itself"),
+        "protocol": (pl.String, "revision that was spoken, as 2025-06-18 or 2026-07-28"),
+        "capabilities": (pl.String, "JSON list of names"),
+        "built_with_scripts": (pl.Boolean, "the package's own install scripts or build ran"),
+        "license": (pl.String, "as the installed package states it; null: it does not"),
+        "placeholders": (pl.String, 'JSON list of what was made up: "env:NAME", "arg:0", …'),
+        "recipe": (
+            pl.String,
+            "JSON of `recipe_facts` of the launch that counted; null when failed",
+        ),
+        "conditions": (pl.String, "digest of the settings and secrets that the run was under"),
+        "certificate": (pl.String, "sha256 of the sandbox certificate (JSON)"),
+        "hint": (pl.String, "what was found and what to do, null when ok"),
+        "attempts": (pl.Int64, "launches of this recipe so far"),
+        "retry_at": (pl.Float64, "epoch seconds; null: not by itself"),
+        "initialize_s": (pl.Float64, "from start to the answered handshake"),
+        "seconds": (pl.Float64, "from start to the last tools page"),
+        "peak_mb": (pl.Float64, "largest proportional set size of the tree"),
+        "stderr_tail": (pl.String, "the end of what it wrote to stderr"),
+        "probed_at": (pl.Float64, "epoch seconds"),
+    },
+    volatile=(
+        *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "recipe"),
+        *("seconds", "peak_mb", "stderr_tail", "probed_at"),
+    ),
+)
+
+
+def make_deployment_row(
+    recipe: Recipe | Unlaunchable,
+    deployed: Deployed | None,
+    blobs: Blobs,
+    job: Job,
+    *,
+    attempts: int,
+    now: float,
+) -> dict[str, Any]:
+    """The row of DEPLOYMENTS; the raw tools go to a blob of their own."""
+    row: dict[str, Any] = {
+        **dict.fromkeys(DEPLOYMENTS.columns),
+        "server_id": job.key,
+        "marketplace": job.listing.marketplace,
+        "listing_id": job.listing.listing_id,
+        "launch_digest": job.launch_digest,
+        "conditions": job.conditions,
+        "attempts": attempts,
+        "probed_at": now,
+    }
+    if isinstance(recipe, Unlaunchable):
+        due = compute_next_retry(recipe.kind, attempts, now)
+        failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
+        return row | failure | {"retry_at": due, "n_tools": 0}
+    assert deployed is not None
+    result = deployed.probe
+    failed = result.error_kind
+    measured = ("status", "error_kind", "initialize_s", "seconds", "peak_mb", "stderr_tail")
+    return row | {
+        **{name: getattr(result, name) for name in measured},
+        "ecosystem": recipe.ecosystem,
+        "version": recipe.version,
+        "recipe_digest": recipe.digest,
+        "hint": result.hint and drop_surrogates(result.hint),
+        "n_tools": len(result.tools),
+        "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
+        "extras_blob": None if failed else _extras_blob(result, blobs),
+        "behaviour": None if deployed.behaviour is None else _dump_ascii(deployed.behaviour),
+        "certified": deployed.certificate and deployed.certificate["passed"],
+        "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
+        "protocol": result.protocol and drop_surrogates(result.protocol),
+        "capabilities": _dump_ascii(result.capabilities),
+        "built_with_scripts": deployed.built_with_scripts,
+        "license": deployed.license,
+        "server_name": _read_text(result.server_info, "name"),
+        "server_version": _read_text(result.server_info, "version"),
+        "placeholders": _dump_ascii(list(deployed.placeholders)),
+        "recipe": None if failed else _dump_ascii(deployed.launched or dump_recipe(recipe)),
+        "retry_at": _retry_at(result, attempts, now),
+    }
+
+
+def _extras_blob(result: ProbeResult, blobs: Blobs) -> str | None:
+    names = ("prompts", "resources", "templates", "instructions")
+    extras = {name: getattr(result, name) for name in names}
+    return blobs.put(json.dumps(extras).encode()) if any(extras.values()) else None
+
+
+def _retry_at(result: ProbeResult, attempts: int, now: float) -> float | None:
+    """By the kind's back-off, and not before a remote server asked to be left alone."""
+    if result.error_kind is None:
+        return None
+    due = compute_next_retry(result.error_kind, attempts, now)
+    return due if due is None else max(due, now + (result.retry_after or 0.0))
+
+
+def _dump_ascii(value: Any) -> str:
+    """ASCII only: third-party names may hold halves of surrogate pairs, which no column takes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _read_text(info: Mapping[str, Any], name: str) -> str | None:
+    value = info.get(name)
+    return drop_surrogates(value[:200]) if isinstance(value, str) else None

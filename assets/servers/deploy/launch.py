@@ -1,0 +1,338 @@
+"""A local folder as the sandbox's user can read it."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+from anyio.abc import SocketStream
+
+from assets.marketplaces.launch.runners import UV_VALUED, split_options
+from assets.servers.deploy.grants import (
+    ServerGrant,
+    choose_volume_user,
+    prepare_folders,
+    prepare_volume,
+)
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe_plan import SCRIPTS, check_command
+from assets.servers.sandbox import tool_relay
+from assets.servers.sandbox.gateway import (
+    GATEWAY,
+    Dial,
+    Gateway,
+    Host,
+    HostLog,
+    build_relayed,
+    open_gateway,
+)
+from assets.servers.sandbox.granted_hosts import find_wanted_host, make_granted_dial, parse_host
+from assets.servers.sandbox.process import choose_backend
+from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy, choose_user
+from assets.servers.sandbox.toolchain import Toolchain, is_python, list_python_files
+from assets.servers.secrets import Given
+from warehouse.storage.untrusted_files import open_file
+
+_MAX_MB = 1024
+
+
+class FolderTooLarge(ValueError):
+    """A folder that is closed to the sandbox's user and too large to be copied."""
+
+
+@contextmanager
+def make_readable(folder: Path) -> Iterator[Path]:
+    """The folder itself, or a copy of it where some of it is closed to others.
+
+    Only root's sandbox runs as another user than the caller; `mktemp -d` makes folders of mode
+    0700, so that is met often. The copy has the same contents, links and executable bits.
+    """
+    if os.geteuid() != 0 or not _is_closed(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as made:
+        copy = Path(made) / "copy"  # below a folder of root's alone: nobody else sees it
+        _copy_folder(folder, copy)
+        yield copy
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether any folder or file of it is out of others' reach."""
+    for parent, folders, names in os.walk(folder):
+        if os.lstat(parent).st_mode & 0o005 != 0o005:
+            return True
+        for name in (*folders, *names):
+            mode = os.lstat(os.path.join(parent, name)).st_mode
+            if stat.S_ISREG(mode) and not mode & 0o004:
+                return True
+    return False
+
+
+def _copy_folder(folder: Path, copy: Path) -> None:
+    left = _MAX_MB << 20
+    for parent, folders, names in os.walk(folder):
+        here = copy / Path(parent).relative_to(folder)
+        here.mkdir()
+        here.chmod(0o755)
+        for name in (*folders, *names):
+            path = os.path.join(parent, name)
+            about = os.lstat(path)
+            if stat.S_ISLNK(about.st_mode):
+                os.symlink(os.readlink(path), here / name)
+            elif stat.S_ISREG(about.st_mode):
+                left -= about.st_size
+                if left < 0:
+                    raise FolderTooLarge(
+                        f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's"
+                        f" user can read neither it nor a copy; open it (chmod -R o+rX {folder})"
+                    )
+                relative = Path(path).relative_to(folder)
+                with open_file(folder, relative) as source, (here / name).open("xb") as file:
+                    shutil.copyfileobj(source, file)
+                (here / name).chmod(0o755 if about.st_mode & 0o111 else 0o644)
+
+
+_SEARCH = "/usr/local/bin:/usr/bin:/bin"  # the PATH of every sandbox
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_ENVIRONMENTS = (".venv", "venv")
+
+
+@contextmanager
+def open_local_launch(
+    recipe: Recipe, toolchain: Toolchain, given: Given | None = None
+) -> Iterator[Launch]:
+    """The launch of a recipe with a directory, which is shown read-only at its own path while this
+    is open. Raises PackageError naming what is not there, or never shown to a server."""
+    folder = str(recipe.directory)
+    words = (*recipe.command, *recipe.args)
+    check_command(folder, words)
+    try:
+        argv, mounts = _find_program(words, Path(folder), toolchain)
+        with make_readable(Path(folder)) as readable:
+            yield Launch(
+                argv=argv,
+                env={**dict(recipe.env), **(given.env if given else {})},
+                mounts=(*map(Mount.same, toolchain.binds), *mounts, Mount(readable, folder)),
+                cwd=folder,
+                dirs=(DATA,),
+            )
+    except FolderTooLarge as error:
+        raise PackageError("oversize", str(error)) from None
+    except MountRefused as error:
+        raise PackageError("policy_denied", str(error)) from None
+
+
+def _find_program(
+    words: tuple[str, ...], folder: Path, toolchain: Toolchain
+) -> tuple[tuple[str, ...], list[Mount]]:
+    """(the command line inside, what it needs of this host besides the folder)."""
+    name = words[0]
+    if name == "uv":
+        words = _replace_uv(words, folder)
+        name = words[0]
+    if name == "node" and toolchain.node:
+        return (str(toolchain.node), *words[1:]), []
+    if "/" in name:
+        path = Path(os.path.normpath(folder / os.path.expanduser(name)))
+    elif (own := _find_in_environment(folder, name)) is not None:
+        path = own
+    elif _PYTHON.fullmatch(name):
+        return (_find_python(name, toolchain), *words[1:]), []
+    else:
+        path = Path(shutil.which(name, path=_SEARCH) or "")
+        if not path.is_absolute():
+            found = f"no program {name!r:.120} in {_SEARCH} or an environment of {folder}"
+            raise PackageError("needs_software", f"{found}: install it, or name it by its path")
+    if not os.path.isfile(path):
+        raise PackageError("needs_software", f"no program {str(path)!r:.200}")
+    if not os.access(path, os.X_OK):
+        raise PackageError("needs_software", f"{str(path)!r:.200} is not executable: chmod +x")
+    return (str(path), *words[1:]), _mount_program(path, folder)
+
+
+def _replace_uv(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """What `uv run` would start, in the environment that it has made: inside there is no network to
+    make one. Raises PackageError."""
+    _, before = split_options(list(words[1:]), UV_VALUED)
+    if before[:1] != ["run"]:
+        raise PackageError("needs_software", f"`uv {' '.join(before[:1])[:40]}` is not `uv run`")
+    options, command = split_options(before[1:], UV_VALUED - {"-m"})
+    command = command[1:] if command[:1] == ["--"] else command
+    if any(option in ("-m", "--module") for option, _ in options):
+        command = ["python", "-m", *command]
+    elif command and command[0].endswith(SCRIPTS):
+        command = ["python", *command]
+    if not command:
+        raise PackageError("no_recipe", "`uv run` names nothing to run")
+    if _find_in_environment(folder, "python") is None:
+        found = f"`uv run` needs the environment of {folder}, and inside is no network to make it"
+        raise PackageError("needs_software", f"{found}: run `uv sync` there")
+    return tuple(command)
+
+
+def _find_in_environment(folder: Path, name: str) -> Path | None:
+    """A program of the folder's own Python environment."""
+    places = [folder / one / "bin" / name for one in _ENVIRONMENTS]
+    return next((place for place in places if os.path.lexists(place)), None)
+
+
+def _find_python(name: str, toolchain: Toolchain) -> str:
+    minor = name.removeprefix("python")
+    if "." not in minor or toolchain.python_version.startswith(f"{minor}."):
+        return str(toolchain.python)
+    if minor in toolchain.pythons:
+        return str(toolchain.pythons[minor])
+    raise PackageError("needs_software", f"no {name} on this host: install it")
+
+
+def _mount_program(path: Path, folder: Path) -> list[Mount]:
+    """What a program at a path needs: its own file, or the environment and interpreter it is of."""
+    within = path.is_relative_to(folder)
+    if path.is_relative_to("/usr"):
+        return []
+    environment = path.parent.parent
+    if not os.path.exists(environment / "pyvenv.cfg"):
+        return [] if within else [Mount(path.resolve(), str(path))]
+    program = (path.parent / "python").resolve()  # what the environment links to
+    if not is_python(program, environment):
+        found = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
+        why = "which is no Python: make the environment anew"
+        raise PackageError("needs_software", f"{found}, {why}")
+    needed = list_python_files(program, program.parent.parent)
+    mounts = [Mount.same(one) for one in needed if one.exists() and not one.is_relative_to("/usr")]
+    # A version manager puts a link in between: `cpython-3.12` for `cpython-3.12.9`.
+    link = Path(os.path.realpath(environment / "bin")) / "python"
+    if link.is_symlink() and (first := Path(os.path.join(link.parent, os.readlink(link)))):
+        prefix = first.parent.parent
+        if prefix.is_symlink() and prefix.resolve() == program.parent.parent:
+            mounts.append(Mount(prefix.resolve(), str(prefix)))
+    return mounts if within else [Mount.same(environment), *mounts]
+
+
+_PROXY = f"http://127.0.0.1:{tool_relay.PORT}"
+_HTTP = 80
+_FIRST_PORT = tool_relay.PORT + 1
+_NODE = Mount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
+_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_LOCAL = ("localhost", "127.0.0.1", "::1")  # the sandbox's own, unless the user named the host's
+_FIRST_USER, _USERS = 1_200_000_000, 1 << 24
+# What a server that was refused a host may fail with, besides saying so.
+_MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
+
+
+def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
+    """The launch with its folders and its volume, which are ready from here on. While the volume is
+    held."""
+    grant, volume = policy.grant_of(server_id), policy.volume_of(server_id)
+    prepare_folders(grant)
+    user = grant.user
+    if volume:
+        user = user or choose_volume_user(volume)
+        prepare_volume(volume, user, grant.folders)
+    mounts = (*launch.mounts, *grant.folders)
+    return replace(launch, mounts=mounts, uid=user, volume=volume)
+
+
+@contextmanager
+def open_hosts(
+    launch: Launch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
+) -> Iterator[tuple[Launch, HostLog]]:
+    """(the launch with its granted hosts in reach, its connections and their outcomes, which grow).
+    Without isolation there is no gateway: such a server has this host's network."""
+    sites = {(site.host, _HTTP): site.socket for site in grant.sites}
+    hosts = frozenset([*map(parse_host, grant.hosts), *sites])
+    if not hosts or choose_backend(sandbox).name == "none":
+        yield launch, HostLog()
+        return
+    root = os.geteuid() == 0
+    # Known before the sandbox is: only this user may connect to the gateway's socket.
+    user = launch.uid or (choose_user(_FIRST_USER, _USERS) if root else os.getuid())
+    gateway = Gateway(hosts, {}, _make_dial(hosts, sites))
+    with open_gateway(gateway, user if root else None) as folder:
+        yield (
+            replace(
+                launch,
+                argv=build_relayed(python, launch.argv),
+                env={**launch.env, **_build_proxy_settings(hosts, launch.env)},
+                mounts=(*launch.mounts, Mount(folder, GATEWAY), _NODE),
+                uid=user,
+            ),
+            gateway.log,
+        )
+
+
+def _make_dial(hosts: Collection[Host], sites: Mapping[Host, Path]) -> Dial:
+    """Sites of ours are dialled at their sockets, whatever their name leads to; hosts as ever."""
+    dial_granted = make_granted_dial(hosts)
+
+    async def dial(host: str, port: int) -> SocketStream:
+        socket = sites.get((host, port))
+        return await (anyio.connect_unix(socket) if socket else dial_granted(host, port))
+
+    return dial
+
+
+def probe_granted(
+    launch: Launch,
+    server_id: str,
+    policy: DeployPolicy,
+    python: Path,
+    conversation: ProbePolicy | None = None,
+) -> ProbeResult:
+    """`probe` of a launch with its granted hosts in reach. What it asked for beyond them is in the
+    result, and in its hint. python: runs the relay inside."""
+    sandbox, grant = policy.sandbox_of(server_id), policy.grant_of(server_id)
+    with open_hosts(launch, grant, sandbox, python) as (reaching, log):
+        result = probe(reaching, sandbox, conversation or policy.conversation)
+        return explain_network(result, server_id, log.refused)
+
+
+def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str]) -> ProbeResult:
+    """The result with what was refused, and with the command that grants it where that may be why
+    the server failed."""
+    refused = list(dict.fromkeys(refused))
+    explained = replace(result, refused=refused)
+    if result.error_kind is None or not (refused or result.error_kind == "needs_network"):
+        return explained
+    kind = "needs_network" if result.error_kind in _MAYBE else result.error_kind
+    advice = format_advice(server_id, refused, f"{result.hint}\n{result.stderr_tail}")
+    return replace(explained, error_kind=kind, hint=f"{result.hint}; {advice}")
+
+
+def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
+    """The command that grants a server the host that it wants: as it was refused, else as its own
+    words name it."""
+    asked = f"it asked for {', '.join(refused[:5])}; " if refused else ""
+    if any(one.endswith(")") for one in refused):
+        return f"{asked}a name that leads to a private address is not granted by itself"
+    server = shlex.quote(server_id)
+    wanted = next((one for one in refused if not one.startswith("(")), None)
+    wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(text)
+    if wanted is None:
+        return f"{asked}to grant it the network: `toolmill grant {server} --network full`"
+    return f"{asked}to grant it: `toolmill grant {server} --host {wanted}`"
+
+
+def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> dict[str, str]:
+    """What programs find their proxy by. Not SOCKS: httpx ends without a package for it. Node.js
+    before 22.21 takes none at all, so it is led to a port of the relay for each host."""
+    names = {host for host, _ in hosts}
+    local = ",".join(name for name in _LOCAL if name not in names)
+    named = {one: _PROXY for name in _NAMES for one in (name, name.lower())}
+    ports = {f"{host}:{port}": _FIRST_PORT + n for n, (host, port) in enumerate(sorted(hosts))}
+    options = f"{env.get('NODE_OPTIONS', '')} --require={_NODE.inside}".strip()
+    node = {"NODE_USE_ENV_PROXY": "1", "NODE_OPTIONS": options, "TOOLMILL_HOSTS": json.dumps(ports)}
+    return {**named, "NO_PROXY": local, "no_proxy": local, **node}

@@ -1,0 +1,268 @@
+"""One conversation with a remote server over one transport, and what its end amounts to.
+
+The probe lists the tools in it, a call sends its requests in it.
+"""
+
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import httpx2
+
+from assets.servers.probe.failure_kinds import Ended, Failure
+from assets.servers.probe.probe import ProbeResult, make_result
+from assets.servers.probe.remote_client import Client, Transport, Watch
+from assets.servers.probe.remote_outcome import (
+    RemoteFailure,
+    classify_exception,
+    classify_refusal,
+    silence_logs,
+)
+from assets.servers.probe.remote_transport import RemotePolicy, Wire
+from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
+from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
+from warehouse.network.egress import Connector
+from warehouse.sanitize.scrubber import Scrubber
+from warehouse.sanitize.secret_names import is_secret_name
+
+
+class Attempt:
+    """Opened once. timeout: the transport did not open in time; crash: how it broke."""
+
+    def __init__(
+        self,
+        kind: Transport,
+        url: str,
+        wire: Wire,
+        listener: Listener,
+        *,
+        headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
+    ) -> None:
+        self._kind: Transport = kind
+        self.listener = listener
+        self._scope = anyio.CancelScope()
+        self.watch = Watch(url, self._scope)
+        self.client = Client(wire, kind, listener, self.watch, headers=headers, auth=auth)
+        self.timeout: Failure | None = None
+        self.crash: Failure | None = None
+
+    @asynccontextmanager
+    async def open(self, start_s: float) -> AsyncIterator[tuple[Any, Any]]:
+        """The session's two streams. Raises Ended where the transport or the watch ended it, by
+        what is known without the session."""
+        finished = False
+        with self._scope:
+            try:
+                async with _open_transport(
+                    self._kind, self.client, self.watch.url, start_s
+                ) as both:
+                    yield both
+                    finished = True
+            except Ended as ended:
+                self.timeout = ended.failure
+            except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
+                self.crash = classify_exception(error, self.watch.url)
+        if not finished:
+            raise Ended(self.rank_evidence(None, answered=False))
+
+    def rank_evidence(self, found: Failure | None, *, answered: bool) -> Failure:
+        """What a conversation that was cut short amounts to: the strongest evidence first. found:
+        how it ended for the session; answered: whether the handshake was."""
+        transcript, watch, found = self.listener.transcript, self.watch, found or self.timeout
+        if transcript.oversize:
+            return Failure("oversize", transcript.oversize)
+        if transcript.broken:
+            return Failure("protocol_error", transcript.broken)
+        if watch.failure:
+            return watch.failure
+        if found and found.kind != "protocol_error":
+            return classify_evidence(Evidence(transcript, found, answered=answered)) or found
+        if watch.refusal:
+            return classify_refusal(watch.refusal, watch.url)
+        if found is None or "code" not in found.detail:
+            ended = Failure("remote_down", "it ended the conversation")
+            return watch.trouble or self.crash or found or ended
+        if "code -32000" in found.detail and (watch.trouble or transcript.noise):
+            noise = (
+                f"{transcript.noise} answers that are no JSON-RPC, first {transcript.first_noise}"
+            )
+            return watch.trouble or Failure("protocol_error", noise)
+        if "code -32700" in found.detail:
+            return found  # the SDK's own words on what it could not read
+        failure = classify_evidence(Evidence(transcript, found, answered=answered)) or found
+        if failure.kind == "needs_secret":
+            return RemoteFailure("remote_auth", failure.detail)
+        return failure if failure.kind in ("no_tools", "needs_argument") else found
+
+
+@asynccontextmanager
+async def _open_transport(
+    kind: Transport, client: Client, url: str, start_s: float
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The SDK's transport over our client. Entering that of SSE waits for the server's first event,
+    so it has the time limit of a start. Raises Ended."""
+    from mcp.client.sse import sse_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    made: Any = (
+        streamable_http_client(url, http_client=client, max_sse_event_size=None)
+        if kind == "http"
+        else sse_client(url, httpx_client_factory=lambda *_, **__: client)
+    )
+    with anyio.CancelScope(deadline=anyio.current_time() + start_s) as start:
+        async with made as streams:
+            start.deadline = float("inf")
+            yield streams
+    if start.cancelled_caught:
+        raise Ended(Failure("timeout_start", f"{start_s:.0f} s"))
+
+
+def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
+    """What of an address, of headers and of an account's tokens is secret, by name."""
+    secrets = {f"token {n}": value for n, value in enumerate(sorted(tokens))}
+    sent = [*headers.items()]
+    with suppress(ValueError):  # an address that is none
+        parts = urlsplit(url)
+        sent += [*parse_qsl(parts.query), ("password", parts.password or "")]
+    return secrets | {name: value for name, value in sent if is_secret_name(name)}
+
+
+_ADVICE = "its answers are not those of an MCP server over HTTP; its author has to fix it"
+_SESSIONS = 2  # how often a conversation is begun when the server ends its session
+
+
+def probe_remote(
+    url: str,
+    *,
+    transport: Literal["http", "sse", "auto"],
+    limits: ProbePolicy,
+    policy: RemotePolicy,
+    headers: Mapping[str, str] | None = None,
+    auth: httpx2.Auth | None = None,
+    connector: Connector | None = None,
+) -> ProbeResult:
+    """Lists what a remote server offers. Whatever it does is a result.
+
+    transport: `auto` tries streamable HTTP, then SSE where the POST is answered with a 4xx that is
+    not about who asks. headers and `auth` are sent to the URL's origin only, and what is secret in
+    them is in no result. connector: for tests.
+    """
+    probe = _Probe(url, dict(headers or {}), limits, policy, auth)
+    with silence_logs():
+        anyio.run(probe.run, transport, connector)
+    return probe.make_result()
+
+
+@dataclass
+class _Listing:
+    """One attempt to list the tools."""
+
+    attempt: Attempt
+    progress: Progress
+
+    @property
+    def may_be_sse(self) -> bool:
+        refusal = self.attempt.watch.refusal
+        return not self.progress.answered and refusal is not None and refusal.may_be_sse
+
+    @property
+    def lost_session(self) -> bool:
+        refusal = self.attempt.watch.refusal
+        return self.progress.listed_s is None and refusal is not None and refusal.lost_session
+
+    def find_failure(self) -> Failure | None:
+        """What went wrong after the last list of tools was only asked for besides; not so a way to
+        a private address."""
+        watch, progress = self.attempt.watch, self.progress
+        denied = watch.failure is not None and watch.failure.kind == "policy_denied"
+        if progress.listed_s is not None and not denied:
+            return classify_evidence(
+                Evidence(self.attempt.listener.transcript, None, answered=True)
+            )
+        return self.attempt.rank_evidence(progress.failure, answered=progress.answered)
+
+
+@dataclass
+class _Probe:
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    limits: ProbePolicy
+    policy: RemotePolicy
+    auth: httpx2.Auth | None
+    listings: list[_Listing] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.chosen: _Listing | None = None
+        self.late = False
+
+    async def run(
+        self, transport: Literal["http", "sse", "auto"], connector: Connector | None
+    ) -> None:
+        with anyio.move_on_after(self.policy.wall_s) as clock:
+            async with Wire(self.policy, connector) as wire:
+                first = await self._list_tools("sse" if transport == "sse" else "http", wire)
+                if transport == "auto" and first.may_be_sse:
+                    second = await self._list_tools("sse", wire)
+                    if second.may_be_sse:
+                        self.chosen = first  # neither: what the newer transport was told counts
+        self.late = clock.cancelled_caught
+
+    async def _list_tools(self, kind: Transport, wire: Wire) -> _Listing:
+        """Begun anew where the server ended the session before its tools were told."""
+        for _ in range(_SESSIONS):
+            attempt = Attempt(
+                kind, self.url, wire, Listener(), headers=self.headers, auth=self.auth
+            )
+            listing = _Listing(attempt, Progress(self.began))
+            self.listings.append(listing)
+            # The client is not closed: that would close the wire, which the next one uses.
+            with suppress(Ended):  # the attempt knows why
+                async with attempt.open(self.limits.start_s) as (read, write):
+                    # Silence on the line is no idleness: a server elsewhere may be starting.
+                    transcript, idle = attempt.listener.transcript, lambda: 0.0
+                    await hold_conversation(
+                        read, write, transcript, self.limits, listing.progress, idle
+                    )
+            if not listing.lost_session:
+                break
+        return listing
+
+    def make_result(self) -> ProbeResult:
+        ended = time.monotonic() - self.began
+        listing = self.chosen or self.listings[-1]
+        if self.late:
+            self._cut_listing(listing, f"{self.policy.wall_s:.0f} s in all")
+        failure = listing.find_failure()
+        if failure and failure.kind == "protocol_error" and not getattr(failure, "advice", ""):
+            failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
+        transcript = listing.attempt.listener.transcript
+        retry_after = getattr(failure, "retry_after", None)
+        found = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
+        return self._scrub_result(found)
+
+    def _cut_listing(self, listing: _Listing, detail: str) -> None:
+        """The wall clock ended the conversation; a listing that was told stands."""
+        progress, transcript = listing.progress, listing.attempt.listener.transcript
+        if progress.listed_s is None:
+            kind = "timeout_list" if progress.answered else "timeout_start"
+            progress.failure = progress.failure or Failure(kind, detail)
+        elif transcript.earlier:
+            transcript.take_back()  # it may have been cut in the middle
+
+    def _scrub_result(self, found: ProbeResult) -> ProbeResult:
+        """What we sent as a secret may have come back in any text."""
+        tokens = {token for listing in self.listings for token in listing.attempt.client.tokens}
+        scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
+        if not scrub:
+            return found
+        fields = vars(found).items()  # every text, list and mapping: all of them are its words
+        return replace(
+            found,
+            **{name: scrub(one) for name, one in fields if isinstance(one, str | list | dict)},
+        )

@@ -1,0 +1,368 @@
+"""Installing one package into a staging folder, and finding out what starts it."""
+
+import configparser
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes import unpack
+from assets.servers.recipes.fetch_phase import (
+    FETCH,
+    FETCH_POLICY,
+    MANIFEST,
+    TREE,
+    Finished,
+    Staging,
+    download,
+    fetch_policy,
+    open_staging,
+    run_tool,
+)
+from assets.servers.recipes.package_files import SERVER, read_command
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
+from warehouse.storage.digest import digest, read_sha256
+from warehouse.storage.untrusted_files import (
+    UnreadableFile,
+    list_files,
+    match_paths,
+    open_file,
+    open_folder,
+    read_file,
+)
+
+_INSIDE = f"{FETCH}/{TREE}"
+_MAX_JSON = 1 << 26
+_UNPACK_MB = 256  # of memory: names of 20,000 entries take a tenth of it
+_NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")
+# What an installer says, by the kind of failure that it is.
+_NPM_WORDS = {
+    "not_found": r"\bE404\b|\bETARGET\b|No matching version|404 Not Found",
+    # A dependency from git is refused: by its own code where npm knows the setting.
+    "build_failed": r"EALLOWGIT|/bin/false|EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)"
+    r"|ERESOLVE",
+}
+_UV_WORDS = {
+    "integrity": r"Hash mismatch",
+    "build_failed": r"No solution found|no wheels|building .{0,40}disabled|requires-python"
+    r"|only-binary|Failed to build|no (usable|compatible) wheel",
+    "not_found": r"not found in the package registry|no version of",
+}
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and how a package is installed. scripts: its own install scripts and build may run."""
+
+    home: Path
+    toolchain: Toolchain
+    policy: SandboxPolicy = FETCH_POLICY
+    scripts: bool = False
+
+
+def _install_npm(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+    node, npm = workshop.toolchain.require_node()
+    argv = (
+        *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev"),
+        *(() if workshop.scripts else ("--ignore-scripts",)),
+        *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
+        *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
+    )
+    what = f"npm install {recipe.name}@{recipe.version}"
+    _run_installer(what, argv, staging, workshop, _NPM_WORDS, _find_node_headers(node))
+    lock = _read_json(staging, "node_modules/.package-lock.json").get("packages", {})
+    found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
+    if recipe.integrity and found != recipe.integrity:
+        raise PackageError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
+    package = _read_json(staging, f"node_modules/{recipe.name}/package.json")
+    program = _find_npm_program(recipe, package)
+    locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
+    script = f"{SERVER}/node_modules/{recipe.name}/{program}"
+    return {
+        "argv": [str(node), script],
+        "env": {},
+        "placeholders": [],
+        "locked": locked,
+        "scripts_skipped": not workshop.scripts
+        and any(about.get("hasInstallScript") is True for about in lock.values()),
+    }
+
+
+def _find_node_headers(node: Path) -> dict[str, str]:
+    """Where native parts find the headers, so that they need no download."""
+    prefix = node.parent.parent
+    found = (prefix / "include" / "node" / "node.h").exists()
+    return {"npm_config_nodedir": str(prefix)} if found else {}
+
+
+def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
+    """The path of the bin to start: the one named by the listing, else the one npx would take."""
+    bins = package.get("bin")
+    unscoped = recipe.name.rpartition("/")[2]
+    if isinstance(bins, str):
+        bins = {unscoped: bins}
+    if not isinstance(bins, dict) or not bins:
+        raise PackageError("no_recipe", f"{recipe.name} declares no program (`bin`)")
+    ours = [name for name in bins if "mcp" in name.lower()]
+    wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
+    name: str = next((n for n in wanted if n in bins), next(iter(bins)))
+    path = os.path.normpath(str(bins[name]))
+    if path.startswith(("..", "/")):
+        raise PackageError("build_failed", f"the program {path!r} lies outside its package")
+    return path
+
+
+def _install_pypi(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+    toolchain = workshop.toolchain
+    hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
+    staging.write_request("request.txt", f"{recipe.name}=={recipe.version} {hashes}\n")
+    uv, python = str(toolchain.uv), str(toolchain.python_for(recipe.python))
+    venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{_INSIDE}/venv")
+    install = (
+        *(uv, "pip", "install", "--quiet", "--python", f"{_INSIDE}/venv/bin/python"),
+        *(() if workshop.scripts else ("--only-binary", ":all:")),
+        # No inode of a cache in an artefact: whoever may write the one must not reach the other.
+        *("--link-mode", "copy", "-r", f"{FETCH}/request.txt"),
+        *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
+    )
+    for argv in (venv, install):
+        what = f"uv {argv[1]} {recipe.name}=={recipe.version}"
+        _run_installer(what, argv, staging, workshop, _UV_WORDS)
+    packages = _find_site_packages(staging.tree)
+    program = _find_console_script(recipe, packages)
+    bin_folder = f"{SERVER}/venv/bin"
+    return {
+        "argv": [f"{bin_folder}/python", "-m", program.removeprefix("-m ")]
+        if program.startswith("-m ")
+        else [f"{bin_folder}/{program}"],
+        "env": {"VIRTUAL_ENV": f"{SERVER}/venv", "PYTHONDONTWRITEBYTECODE": "1"},
+        "placeholders": [],
+        "locked": _digest_installed(packages),
+    }
+
+
+def _find_site_packages(tree: Path) -> Path:
+    """Raises PackageError where a build put a link in place of one of its folders."""
+    found = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
+    try:
+        os.close(open_folder(tree, found))
+    except UnreadableFile as error:
+        raise PackageError("build_failed", f"its environment is no folder: {error}") from error
+    return tree / found
+
+
+def _digest_installed(packages: Path) -> str:
+    """Digest of every installed file: a release whose files were exchanged keeps its name and
+    number. What the installer itself notes down is left out."""
+    found: dict[str, str] = {}
+    try:
+        for path in list_files(packages, skip=("__pycache__",)):
+            if path.name not in _NOTES and path.suffix != ".pyc":
+                with suppress(UnreadableFile), open_file(packages, path) as file:
+                    found[str(path)] = file_digest(file, "sha256").hexdigest()
+    except UnreadableFile as error:
+        raise PackageError("build_failed", f"a folder of its cannot be read: {error}") from error
+    return digest(found)
+
+
+def _find_console_script(recipe: Recipe, packages: Path) -> str:
+    """The console script to start: named by the listing, else like the package, else the only one
+    or the first about MCP. A package without scripts is started as a module."""
+    names: list[str] = []
+    for info in match_paths(packages, "*.dist-info"):
+        distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
+        if canonicalize_name(distribution) == recipe.name:
+            parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+            parser.optionxform = str  # type: ignore[assignment,method-assign]
+            with suppress(UnreadableFile), open_file(packages, info / "entry_points.txt") as file:
+                parser.read_string(file.read(_MAX_JSON).decode("utf-8", "replace"))
+            if parser.has_section("console_scripts"):
+                names = list(parser.options("console_scripts"))
+    wanted = [recipe.entry, *[n for n in names if canonicalize_name(n) == recipe.name]]
+    wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
+    for name in wanted:
+        if name in names and re.fullmatch(r"[\w.\-]+", str(name)):
+            return str(name)
+    if names:
+        return names[0]
+    module = recipe.name.replace("-", "_")
+    with suppress(UnreadableFile), open_file(packages, f"{module}/__main__.py"):
+        return f"-m {module}"
+    raise PackageError("no_recipe", f"{recipe.name} declares no program (console script)")
+
+
+def _install_mcpb(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+    toolchain = workshop.toolchain
+    wanted = read_sha256(recipe.integrity)
+    if recipe.integrity and wanted is None:
+        raise PackageError("integrity", f"{recipe.integrity[:80]!r} is no digest of a bundle")
+    bundle, found = download(
+        str(recipe.url),
+        workshop.home / "cache" / "bundles",
+        sha256=wanted,
+        allow_loopback=workshop.policy.allow_loopback,
+    )
+    _extract_bundle(bundle, staging, workshop)
+    node = str(toolchain.node) if toolchain.node else None
+    return {**read_command(staging.tree, str(toolchain.python), node), "locked": found}
+
+
+def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
+    """Into the tree, by a program of ours inside the sandbox."""
+    bundle.chmod(0o644)  # as root, that program is another user
+    program, packed = Path(unpack.__file__).read_text(), "/srv/bundle"
+    finished = run_tool(
+        (str(workshop.toolchain.python), "-I", "-c", program, packed, _INSIDE),
+        staging=staging,
+        toolchain=workshop.toolchain,
+        policy=replace(workshop.policy, memory_mb=_UNPACK_MB),
+        mounts=(Mount(bundle, packed),),
+    )
+    _check_limits(finished)
+    if finished.code != 0:
+        raise PackageError("build_failed", finished.output[-240:])
+
+
+def _run_installer(
+    what: str,
+    argv: tuple[str, ...],
+    staging: Staging,
+    workshop: Workshop,
+    kinds: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Raises PackageError, of the first kind whose words the installer said, where it fails."""
+    finished = run_tool(
+        argv,
+        staging=staging,
+        toolchain=workshop.toolchain,
+        policy=workshop.policy,
+        scripts=workshop.scripts,
+        env=env,
+    )
+    _check_limits(finished)
+    if finished.code != 0:
+        output = finished.output
+        kind = next((kind for kind, words in kinds.items() if re.search(words, output)), None)
+        raise PackageError(kind or "fetch_failed", f"{what}: {output[-240:]}")
+
+
+def _check_limits(finished: Finished) -> None:
+    if finished.breach:
+        limit = finished.breach
+        raise PackageError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
+
+
+def _read_json(staging: Staging, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(read_file(staging.tree, path, _MAX_JSON))
+    except (UnreadableFile, ValueError, RecursionError) as error:
+        raise PackageError("build_failed", f"no readable {Path(path).name}: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+INSTALLERS: dict[str, Callable[[Recipe, Staging, Workshop], dict[str, Any]]] = {
+    "npm": _install_npm,
+    "pypi": _install_pypi,
+    "mcpb": _install_mcpb,
+}
+
+
+_MAX_ARTIFACT_MB = 2048
+_BUILT = ("npm", "pypi")  # whose packages may bring scripts and builds
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An installed server. `argv` and `env` are as seen inside the sandbox, where `tree` lies at
+    /srv/server; `locked` is the digest of everything that was installed with it.
+
+    built_with_scripts: the package's own install scripts or build ran. scripts_skipped: it has some
+    and they did not, so that a server that then fails may be worth the second attempt."""
+
+    tree: Path
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    placeholders: tuple[str, ...]
+    locked: str
+    megabytes: float
+    built_with_scripts: bool = False
+    scripts_skipped: bool = False
+
+
+def artifact_digest(recipe: Recipe, toolchain: Toolchain, *, scripts: bool = False) -> str:
+    """Names the artefact: what is installed and with which runtime, not how it is launched."""
+    facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
+    name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
+    host = toolchain.identity(recipe.ecosystem, recipe.python)
+    as_of = {"as_of": recipe.as_of} if recipe.as_of else {}
+    built = {"scripts": True} if scripts else {}
+    return digest({**facts, "name": name, "layout": 2, **host, **as_of, **built})
+
+
+def ensure_artifact(
+    recipe: Recipe,
+    *,
+    home: Path,
+    toolchain: Toolchain,
+    policy: SandboxPolicy | None = None,
+    scripts: bool = False,
+) -> Artifact:
+    """The artefact of a recipe, fetched unless it is there. Raises PackageError.
+
+    A package that cannot be installed without its own scripts is tried once more with them where
+    the policy says so; scripts: asks for that second attempt at once."""
+    second = policy is not None and policy.scripts == "second" and recipe.ecosystem in _BUILT
+    if scripts and not second:
+        raise PackageError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
+    workshop = Workshop(home, toolchain, fetch_policy(policy), scripts)
+    try:
+        return _ensure_fetched(recipe, workshop)
+    except PackageError as error:
+        if scripts or not second or error.kind != "build_failed":
+            raise
+    return _ensure_fetched(recipe, replace(workshop, scripts=True))
+
+
+def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
+    try:
+        name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
+    except ToolMissing as error:
+        raise PackageError("needs_software", str(error)) from error
+    folder = workshop.home / "artifacts" / name
+    if not (folder / MANIFEST).exists():
+        _fetch_into(recipe, folder, workshop)
+    facts = json.loads((folder / MANIFEST).read_bytes())
+    lists = {name: tuple(facts[name]) for name in ("argv", "placeholders")}
+    return Artifact(folder / TREE, **{**facts, **lists})
+
+
+def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
+    try:
+        with open_staging(workshop.home) as staging:
+            facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)
+            size = _measure_megabytes(staging.tree)
+            if size > _MAX_ARTIFACT_MB:
+                raise PackageError("oversize", f"installs {size:.0f} MB")
+            facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
+            staging.publish(facts, folder)
+    except ToolMissing as error:
+        raise PackageError("needs_software", str(error)) from error
+
+
+def _measure_megabytes(folder: Path) -> float:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            total += os.lstat(os.path.join(root, name)).st_size
+    return total / (1 << 20)

@@ -1,0 +1,265 @@
+"""MCPB bundles: a zip with a manifest that says how to start the server in it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from email.parser import HeaderParser
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ValidationError
+
+from assets.servers.probe.failure_kinds import PackageError
+from assets.servers.recipes.placeholders import holds_secret, make_value, split_words
+from assets.servers.recipes.recipe import Recipe
+from warehouse.storage.untrusted_files import (
+    UnreadableFile,
+    list_files,
+    match_paths,
+    open_file,
+    read_file,
+)
+
+SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
+_MAX_BYTES = 1 << 20
+_PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+
+
+class _Config(BaseModel):
+    command: str | None = None
+    args: list[str | int | float] | None = None
+    env: dict[str, str | int | float] | None = None
+
+
+class _Server(BaseModel):
+    type: str | None = None
+    entry_point: str | None = None
+    mcp_config: _Config | None = None
+
+
+class _Manifest(BaseModel):
+    """What we read of a manifest; the rest of it is not looked at."""
+
+    server: _Server
+    user_config: dict[str, dict[str, Any]] | None = None
+
+
+def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
+    """{argv, env, placeholders} of an unpacked bundle, seen from inside the sandbox.
+
+    What the manifest asks of its user becomes typed placeholders. Raises PackageError.
+    """
+    manifest = _read_manifest(folder)
+    server, config = manifest.server, manifest.server.mcp_config or _Config()
+    command, args = config.command, config.args or []
+    if not command:
+        command = {"python": "python", "node": "node"}.get(server.type or "", "")
+        args = [f"${{__dirname}}/{server.entry_point}"]
+    values, made_up = _fill_user_values(manifest.user_config or {})
+    fill = _Filler(values)
+    words = [fill(str(word)) for word in [command, *args]]
+    env = {
+        name: fill(str(value))
+        for name, value in (config.env or {}).items()
+        if re.fullmatch(r"[A-Za-z_]\w*", name)
+    }
+    return {
+        "argv": [_choose_program(words[0], python, node), *words[1:]],
+        "env": env,
+        "placeholders": made_up,
+    }
+
+
+def _read_manifest(folder: Path) -> _Manifest:
+    try:
+        manifest = json.loads(read_file(folder, "manifest.json", _MAX_BYTES))
+    except (UnreadableFile, ValueError, RecursionError) as error:
+        raise PackageError("build_failed", f"no readable manifest.json: {error}") from error
+    try:
+        return _Manifest.model_validate(manifest)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        # Of a union each member complains: the field stands before the member's name.
+        field = ".".join(str(part) for part in first["loc"] if part not in ("str", "int", "float"))
+        named = ascii(field)[1:-1][:120] or "all of it"
+        raise PackageError("no_recipe", f"manifest.json: {named}: {first['msg']}") from None
+
+
+def _fill_user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
+    """What `${user_config.NAME}` stands for: the manifest's default or a typed placeholder."""
+    values: dict[str, str] = {}
+    made_up: list[str] = []
+    for name, about in config.items():
+        default = about.get("default")
+        if isinstance(default, str | int | float | bool):
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            values[f"user_config.{name}"] = text
+        elif about.get("required") or about.get("sensitive"):
+            kind = str(about.get("type") or "string")
+            wanted = f"{about.get('title') or ''} {about.get('description') or ''}"
+            values[f"user_config.{name}"] = make_value(name, wanted, kind)
+            made_up.append(f"user_config:{name}")
+    return values, sorted(made_up)
+
+
+class _Filler:
+    """Puts values in their places; all that they fill is bounded, or a default of 1 MB that is
+    named a thousand times would be 1 GB."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._known = {**values, "__dirname": SERVER, "HOME": "/home/user", "/": "/"}
+        self._left = _MAX_BYTES
+
+    def __call__(self, text: str) -> str:
+        return _PLACE.sub(self._take, text)
+
+    def _take(self, place: re.Match[str]) -> str:
+        value = self._known.get(place[1], "")
+        self._left -= len(value)
+        if self._left < 0:
+            found = f"manifest.json: its values fill more than {_MAX_BYTES:,} characters"
+            raise PackageError("no_recipe", found)
+        return value
+
+
+def _choose_program(word: str, python: str, node: str | None) -> str:
+    if word in ("python", "python3"):
+        return python
+    if word == "node":
+        if node is None:
+            raise PackageError("build_failed", "it needs Node.js, which is not on this host")
+        return node
+    path = word if word.startswith(SERVER) else f"{SERVER}/{word.removeprefix('./')}"
+    if ".." in PurePosixPath(path).parts:
+        raise PackageError("build_failed", f"the command {word[:80]!r} points out of the bundle")
+    return path
+
+
+_MAX_BYTES_LICENCE = 1_000_000
+_LONGEST = 120  # characters; a longer one is a licence's text, not its name
+_CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
+
+
+def read_licence(recipe: Recipe, tree: Path) -> str | None:
+    """The licence's name (an SPDX expression where its author wrote one), or None."""
+    if recipe.ecosystem == "npm":
+        licence = _read_json_file(tree, f"node_modules/{recipe.name}/package.json").get("license")
+    elif recipe.ecosystem == "mcpb":
+        licence = _read_json_file(tree, "manifest.json").get("license")
+    elif recipe.ecosystem == "pypi":
+        return _find_first(_read_distribution(tree, canonicalize_name(recipe.name)))
+    else:
+        return None
+    # A mapping is npm's older form.
+    return _find_first([licence.get("type") if isinstance(licence, dict) else licence])
+
+
+def _read_distribution(tree: Path, name: str) -> Iterable[Any]:
+    for folder in match_paths(tree, "venv/lib/python*/site-packages/*.dist-info"):
+        if canonicalize_name(folder.name.split("-")[0]) != name:
+            continue
+        headers = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
+        yield headers["License-Expression"]
+        yield headers["License"]
+        for line in headers.get_all("Classifier") or ():
+            found = _CLASSIFIER.fullmatch(str(line).strip())
+            yield found and found[1]
+
+
+def _find_first(candidates: Iterable[Any]) -> str | None:
+    for candidate in candidates:
+        name = " ".join(candidate.split()) if isinstance(candidate, str) else ""
+        if 0 < len(name) <= _LONGEST and name.isprintable():
+            return name
+    return None
+
+
+def _read_json_file(tree: Path, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_read_text_file(tree, path))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_text_file(tree: Path, path: str | Path) -> str:
+    try:
+        with open_file(tree, path) as file:
+            return file.read(_MAX_BYTES_LICENCE).decode("utf-8", "replace")
+    except UnreadableFile:
+        return ""
+
+
+_MAX_FILES, _MAX_BYTES_ENV_USAGE = 300, 8 << 20
+_MAX_NAMES = 40
+_SCRIPTS = (".js", ".mjs", ".cjs")
+_NAME = r"([A-Z][A-Z0-9]*_?[A-Z0-9_]*)"
+_READ = re.compile(
+    rf"process\.env\.{_NAME}\b|process\.env\[['\"]{_NAME}['\"]\]"
+    rf"|os\.getenv\(\s*['\"]{_NAME}['\"]|os\.environ(?:\.get\(|\[)\s*['\"]{_NAME}['\"]"
+    rf"|\benviron\[['\"]{_NAME}['\"]\]"
+)
+# What decides how a server behaves, or belongs to a library bundled with it, is left alone.
+_LEFT = re.compile(
+    r"^(NODE|NPM|DEBUG|LOG|CI|TERM|HOME|PATH|PWD|USER|SHELL|TMP|TEMP|PYTHON|VIRTUAL|XDG|HTTP|HTTPS"
+    r"|NO_PROXY|WS_NO|FORCE_COLOR|NO_COLOR|JEST|VITEST|TEST|AWS_LAMBDA|LAMBDA|K_|GAE|GCE|WEBPACK"
+    r"|FASTMCP|MCP_(LOG|TRANSPORT|PORT|HOST)|PORT|HOST)(_|$)"
+)
+_WANTED = (
+    r"\bur[il]s?\b|host|user|e-?mail|\bids?\b|domain|instance|project|org|account|region|endpoint"
+    r"|database|\bdb\b|path|\bdirs?\b|director|workspace|site|server|name|team|tenant|connection"
+)
+
+
+def find_variables(tree: Path, recipe: Recipe) -> tuple[str, ...]:
+    """Names of credentials and addresses that the package's own files read, sorted."""
+    found: set[str] = set()
+    size = 0
+    for path in _iter_sources(tree, recipe):
+        text = _read_source(tree, path)
+        size += len(text)
+        for groups in _READ.findall(text):
+            name = next(group for group in groups if group)
+            if not _LEFT.search(name) and (
+                holds_secret(name) or re.search(_WANTED, split_words(name))
+            ):
+                found.add(name)
+        if size > _MAX_BYTES_ENV_USAGE:
+            break
+    return tuple(sorted(found)[:_MAX_NAMES])
+
+
+def _read_source(tree: Path, path: Path) -> str:
+    """Its text; none where it is no plain file of the tree, or a very large one."""
+    try:
+        return read_file(tree, path, _MAX_BYTES_ENV_USAGE).decode("utf-8", "replace")
+    except UnreadableFile:
+        return ""
+
+
+def _iter_sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
+    """Files of the package, as paths in the tree."""
+    if recipe.ecosystem == "npm":
+        yield from _iter_package_files(tree, Path("node_modules", recipe.name))
+        return
+    for packages in match_paths(tree, "venv/lib/python*/site-packages"):
+        stem = recipe.name.replace("-", "_").lower()
+        for record in match_paths(tree, f"{packages}/*.dist-info/RECORD"):
+            if record.parent.name.rpartition("-")[0].lower().replace("-", "_") == stem or (
+                record.parent.name.lower().replace("-", "_").startswith(f"{stem}_")
+            ):
+                listed = _read_source(tree, record).splitlines()
+                names = [line.partition(",")[0] for line in listed]
+                inside = [name for name in names if name.endswith(".py") and ".." not in name]
+                yield from (packages / one for one in inside[:_MAX_FILES])
+
+
+def _iter_package_files(tree: Path, folder: Path) -> Iterator[Path]:
+    """Files of a package itself, not of what is installed below it."""
+    files = list_files(tree, folder, skip=("node_modules", ".git"))
+    try:
+        yield from islice((path for path in files if path.suffix in _SCRIPTS), _MAX_FILES)
+    except UnreadableFile:
+        return

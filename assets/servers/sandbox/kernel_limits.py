@@ -1,0 +1,235 @@
+"""The system calls that a sandboxed process may not make, as a filter for bubblewrap and docker.
+
+Namespaces, an empty capability set and `no_new_privs` already refuse most of these; the filter
+keeps a server away from the kernel code behind them, and closes what no namespace covers: a vsock
+reaches the hypervisor from any network namespace. Refused calls fail (EPERM, or ENOSYS where
+programs know how to do without); they never kill, since runtimes probe for them.
+"""
+
+import errno
+import os
+import platform
+import struct
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assets.servers.sandbox.spec import SandboxPolicy, cap_memory
+from warehouse.process_identity import describe_owner, is_abandoned
+
+# name: (x86-64, ARM64); None: not a call of that machine.
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "pidfd_getfd": (438, 438), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "memfd_secret": (447, 447),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "setns": (308, 268), "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225),
+    "reboot": (169, 142), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None),
+    "ioperm": (173, None), "modify_ldt": (154, None), "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18), "nfsservctl": (180, 42), "clock_adjtime": (305, 266),
+    "_sysctl": (156, None), "sysfs": (139, None), "ustat": (136, None),
+    "uselib": (134, None), "move_pages": (279, 239), "migrate_pages": (256, 238),
+}  # fmt: skip
+# Programs that meet ENOSYS use the older way: libuv without io_uring, glibc clone for clone3
+# (whose flags lie in memory, where a filter cannot read them). Segments, queues and semaphores of
+# System V and files in memory hold what no process's own set shows: they passed 256 MB by 800.
+ABSENT: dict[str, tuple[int, int]] = {
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "memfd_create": (319, 279),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+}  # fmt: skip
+CLONE, UNSHARE, IOCTL, SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
+NAMESPACES = 0x7E020080  # CLONE_NEW*: mnt, cgroup, uts, ipc, user, pid, net, time
+_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal
+_N_FAMILIES = 64  # more than any kernel knows
+_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (getifaddrs)
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in seccomp_data; low words come first
+_ALLOW = 0x7FFF0000
+
+
+def build_filter(machine: str | None = None, *, segments: bool = False) -> bytes | None:
+    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for.
+    segments: System V shared memory is there."""
+    machine = machine or platform.machine()
+    if machine not in _MACHINES:
+        return None
+    column, audit = _MACHINES[machine]
+    lines = [
+        (_LOAD, 0, 0, _ARCH),
+        (_JEQ, 1, 0, audit),
+        _make_failure(errno.ENOSYS),
+        (_LOAD, 0, 0, _NR),
+    ]
+    if machine == "x86_64":
+        lines += [(_JGE, 0, 1, 0x40000000), _make_failure(errno.ENOSYS)]  # the x32 numbering
+    for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
+        kept = [pair for name, pair in table.items() if not (segments and name == "shmget")]
+        numbers = [number for pair in kept if (number := pair[column]) is not None]
+        for number in numbers:
+            lines += [(_JEQ, 0, 1, number), _make_failure(code)]
+    for call in (CLONE, UNSHARE):
+        lines += _match_argument(
+            call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), _make_failure(errno.EPERM)]
+        )
+    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), _make_failure(errno.EPERM)]
+    lines += _match_argument(IOCTL[column], _ARG1, typing)
+    known = [(_JEQ, len(_FAMILIES) - place, 0, f) for place, f in enumerate(_FAMILIES)]
+    lines += _match_argument(SOCKET[column], _ARG0, [*known, _make_failure(errno.EAFNOSUPPORT)])
+    lines.append((_RET, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *line) for line in lines)
+
+
+def build_profile() -> dict[str, Any]:
+    """The same refusals in the words of `docker run --security-opt seccomp=FILE`."""
+    rules = [_make_rule(list(DENIED), errno.EPERM), _make_rule(list(ABSENT), errno.ENOSYS)]
+    flags = [1 << bit for bit in range(32) if NAMESPACES & 1 << bit]
+    for flag in flags:
+        same = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
+        rules.append(_make_rule(["clone", "unshare"], errno.EPERM, same))
+    for number in _TERMINAL:
+        # The kernel reads the low half only: a filter on all of it could be stepped around.
+        same = {"index": 1, "value": 0xFFFFFFFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}
+        rules.append(_make_rule(["ioctl"], errno.EPERM, same))
+    for family in set(range(_N_FAMILIES)) - set(_FAMILIES):
+        same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
+        rules.append(_make_rule(["socket"], errno.EAFNOSUPPORT, same))
+    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
+
+
+def _make_rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
+    refused = {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code}
+    return {**refused, "args": list(args)} if args else refused
+
+
+_Line = tuple[int, int, int, int]
+
+
+def _make_failure(code: int) -> _Line:
+    return (_RET, 0, 0, 0x00050000 | code)
+
+
+def _match_argument(number: int, argument: int, body: list[_Line]) -> list[_Line]:
+    """`body` looks at one argument of one call; falling through it allows the call."""
+    whole = [(_LOAD, 0, 0, argument), *body, (_RET, 0, 0, _ALLOW)]
+    return [(_JEQ, 0, len(whole), number), *whole]
+
+
+_ROOT = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+_NAME = "toolmill"
+
+
+@dataclass(frozen=True)
+class ControlGroup:
+    """A group with a memory limit of its own, ended with its sandbox."""
+
+    folder: Path
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        """The command that joins the group and becomes `argv`: nothing of it starts outside."""
+        join = ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(self.folder / "cgroup.procs")]
+        return [*join, *argv]
+
+    def has_overrun(self) -> bool:
+        """Whether the kernel ended it for its memory."""
+        try:
+            words = (self.folder / "memory.events").read_text().split()
+        except OSError:
+            return False
+        return dict(zip(words[::2], words[1::2], strict=False)).get("oom_kill", "0") != "0"
+
+    def end(self) -> None:
+        """Ends what is left in it and removes it; the kernel needs a moment for both."""
+        with suppress(OSError):
+            (self.folder / "cgroup.kill").write_text("1")
+        for _ in range(20):
+            try:
+                self.folder.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.01)
+
+
+def make_control_group(policy: SandboxPolicy) -> ControlGroup | None:
+    """A group with the policy's memory; None where this host allows none."""
+    parent = find_parent_group()
+    return _make_within(parent, cap_memory(policy)) if parent else None
+
+
+def _make_within(parent: Path, limit: int) -> ControlGroup | None:
+    group = ControlGroup(parent / f"{_NAME}-{uuid.uuid4().hex}-{describe_owner()}")
+    try:
+        group.folder.mkdir()
+        (group.folder / "memory.max").write_text(str(limit))
+        (group.folder / "memory.oom.group").write_text("1")
+    except OSError:
+        group.end()
+        return None
+    with suppress(OSError):  # a kernel without swap has no such file
+        (group.folder / "memory.swap.max").write_text("0")
+    return group
+
+
+@lru_cache(maxsize=1)
+def find_parent_group() -> Path | None:
+    """The group in which we may make others with a memory limit: our own, or the one above it. Made
+    sure of by a process that joins one."""
+    own = _find_own_group(_OWN)
+    for parent in (own, own.parent) if own and own != _ROOT else (own,):
+        if parent and "memory" in _read_words(parent / "cgroup.subtree_control"):
+            _sweep_groups(parent)
+            group = _make_within(parent, 1 << 28)
+            if group and _can_join(group):
+                return parent
+    return None
+
+
+def _find_own_group(file: Path) -> Path | None:
+    """Our own group of version 2, whose line begins with `0::`."""
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line[3:] for line in lines if line.startswith("0::/")), None)
+    return _ROOT / path.lstrip("/") if path and ".." not in path else None
+
+
+def _can_join(group: ControlGroup) -> bool:
+    try:
+        pid = os.posix_spawn("/bin/sh", group.wrap(["true"]), {"PATH": os.defpath})
+        return os.waitpid(pid, 0)[1] == 0
+    except OSError:
+        return False
+    finally:
+        group.end()
+
+
+def _sweep_groups(parent: Path) -> None:
+    """Removes the groups of owners that died; their pids may be others' now."""
+    for folder in parent.glob(f"{_NAME}-*-*"):
+        if is_abandoned(folder.name.split("-", 2)[2]):
+            ControlGroup(folder).end()
+
+
+def _read_words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []

@@ -128,7 +128,6 @@ def list_violations(
 ) -> list[str]:
     before, retries = facts
     warehouse = stage.open_warehouse()
-    # What fails for want of a model leads to no further calls: nobody can plan that.
     down = nightly.incident == what.LLM_DOWN
     dark = stage.markets[-1] if nightly.incident in (what.SITE_DOWN, what.LAYOUT) else None
     found = [one for one in nightly.failed if dark is None or not one.startswith(f"nightly {dark}")]
@@ -138,11 +137,6 @@ def list_violations(
         launches = claims.count_revised(day) + retries + nightly.unknown
         done = nightly.done if not down else {**nightly.done, "llm": 0}
         found += claims.find_overspent(done, rows[0]["done"], row["reached"], launches)
-    if not row["resumed"]:
-        planned = {kind: n for kind, n in nightly.planned.items() if kind == "deploy" or not down}
-        found += claims.find_unforeseen(planned, nightly.made)
-        if rows and not down:  # the first day has no measured rates, and the rules no default ones
-            found += claims.find_mispriced(nightly.planned_usd, nightly.made_usd)
     best = max((one["champion"].get("recall_at_1", 0) for one in rows), default=0)
     now = row["champion"].get("recall_at_1")
     if now is not None and now < best:

@@ -100,19 +100,6 @@ def count_revised(day: MonthDay) -> int:
     )
 
 
-def find_unforeseen(planned: Mapping[str, int], done: Mapping[str, int]) -> Iterator[str]:
-    """Kinds of calls whose plan was another than the ledger's count."""
-    for kind in sorted(planned):
-        if planned[kind] != done.get(kind, 0):
-            yield f"{kind}: {planned[kind]} planned, {done.get(kind, 0)} made"
-
-
-def find_mispriced(planned_usd: float, made_usd: float) -> Iterator[str]:
-    """Dollars of a plan that are more than a tenth beside those that were paid."""
-    if abs(planned_usd - made_usd) > DOLLARS_OFF * made_usd:
-        yield f"dollars: {planned_usd:.4f} planned, {made_usd:.4f} paid"
-
-
 def list_launched(day: MonthDay) -> list[Listed]:
     """The servers whose truth is compared: npm and PyPI packages of well-formed listings."""
     return [

@@ -24,7 +24,6 @@ from benchmarks.nights.writers import make_month_writer
 from demo.server import Replicas
 from demo.world.month import START, MonthDay
 from orchestration.factories import make_trainer, open_warehouse
-from orchestration.plan.plan import RunPlan, make_plan
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.runner import Runner
@@ -45,16 +44,12 @@ _WRITES = 25  # of the warehouse, that the full disk still takes
 
 @dataclass
 class NightlyRun:
-    """What a day came to. planned, done: attempts by kind (deploy, llm, execute). A run that broke
-    made some of `done` before the plan."""
+    """What a day came to. done: attempts by kind (deploy, llm, execute)."""
 
     day: int
     incident: str = ""
-    planned: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
-    made: dict[str, int] = field(default_factory=dict)  # of these by the run that was planned
-    planned_usd: float = 0.0  # of the calls that are counted one by one
-    made_usd: float = 0.0  # by the run that was planned
+    made_usd: float = 0.0  # by the run that succeeded
     unknown: int = 0  # launches that a kill cut off: they are made again
     stages: dict[str, int] = field(default_factory=dict)  # attempts by stage of the ledger
     failed: list[str] = field(default_factory=list)  # jobs of the run that is to succeed
@@ -88,7 +83,7 @@ def run_day(stage: Stage, day: MonthDay, incident: str) -> NightlyRun:
         since = time.time() - 7200
         break_run(stage, day, nightly)
         ledger = stage.open_warehouse().ledger
-        broken, spent = _fold(count_attempts(ledger, since)), ledger.spent()
+        spent = ledger.spent()
         with open_instance() as instance:
             size_pools(instance)
             clear_dead_runs(instance)
@@ -98,7 +93,6 @@ def run_day(stage: Stage, day: MonthDay, incident: str) -> NightlyRun:
         nightly.made_usd = round(ledger.spent() - spent, 6)
         counted = _fold(nightly.stages)
         nightly.done = {kind: counted[kind] for kind in KINDS}
-        nightly.made = {kind: counted[kind] - broken[kind] for kind in KINDS}
         age_files(stage.root / "home", time.time(), START.timestamp() - 86_400)
     nightly.wall_s = round(time.monotonic() - began, 1)
     nightly.cpu_s = round(time.process_time() - cpu, 1)
@@ -148,27 +142,20 @@ def break_run(stage: Stage, day: MonthDay, nightly: NightlyRun) -> None:
 
 
 def _run_jobs(stage: Stage, nightly: NightlyRun, runner: Runner, clock: Any) -> None:
-    """As `toolmill run`, one after the other; the nightly job in three parts, so that a plan can be
-    made of launches once all is listed, and of calls once all is launched."""
+    """As `toolmill run`, one after the other; the nightly job in three parts."""
     began = time.monotonic()
     for name in stage.markets:
         _execute(runner, nightly, Task("nightly", partition=name, names=("listings",)))
-    settings, markets = load_settings(), list(stage.markets)
-    nightly.planned["deploy"] = count_planned(make_plan(settings, markets, write=False))["deploy"]
     for number, name in enumerate(stage.markets):
         if number == 1 and nightly.incident == what.CLOCK:
             clock.shift(timedelta(hours=-1))
         _execute(runner, nightly, Task("nightly", partition=name, names=LAUNCHED[1:]))
-    plan = make_plan(settings, markets)
-    planned = count_planned(plan)
-    nightly.planned |= {kind: planned[kind] for kind in ("llm", "execute")}
-    nightly.planned_usd = round(sum_counted(plan), 6)
     for name in stage.markets:
         _execute(runner, nightly, Task("nightly", partition=name, names=WRITTEN))
     nightly.nightly_s = round(time.monotonic() - began, 1)
     _execute(runner, nightly, Task("fan_in"))
     warehouse = stage.open_warehouse()
-    decision = decide_on_drift(warehouse, make_trainer(settings))
+    decision = decide_on_drift(warehouse, make_trainer(load_settings()))
     nightly.why, nightly.trained = "; ".join(decision.why), isinstance(decision, Retrain)
     if nightly.trained:
         _execute(runner, nightly, Task("train", role=ROLE))
@@ -180,18 +167,6 @@ def _execute(runner: Runner, nightly: NightlyRun, task: Task) -> None:
     if not done.success:
         named = " ".join(filter(None, (task.job, task.partition)))
         nightly.failed.append(f"{named}: {', '.join(done.failed_steps)}")
-
-
-def count_planned(plan: RunPlan) -> Counter[str]:
-    """Calls of a plan by kind, those counted one by one."""
-    return _fold({effect.stage: effect.counted for effect in plan.effects})
-
-
-def sum_counted(plan: RunPlan) -> float:
-    """US dollars of a plan's calls that are counted one by one."""
-    return sum(
-        effect.usd * effect.counted / effect.calls for effect in plan.effects if effect.counted
-    )
 
 
 def count_attempts(ledger: Ledger, since: float) -> dict[str, int]:

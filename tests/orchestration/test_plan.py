@@ -1,0 +1,87 @@
+"""A plan counts what is due, prices it at the home's rates, and names the budget that it passes."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from assets.marketplaces.listing import Listing, Package, make_row
+from assets.marketplaces.listing_table import LISTINGS
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import PAIRS
+from orchestration.plan import describe_run, make_plan
+from orchestration.settings.load import load_settings
+from warehouse.ledger.attempts import Outcome
+from warehouse.storage.pointers import PointerBroken
+from warehouse.store import Warehouse
+
+PACKAGE = {"transport": "stdio", "package": Package(type="npm", identifier="@a/b", version="1.0.0")}
+REMOTE = {"transport": "streamable-http", "url": "http://127.0.0.1:9/mcp"}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    made = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    made.check_writable()
+    monkeypatch.setenv("TOOLMILL_HOME", str(made.home))
+    monkeypatch.setenv("TOOLMILL_STATE", str(made.state))
+    return made
+
+
+def publish(warehouse: Warehouse, spec, rows: list[dict]) -> None:
+    tables = warehouse.tables
+    tables.promote(tables.stage(spec, spec.frame(rows), "registry"), "run", [])
+
+
+def list_server(warehouse: Warehouse, facts: dict) -> None:
+    listing = Listing(marketplace="registry", native_id="a", name="a", runnable=True, **facts)
+    publish(warehouse, LISTINGS, [make_row(listing)])
+
+
+def test_a_home_without_listings_foresees_nothing_and_passes_no_budget(warehouse) -> None:
+    plan = make_plan(load_settings(), ["registry"])
+    assert plan.describe()[0].endswith("nothing can be foreseen")
+    assert plan.exceeded is None
+
+
+@pytest.mark.parametrize(("facts", "stage", "new"), [(PACKAGE, "deploy", 1), (REMOTE, "remote", 0)])
+def test_a_server_without_a_row_is_due(warehouse, facts: dict, stage: str, new: int) -> None:
+    list_server(warehouse, facts)
+    plan = make_plan(load_settings(), ["registry"])
+    assert [(one.stage, one.calls, one.basis) for one in plan.stages] == [(stage, 1, "default")]
+    assert plan.due["registry"]["new servers"] == new
+    assert json.loads(json.dumps(asdict(plan)))["totals"]["calls"] == 1
+
+
+def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
+    warehouse, monkeypatch
+) -> None:
+    for n in range(6):
+        warehouse.ledger.once("llm:judge", f"k{n}", lambda: Outcome(b"by rules"))
+    publish(warehouse, DEPLOYMENTS, [{"server_id": "old", "status": "ok"}])
+    publish(warehouse, PAIRS, [{"pair_id": "p", "server_id": "old", "contract_digest": "c1:a"}])
+    list_server(warehouse, PACKAGE)
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "some-model")
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__USD_IN", "1000")
+    monkeypatch.setenv("TOOLMILL_BUDGET_USD", "5")
+    plan = make_plan(load_settings(), ["registry"])
+    [judge] = [one for one in plan.stages if one.stage == "llm:judge"]
+    # Six answers by rules cost nothing, and say nothing of a model that answers from now on.
+    assert (judge.calls, judge.usd, judge.basis) == (6, pytest.approx(5.4), "default")
+    assert plan.exceeded == (
+        "budget_usd: 0.00 USD are spent and the run is expected to need 5.40 more; the budget is"
+        " 5.00"
+    )
+
+
+def test_a_damaged_home_keeps_no_run_back_and_is_named_by_the_plan(warehouse) -> None:
+    publish(warehouse, DEPLOYMENTS, [{"server_id": "a", "status": "ok"}])
+    head = warehouse.tables.folder(DEPLOYMENTS.name, "registry") / "HEAD.json"
+    head.write_text("{")
+    line = describe_run(load_settings(), ["registry"])
+    assert line.startswith("plan: not known (PointerBroken: ")
+    assert "\n" not in line
+    with pytest.raises(PointerBroken) as caught:
+        make_plan(load_settings(), ["registry"])
+    assert str(caught.value).startswith(f"{head}: cannot be read")

@@ -8,7 +8,7 @@ import pytest
 
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.common.tables import PAIRS
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings

@@ -9,6 +9,8 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.settings`: a Pydantic model or dataclass. The name is its section in `toolmill.toml`,
   e.g. `retention` or `training.sidecar`.
 - `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
+- `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/reranking.py`).
+- `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """
@@ -22,6 +24,8 @@ COMMANDS = "toolmill.commands"
 DEFINITIONS = "toolmill.definitions"
 SETTINGS = "toolmill.settings"
 TABLES = "toolmill.tables"
+RERANKERS = "toolmill.rerankers"
+LEARNERS = "toolmill.learners"
 
 
 @cache

@@ -6,12 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.dataclasses import dataclass
 
 from assets.servers.calls.result import WarmSettings
-from serving.meta.access.policy import (
-    AddressSettings,
-    ExplorationSettings,
-    LogSettings,
-    MetaSettings,
-)
+from serving.meta.access.policy import AddressSettings, LogSettings, MetaSettings
 
 _FORBID = ConfigDict(extra="forbid")
 
@@ -41,11 +36,6 @@ class Log(LogSettings):
     """What the log of calls keeps, and how long."""
 
 
-@dataclass(frozen=True, config=_FORBID)
-class Exploration(ExplorationSettings):
-    """How often another tool than the best ranked stands first, to learn what it is worth."""
-
-
 class Serve(BaseModel):
     """The meta-server: where it listens, who may ask, and what it runs."""
 
@@ -55,7 +45,6 @@ class Serve(BaseModel):
     calls: Calls = Calls()
     warm: Warm = Warm()
     log: Log = Log()
-    exploration: Exploration = Exploration()
     unverified: bool = Field(
         default=False,
         description="find tools that marketplaces list and nobody launched, marked; never called",

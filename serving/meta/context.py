@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -81,7 +80,6 @@ class Desk:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
         self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
-        self.dice: Random = SystemRandom()  # of exploring: nobody foresees what is drawn
         self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
         self.calls = Remembered()  # call id -> (token name, facts of its outcome)
         self.questions = Remembered()  # number of a question that waits for its answer -> what of

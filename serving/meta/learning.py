@@ -11,12 +11,10 @@ import anyio.to_thread
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import Outcomes
-from serving.ranking.reranking import load_hook
+from warehouse.extensions import LEARNERS, load_extensions
 
 if TYPE_CHECKING:
     from serving.router import ServedRouter
-
-GROUP = "toolmill.learners"
 
 
 class OutcomeLearner(Protocol):
@@ -37,8 +35,8 @@ def open_learner(
 ) -> OutcomeLearner | None:
     """The learner of an installed extension; None without one, or where learning is switched
     off."""
-    make = load_hook(GROUP) if policy is not None else None
-    return None if make is None else make(served, outcomes, policy)
+    learners = load_extensions(LEARNERS).values() if policy is not None else ()
+    return next((make(served, outcomes, policy) for make in learners), None)
 
 
 async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:

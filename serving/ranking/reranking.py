@@ -7,19 +7,16 @@ without a reranker, the router's order stays.
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from serving.index.model import Index
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import Ranked
+from warehouse.extensions import RERANKERS, load_extensions
 
-GROUP = "toolmill.rerankers"
 RERANKED = 100  # hits that are reordered
 
 
@@ -43,25 +40,19 @@ class Reranker(Protocol):
         ...
 
 
-@cache
-def load_hook(group: str) -> Callable[..., Any] | None:
-    """What an installed extension provides under an entry-point group, None without one."""
-    points = sorted(entry_points(group=group), key=lambda point: point.name)
-    return points[0].load() if points else None
-
-
 def open_ranker(index: Index) -> Reranker | None:
     """The index's own reranker, None if it has none that can be used. Raises IndexBroken."""
     if index.reranker is None or index.folder is None:
         return None
-    if (open_file := load_hook(GROUP)) is None:
+    openers = list(load_extensions(RERANKERS).values())
+    if not openers:
         logging.getLogger(__name__).warning(
             "router index %s has a reranker, but no package provides %s; searches keep the"
             " router's order",
-            *(index.version[:12], GROUP),
+            *(index.version[:12], RERANKERS),
         )
         return None
-    return open_file(index)
+    return openers[0](index)
 
 
 def write_client_key(source: str, client: str | None) -> str | None:

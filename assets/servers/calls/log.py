@@ -59,11 +59,9 @@ _NUMBERS = {  # and how many decimals are kept
     "seconds": 3,
     "repaired": 0,
     "rank": 0,  # of the tool in the search that found it, from 1
-    "propensity": 6,  # the probability with which the first tool shown was to be the first
 }
 _LISTS = {  # tool ids by rank, and how many at most
     "shown": 100,
-    "candidates": 100,  # that might have been shown first, as the ranking had them
 }
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
 

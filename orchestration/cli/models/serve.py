@@ -98,7 +98,7 @@ def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
 
     serve = settings.serve
     local = replace(LOCAL, remember=serve.log.remember)
-    more = _drop_unset(consent=consent, local=local, exploration=serve.exploration)
+    more = _drop_unset(consent=consent, local=local)
     more |= {"learning": settings.reliability} if serve.log.learn else {}
     return derive_policy(MetaPolicy, serve.calls, **more)
 

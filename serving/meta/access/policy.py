@@ -102,22 +102,12 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
-class ExplorationSettings:
-    """What a user can set of exploring. share: of the searches of tokens whose searches the log
-    keeps, in which the first tool is drawn among the `depth` best; 0 switches it off."""
-
-    share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    depth: Annotated[int, Field(ge=2, le=50, description="best ranked tools to draw from")] = 5
-
-
-@dataclass(frozen=True)
 class MetaPolicy(MetaSettings):
     """How the meta-server behaves. local: whom stdio, and loopback HTTP without tokens, serve.
     learning: what outcomes count that the served reranker learns from at once; None: from none."""
 
     local: Token = LOCAL
     learning: ReliabilityPolicy | None = None
-    exploration: ExplorationSettings = ExplorationSettings()
     grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
     consent_timeout_s: float = 300.0
     max_result: int = (

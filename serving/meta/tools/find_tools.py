@@ -1,6 +1,6 @@
 """find_tools: words in, ids of tools out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,6 @@ from serving.meta.access.policy import Token
 from serving.meta.context import Desk, Reply
 from serving.meta.tools.answer_size import fit_answer
 from serving.meta.tools.arguments import Fields
-from serving.meta.tools.exploring import Draw, draw_first, is_exploring, make_wide_ask
 from serving.meta.tools.questions import Question, drop_shown, read_questions
 from serving.meta.tools.remembering import keep_client, note_search
 from serving.meta.tools.schemas import FIND, INPUTS, LEAST_TOKENS, MAX_EXCLUDE, MAX_TOKENS
@@ -17,7 +16,7 @@ from serving.meta.untrusted_text import show_line, write_parameters
 from warehouse.sanitize.quote import escape_exact, escape_name, read_name
 
 if TYPE_CHECKING:
-    from serving.router import Answer, Ask, Hit, Router
+    from serving.router import Answer, Hit, Router
 
 _SAYS = 140  # characters of a hit's line
 _NEAREST = 3  # hits that are shown although none seems to suit
@@ -43,19 +42,18 @@ async def find_tools(
     asks = [
         drop_shown(question.ask, router, here) for question in questions if question.ask is not None
     ]
-    found = iter(await _find_answers(desk, token, router, asks) if asks else [])
-    pairs = [next(found) if question.ask else (None, None) for question in questions]
-    answers = [answer for answer, _ in pairs]
+    found = iter(await desk.work_for(token, router.find_many, asks) if asks else [])
+    answers = [next(found) if question.ask else None for question in questions]
     rows = [
         _make_row(router, one, answer, with_parameters)
         for one, answer in zip(questions, answers, strict=True)
     ]
     version = router.index.version
     rows, gone, text = fit_answer(version, rows, gone, most)
-    for one, row, (answer, draw) in zip(questions, rows, pairs, strict=False):  # some left out
+    for one, row, answer in zip(questions, rows, answers, strict=False):  # some left out
         if answer:
             seen = [hit.tool_id for hit in answer.hits[: len(row["hits"])]]
-            await note_search(desk, token, router, one, seen, client, draw)
+            await note_search(desk, token, router, one, seen, client)
     facts: dict[str, Any] = {"index": version, "answers": rows, "tokens": estimate_tokens(text)}
     if gone:
         facts["gone"] = gone
@@ -65,20 +63,6 @@ async def find_tools(
         cut = "requests_left_out" in facts or any("left_out" in row for row in rows)
         facts["stop"] = "max_tokens" if cut else "nothing_new"
     return Reply(facts, text=text)
-
-
-async def _find_answers(
-    desk: Desk, token: Token, router: "Router", asks: "Sequence[Ask]"
-) -> "list[tuple[Answer, Draw | None]]":
-    """Each answer, and the draw of its first hit where this token's searches are explored."""
-    policy = desk.policy
-    if not is_exploring(token, policy):
-        found = await desk.work_for(token, router.find_many, asks)
-        return [(answer, None) for answer in found]
-    wide = [make_wide_ask(ask, policy.exploration) for ask in asks]
-    found = await desk.work_for(token, router.find_many, wide)
-    pairs = zip(found, asks, strict=True)
-    return [draw_first(answer, ask, router, policy, desk.dice) for answer, ask in pairs]
 
 
 def _make_row(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from assets.servers.calls.log import clean_words, pack_vector
 from serving.meta.access.policy import Token
 from serving.meta.context import Desk
-from serving.meta.tools.exploring import Draw
 from serving.meta.tools.questions import Question
 from warehouse.sanitize.escape import drop_surrogates
 
@@ -35,16 +34,14 @@ async def note_search(
     question: Question,
     shown: Sequence[str],
     client: str | None,
-    draw: Draw | None = None,
 ) -> None:
     """Keeps which tools a question found, so that a call of one can name it; in the log too where
-    the token opted in. draw: of the first of them, where the token's searches are explored."""
+    the token opted in."""
     facts: dict[str, Any] = {"query": question.digest}
     if token.remember != "digest":
         facts |= {"search_id": uuid.uuid4().hex}
         more = await desk.work_for(token, _read_query, token, router, question)
         named = {"token": token.name, "status": "searched", "index": router.index.version}
-        more |= draw.as_facts() if draw and shown else {}
         await desk.record({**named, **facts, **more, "client": client, "shown": shown})
     asked_by = keep_client(token, client).get("client")
     for rank, tool_id in enumerate(shown, 1):
